@@ -204,6 +204,12 @@ class Comparison(DisplayedRecord):
         return get_encoding(used[0]).share_unit
 
     @property
+    def has_sets(self) -> bool:
+        """Whether a device may have several candidates: the reports are of sets."""
+        used = [params for sample in self.samples for params in sample.params]
+        return get_encoding(used[0]).supports_items
+
+    @property
     def missing(self) -> tuple[Sample, ...]:
         """The samples without reports."""
         return tuple(sample for sample in self.samples if not sample.reports)

@@ -110,9 +110,11 @@ def _describe_change(
     """Return a clause about the change of one string."""
     error, direction, name = row["std_error"], row["direction"], row["name"]
     time_before, time_after = _name_times(comparison)
+    # Noise can make an estimated share negative. No share is, so a sentence says 0. The tables have
+    # the estimate.
+    before, after = (format_share(max(row[key], 0.0), error) for key in ("before", "after"))
     words = _VERBS[direction].format(
-        before=format_share(row["before"], error),
-        after=format_share(row["after"], error), name=name,
+        before=before, after=after, name=name,
         time_before=time_before, time_after=time_after,
     )  # fmt: skip
     contrast = f" ({name})" if include_name and direction not in ("more", "less") else ""

@@ -6,10 +6,12 @@ collections. `rappor trend` and `rappor compare` write the page, and the public 
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.comparison.comparison import Comparison
+from rappor.comparison.comparison import Comparison, Sample
+from rappor.comparison.overview import OverviewRow
 from rappor.reporting.changes import describe_changes
 from rappor.reporting.charts import ChartGrid
 from rappor.reporting.comparison_tables import changes_table, samples_table, shares_table
@@ -17,6 +19,7 @@ from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import format_short_percent
+from rappor.reporting.overview import build_ranking
 from rappor.reporting.plots import SEGMENTS, draw_changes, draw_shares, sort_changes
 
 _DRAWN: Final = 40
@@ -29,6 +32,10 @@ p-values."""
 _CHARTS: Final = 12
 """Largest number of strings whose shares are drawn, each in a chart of its own. The table contains
 all strings."""
+
+_RANKED: Final = 20
+"""Largest number of strings of a ranking, as on the dashboard. The table of shares contains all
+strings."""
 
 _DOTS: Final = 2400
 """Largest number of dots of all charts of shares together. More dots make a larger file."""
@@ -50,9 +57,18 @@ def comparison_content(comparison: Comparison) -> Content:
     return Content(title, (head, *comparison_sections(comparison)))
 
 
-def comparison_sections(comparison: Comparison) -> Iterator[Markup]:
-    """Yield the changes, the shares, the tables of both, and the table of samples."""
+def comparison_sections(
+    comparison: Comparison, *, include_ranking: bool = False
+) -> Iterator[Markup]:
+    """Yield the changes, the shares, the tables of both, and the table of samples.
+
+    A single period begins with the ranking of its strings, and `include_ranking` adds the ranking
+    of the last period of several.
+    """
     _, *sentences = list_comparison_footnotes(comparison)
+    is_single = comparison.by not in ("segment", "sample") and len(comparison.samples) == 1
+    if is_single or include_ranking:
+        yield from _build_ranking(comparison)
     figures = [_draw_changes(comparison)] if comparison.primary else []
     yield tag("section", *figures, *(tag("p", text) for text in sentences), id="changes")
     n = count_drawings(comparison)
@@ -78,12 +94,74 @@ def comparison_sections(comparison: Comparison) -> Iterator[Markup]:
     yield collapsible(title, samples_table(comparison).to_html(), name="samples")
 
 
+def rank_last_period(comparison: Comparison) -> tuple[Sample, list[OverviewRow]] | None:
+    """Return the last period with reports, and its strings, the largest share first.
+
+    Only strings that are shown and that the period's reports contain information about are ranked.
+    Returns None if the comparison has no such string.
+    """
+    numbers = [i for i, sample in enumerate(comparison.samples) if sample.reports]
+    if not numbers:
+        return None
+    rows = []
+    for i in comparison.shown_rows.tolist():
+        row = comparison.share_row(numbers[-1], i)
+        if row["estimate"] is None:
+            continue
+        rows.append(
+            OverviewRow(
+                name=row["candidate"],
+                share=row["estimate"],
+                std_error=row["std_error"],
+                low=row["ci_low"],
+                high=row["ci_high"],
+                detected=row["detected"],
+                run=(),
+                change=None,
+            )
+        )
+    rows.sort(key=lambda row: -row.share)
+    return (comparison.samples[numbers[-1]], rows) if rows else None
+
+
+def _build_ranking(comparison: Comparison) -> Iterator[Markup]:
+    """Yield the section with the ranking of the last period; nothing without a string."""
+    ranking = rank_last_period(comparison)
+    if ranking is None:
+        return
+    sample, rows = ranking
+    confidence = format_short_percent(comparison.error_control.confidence)
+    days = format_days(sample.first, sample.last)
+    legend = (
+        f"Bars are shares of the {comparison.share_unit} of {days} ({sample.reports:,} reports), "
+        f"all on one scale, with {confidence} intervals that hold for all strings that were found. "
+        f"A pale bar is not detected in this {comparison.by} alone."
+    )
+    n_more = len(rows) - _RANKED
+    more = f" {n_more:,} more strings are in the table of shares." if n_more > 0 else ""
+    yield section(
+        "Ranking",
+        build_ranking(rows[:_RANKED], comparison.by),
+        tag("p", legend + more, class_="note"),
+        name="ranking",
+    )
+
+
+def format_days(first: datetime.date | None, last: datetime.date | None) -> str:
+    """Return the first and the last day of a period in words, or its only day."""
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
 def count_drawings(comparison: Comparison) -> int:
     """Return the number of strings whose shares are drawn.
 
-    Collections without an order have no such drawings: their changes are drawn instead.
+    Collections without an order have no such drawings: their changes are drawn instead. A single
+    period has none either, because each chart would be one dot: its ranking is drawn instead.
     """
-    n = 0 if comparison.by == "sample" else len(comparison.shown_rows)
+    has_charts = comparison.by == "segment" or (
+        comparison.by != "sample" and len(comparison.samples) > 1
+    )
+    n = len(comparison.shown_rows) if has_charts else 0
     return min(n, _CHARTS, max(1, _DOTS // len(comparison.samples)))
 
 
@@ -116,7 +194,7 @@ def _format_legend(comparison: Comparison) -> str:
         f"Dots are the share of the {comparison.share_unit} of each {by}, full where the string "
         f"is detected in that {by}."
     ]
-    if by == "segment" or comparison.smoothed is not None or len(comparison.samples) == 1:
+    if by == "segment" or comparison.smoothed is not None:
         parts.append(f"Bars over them are {intervals}")
     else:
         parts.append(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from rappor.comparison.comparison import Comparison
 from rappor.comparison.overview import Overview, OverviewRow
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
@@ -70,7 +71,7 @@ def overview_content(overview: Overview) -> Content:
     )
     parts = [
         header(title, describe_leader(overview), warnings=warnings),
-        _build_list(overview, rows[:_PAGE_ROWS]),
+        build_ranking(rows[:_PAGE_ROWS], overview.comparison.by),
         tag("p", f"{_format_legend(overview)}{more}", class_="note"),
         tag("p", describe_basis(overview), class_="note"),
         *([section(f"By {comparison.by}", charts.inline(), name="shares")] if drawn else []),
@@ -87,7 +88,8 @@ def overview_content(overview: Overview) -> Content:
 def overview_card(overview: Overview) -> Markup:
     """Return the card of a metric in a list of metrics: the sentence, and the first strings."""
     rows = overview.lines()[:_CARD_ROWS]
-    return join(tag("p", describe_leader(overview)), _build_list(overview, rows))
+    ranking = build_ranking(rows, overview.comparison.by)
+    return join(tag("p", describe_leader(overview)), ranking)
 
 
 def describe_leader(overview: Overview) -> Markup:
@@ -96,12 +98,7 @@ def describe_leader(overview: Overview) -> Markup:
     detected = [row for row in overview.lines() if row.detected]
     if not detected:
         return join("No listed string is common enough to be detected yet.")
-    first = max(detected, key=lambda row: row.share)
-    share, unit = _format_share(first), overview.estimates.share_unit
-    parts = [format_string(first.name), f" leads with {share} of the {unit}"]
-    if overview.estimates.has_sets:
-        # Items of a set do not compete: a device may have all of them.
-        parts = [f"{share} of the {unit} have ", format_string(first.name)]
+    parts = [name_leader(detected, comparison)]
     if not comparison.primary:
         # One period has no changes.
         return join(*parts, ".")
@@ -110,6 +107,16 @@ def describe_leader(overview: Overview) -> Markup:
         return join(*parts, f"; no share changed significantly over {n} {comparison.by}s.")
     named = name_changes(changes, comparison)
     return join(*parts, f". Over {n} {comparison.by}s ", named, ".")
+
+
+def name_leader(rows: Sequence[OverviewRow], comparison: Comparison) -> Markup:
+    """Return a clause about the string with the largest share of some rows, without a full stop."""
+    first = max(rows, key=lambda row: row.share)
+    share, unit = _format_share(first), comparison.share_unit
+    if comparison.has_sets:
+        # Items of a set do not compete: a device may have all of them.
+        return join(f"{share} of the {unit} have ", format_string(first.name))
+    return join(format_string(first.name), f" leads with {share} of the {unit}")
 
 
 def describe_basis(overview: Overview) -> str:
@@ -142,8 +149,16 @@ def _list_other_shares(estimates: Estimates) -> Iterator[str]:
         yield f"{format_percent(estimates.unallocated)} have no detected string"
 
 
-def _build_list(overview: Overview, rows: Sequence[OverviewRow]) -> Markup:
-    """Return the list of strings, each with its share, its bar and its course."""
+def build_ranking(rows: Sequence[OverviewRow], by: str) -> Markup:
+    """Return the list of strings, each with its share, its bar and its course.
+
+    All bars have one scale. Rows without a `run` have no course.
+
+    Parameters
+    ----------
+    rows : the strings, the largest share first.
+    by : "day", "week", "month" or "period": the periods of a course.
+    """
     ends = [end for row in rows for end in (row.low or 0.0, row.high or row.share)]
     scale = Scale.over([0.0, *ends], start=0.0, end=99.0)
     items = (
@@ -159,12 +174,13 @@ def _build_list(overview: Overview, rows: Sequence[OverviewRow]) -> Markup:
                 class_="share",
             ),
             _draw_bar(row, scale),
-            *_draw_course(row, overview),
+            *_draw_course(row, by),
             class_="" if row.detected else "undetected",
         )
         for row in rows
     )  # fmt: skip
-    return tag("ol", *items, class_="ranks")
+    has_courses = any(len(row.run) > 1 for row in rows)
+    return tag("ol", *items, class_="ranks" if has_courses else "ranks plain")
 
 
 def _draw_bar(row: OverviewRow, scale: Scale) -> Markup:
@@ -191,7 +207,7 @@ def _draw_bar(row: OverviewRow, scale: Scale) -> Markup:
     return _build_drawing(text, parts, class_="bar", width=300)
 
 
-def _draw_course(row: OverviewRow, overview: Overview) -> Iterator[Markup]:
+def _draw_course(row: OverviewRow, by: str) -> Iterator[Markup]:
     """Yield the course of a share over all periods, and its change.
 
     Yields nothing for one period.
@@ -209,7 +225,7 @@ def _draw_course(row: OverviewRow, overview: Overview) -> Iterator[Markup]:
         y = up(intervals[-1][1])
         parts.append(tag("circle", cx=positions[-1], cy=y, r=3, fill=COLORS[0]))
     shares = (format_share(share, row.std_error) or "unknown" for _, share, _ in estimates)
-    text = f"by {overview.comparison.by}: {', '.join(shares)}"
+    text = f"by {by}: {', '.join(shares)}"
     yield _build_drawing(
         text, parts, class_="run", width=_RUN_WIDTH, view=f"0 0 {_RUN_WIDTH} {_HEIGHT}"
     )

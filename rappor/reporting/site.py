@@ -5,16 +5,22 @@ An edition is a published trend whose files and address never change. `site_file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rappor.base.sentence_numbers import format_count
+from rappor.comparison.comparison import Comparison
 from rappor.comparison.site_edition import EditionSummary, SiteEdition
 from rappor.reporting.changes import describe_changes
-from rappor.reporting.comparison_page import comparison_sections
+from rappor.reporting.comparison_page import (
+    comparison_sections,
+    format_days,
+    rank_last_period,
+)
 from rappor.reporting.document import document, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.markup import Markup, join, tag
+from rappor.reporting.overview import name_leader
 from rappor.reporting.tables import table_of_cells, table_of_pairs
 
 _FILES: Final = {
@@ -30,19 +36,45 @@ _FILES: Final = {
 def edition_page(edition: SiteEdition) -> str:
     """Return the page of one edition. The page never changes."""
     entry, trend = edition.entry, edition.trend
-    title = f"{entry.metric}, {entry.first} to {entry.last}"
+    title = f"{entry.metric}, {format_days(entry.first, entry.last)}"
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
     n = int(trend.detected_overall.sum())
     verb = "was" if n == 1 else "were"
     found = f"{n:,} of the {len(trend.candidates):,} listed values {verb} found in use. "
-    answer = join(found, describe_changes(trend))
+    promise = join(
+        "Every report was scrambled on its device before it was sent. ",
+        tag("a", "What is collected, and what is promised", href="#collected"),
+    )
+    # The first line of the notice is the name of the metric and its description, which names the
+    # program that reports.
     return document(
         title,
-        header(title, answer, next(list_comparison_footnotes(trend)), above=above),
-        *comparison_sections(trend),
+        header(
+            title,
+            join(*_describe_leader(trend), found, describe_changes(trend)),
+            edition.notice[0],
+            next(list_comparison_footnotes(trend)),
+            promise,
+            above=above,
+        ),
+        *comparison_sections(trend, include_ranking=True),
         _build_notice(edition.notice),
         _build_instructions(edition),
     )
+
+
+def _describe_leader(trend: Comparison) -> Iterator[Markup]:
+    """Yield a sentence about the largest share of the last period.
+
+    Yields nothing if the last period detects no string.
+    """
+    ranking = rank_last_period(trend)
+    if ranking is None:
+        return
+    sample, rows = ranking
+    detected = [row for row in rows if row.detected]
+    if detected:
+        yield join(name_leader(detected, trend), f" of {format_days(sample.first, sample.last)}. ")
 
 
 def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSummary]) -> str:
@@ -59,7 +91,7 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSum
         ("days", "by", "reports", "strings shown", "edition"),
         (
             (
-                tag("a", f"{entry.first} to {entry.last}", href=f"{entry.id}/index.html"),
+                tag("a", format_days(entry.first, entry.last), href=f"{entry.id}/index.html"),
                 entry.by,
                 f"{entry.reports:,}",
                 f"{entry.strings:,}",
@@ -70,7 +102,7 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSum
         n_texts=2,
     )
     newest = "".join(
-        f"{_format_result(entry)}, {entry.first} to {entry.last}." for entry in entries[:1]
+        f"{_format_result(entry)}, {format_days(entry.first, entry.last)}." for entry in entries[:1]
     )
     return document(
         metric,
@@ -90,7 +122,9 @@ def site_page(metrics: Mapping[str, EditionSummary]) -> str:
             (
                 tag("a", name, href=f"{name}/index.html"),
                 _format_result(entry),
-                tag("a", f"{entry.first} to {entry.last}", href=f"{name}/{entry.id}/index.html"),
+                tag(
+                    "a", format_days(entry.first, entry.last), href=f"{name}/{entry.id}/index.html"
+                ),
                 f"{entry.reports:,}",
             )
             for name, entry in metrics.items()

@@ -25,6 +25,7 @@ from shell import Shell, ok, refused
 from rappor import Counts, Population, Registry, privacy_notice, simulate_counts
 from rappor.base.atomic_files import lock_folder
 from rappor.comparison.site_edition import EditionSummary, sort_newest_first
+from rappor.reporting.numbers import format_share
 from rappor.simulation import simulate_days
 
 MONDAY = datetime.date(2026, 11, 2)
@@ -106,7 +107,13 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
     metric = Registry.load(weeks.place / "metrics.toml")["engine"]
     for line in privacy_notice(metric).splitlines():
         assert line in page
-    assert "duckduckgo" in page
+    sentence = re.search(r'class="answer"><bdi>(.*?)</bdi> leads with ([\d.]+)\u00a0% of', page)
+    assert sentence is not None
+    last = found["samples"][-1]["name"]
+    rows = [row for row in found["rows"] if (row["what"], row["name"]) == ("share", last)]
+    first = max(rows, key=lambda row: row["estimate"])
+    share = format_share(first["estimate"], first["std_error"]).removesuffix(" %")
+    assert sentence.groups() == (first["candidate"], share)
 
 
 def test_an_edition_is_never_written_over(weeks: Shell) -> None:

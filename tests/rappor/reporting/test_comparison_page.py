@@ -165,6 +165,35 @@ def test_a_trend_without_changes_says_so() -> None:
     )
 
 
+def test_one_day_is_a_ranking_on_one_scale() -> None:
+    """One period has bars with their intervals, the longest first, and no charts of one dot."""
+    counts = simulate_counts(Population(NAMES, OTHER), PARAMS, n_reports=2e4, seed=0, metric="m")
+    comparison = trend(released({FIRST: counts}, "m"), NAMES)
+    bars = drawings(comparison_page(comparison))
+    rows = sorted(
+        (comparison.share_row(0, i) for i in comparison.shown_rows.tolist()),
+        key=lambda row: -row["estimate"],
+    )
+    assert rows[0]["candidate"] == "plain"
+    assert list(bars) == [
+        f"{format_share(row['estimate'], row['std_error'])}, ".replace(" ", "\u00a0", 1)
+        + format_interval(row["ci_low"], row["ci_high"], row["std_error"])
+        for row in rows
+    ]
+    widths = [
+        float(bar.findall(f"{SVG}rect")[0].attrib["width"].rstrip("%")) for bar in bars.values()
+    ]
+    shares = [row["estimate"] for row in rows]
+    assert np.array(widths) / widths[0] == pytest.approx(np.array(shares) / shares[0], abs=1e-3)
+
+
+def test_a_sentence_has_no_negative_share() -> None:
+    """Noise makes the estimate of an absent string negative. A sentence says 0."""
+    row = {"candidate": "x", "name": "", "std_error": 0.01, "before": -0.002, "after": 0.1}
+    told = str(name_changes([row | {"direction": "rise"}], over_days()))
+    assert told == "<bdi>x</bdi> rose from 0.0\u00a0% to 10.0\u00a0%"
+
+
 def test_one_day_has_no_table_of_changes() -> None:
     """One period has shares and no changes. The date stays on one line."""
     counts = simulate_counts(Population(NAMES, SAME), PARAMS, n_reports=2e4, seed=0, metric="m")
