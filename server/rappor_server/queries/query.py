@@ -208,7 +208,7 @@ class Query(ABC):
         """Return bytes that change with the counts of the query's days.
 
         metric with a minimum        the date of its oldest release window
-        metric with min_reports = 0  the number of its reports
+        metric with min_reports = 0  the number of reports in its counters
 
         With a minimum, no window is added to the days of a page (see the docstring of the module).
         Windows are deleted by `forget` and `retention`, always the oldest ones. The date of the

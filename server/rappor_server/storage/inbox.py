@@ -94,6 +94,7 @@ _LOCK_SECONDS: Final = 0.2
 """Longest time that maintenance waits for a lock. New receivers queue behind a waiting exclusive
 lock, so a larger value delays uploads."""
 _LIMIT_LOCK_WAIT: Final = text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+"""Statement that applies `_LOCK_SECONDS` to the present transaction of PostgreSQL."""
 _TABLES_LOCK: Final = 0x524150504F55
 """Number of an advisory lock on PostgreSQL. `count_contents` holds the lock shared while it reads
 all tables; `clear` holds the lock exclusively while it drops tables."""
@@ -102,14 +103,18 @@ _WRONG_INBOX: Final = (
     "one back, or restore the database into a new file"
 )
 _CREATE: Final = (
-    # AUTOINCREMENT: SQLite never assigns a number again, even after all rows were deleted. A number
-    # that returned would be smaller than the last merged one, and its batch would be lost.
+    # AUTOINCREMENT: SQLite never assigns a number again, even after all rows were deleted. A new
+    # batch with a number that is not larger than the number of the last merged batch would count
+    # as merged, and would be lost.
     "CREATE TABLE IF NOT EXISTS inbox (seq INTEGER PRIMARY KEY AUTOINCREMENT, day TEXT NOT NULL, "
     "reports INTEGER NOT NULL, data BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL)",
 )
+"""Statements that create the tables of an inbox file of SQLite."""
 _APPEND: Final = f"SELECT append_batch(COALESCE(%s::date, {TODAY}), %s, %s)"
+"""Statement of PostgreSQL that adds a batch to the newest inbox table (`schema.py`)."""
 _TOTALS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
+"""Beginning of a query: numbers of batches, reports and bytes of an inbox table."""
 _SQLITE_TABLE: Final = schema.inbox_table("inbox")
 """The only table of batches in an inbox file of SQLite."""
 
@@ -147,7 +152,7 @@ class Batch(NamedTuple):
 
 
 class SqliteInbox:
-    """The inbox of an SQLite database: a second file, named as the database with -inbox added."""
+    """The inbox of an SQLite database: a second file with the name of the database and -inbox."""
 
     def __init__(self, engine: Engine, max_merge_bytes: int) -> None:
         self._main = engine
@@ -168,7 +173,8 @@ class SqliteInbox:
         begin_immediate(db)  # two collectors may start at once and create the same tables
         for statement in (*_CREATE, "COMMIT"):
             db.execute(statement)
-        # The largest number that was ever assigned. The rows would not show it: they are deleted.
+        # The largest number that was ever assigned. The rows do not show the number, because merged
+        # rows are deleted.
         row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
         last_assigned = row[0] if row else 0
         if self._read_last_merged() > last_assigned:
@@ -194,8 +200,8 @@ class SqliteInbox:
             keys of the uploads prevent that a merge counts them twice.
         """
         with write_transaction(self._inbox) as db:
-            # The parameters travel with the batch. After a reload, the registry may have them no
-            # more when the batch is merged.
+            # The parameters are stored beside the batch. Before the batch is merged, a reload may
+            # replace the registry by a registry without these parameters.
             insert_rows(db, schema.params, list(params.items()))
             db.execute(insert(_SQLITE_TABLE), batch._asdict())
 

@@ -24,7 +24,9 @@ from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.ingest.validate import Submission
 
 _VERSION: Final = b"\x01"
+"""First byte of a record: the version of its format. `decode` refuses any other byte."""
 _INTEGER: Final = np.dtype("<u4")
+"""Format of the numbers in the columns of a record: 32 bits, unsigned, little-endian."""
 _Metric = Annotated[str, msgspec.Meta(pattern=rf"^{METRIC_NAME.pattern}\Z")]
 _MetricOrNone = Annotated[str, msgspec.Meta(pattern=rf"^({METRIC_NAME.pattern})?\Z")]
 _Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
@@ -124,7 +126,7 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
         for report in submission.accepted:
             kind = Kind(report.metric, report.fingerprint)
             rows[kind].append((len(owners), report.position, report.cohort, report.bits))
-        # After the reports, because their index of the upload is the length before this upload.
+        # The upload is appended after its reports: its index is the length of `owners` before that.
         if submission.accepted:
             owners.append(submission)
     body = _Body(
@@ -137,6 +139,10 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
 
 
 def _pack(kind: Kind, rows: Sequence[tuple[int, int, int, bytes]]) -> _PackedReports:
+    """Return the columns of some reports of one kind.
+
+    `rows` has (index of the upload, position in the upload, cohort, bits) of each report.
+    """
     *columns, bits = zip(*rows, strict=True)
     owners, positions, cohorts = (np.array(column, _INTEGER).tobytes() for column in columns)
     return _PackedReports(kind, owners, positions, cohorts, b"".join(bits))
@@ -176,6 +182,7 @@ def decode(data: bytes, find_params: Callable[[str], Params | None]) -> Record:
 def _unpack(
     packed: _PackedReports, n_keys: int, find_params: Callable[[str], Params | None]
 ) -> Reports:
+    """Return the reports of one kind; raise RecordError if a column is damaged."""
     try:
         params = find_params(packed.kind.fingerprint)
     except RapporError:  # a newer version stored parameters that this version cannot read
@@ -183,15 +190,17 @@ def _unpack(
     if params is None:
         raise RecordError("a record must name parameters that are stored")
     columns = (packed.owners, packed.positions, packed.cohorts)
-    n = len(packed.owners) // _INTEGER.itemsize
-    _require(n > 0 and all(len(column) == n * _INTEGER.itemsize for column in columns))
-    _require(len(packed.bits) == n * params.n_bytes)
+    n_reports = len(packed.owners) // _INTEGER.itemsize
+    _require(n_reports > 0)
+    _require(all(len(column) == n_reports * _INTEGER.itemsize for column in columns))
+    _require(len(packed.bits) == n_reports * params.n_bytes)
     owners, positions, cohorts = (np.frombuffer(column, _INTEGER) for column in columns)
     _require(owners.max() < n_keys and positions.min() > 0 and cohorts.max() < params.m)
-    bits = np.frombuffer(packed.bits, np.uint8).reshape(n, params.n_bytes)
+    bits = np.frombuffer(packed.bits, np.uint8).reshape(n_reports, params.n_bytes)
     return Reports(packed.kind, params, owners, positions, cohorts, bits)
 
 
 def _require(is_consistent: bool) -> None:  # noqa: FBT001
+    """Raise RecordError unless a condition on the columns of a record holds."""
     if not is_consistent:
         raise RecordError("the columns of a record must have matching lengths and valid numbers")

@@ -61,32 +61,37 @@ def test_prune_completes_a_killed_prune(engine: Engine) -> None:
 
 
 def test_large_tables_leave_use_without_a_scan(engine: Engine) -> None:
-    """A table leaves use by a statement that reads no row."""
+    """The first statement renames the table of an expired day, and reads no row of the table.
+
+    A statement that counted or deleted the rows first would delay uploads for seconds.
+    """
     commit(engine, upload_of())
-    seen: list[str] = []
+    first_words: list[str] = []  # of the statements that name the table, such as SELECT
 
-    def note(statement: str) -> None:
+    def record_statement(statement: str) -> None:
         if "upload_20261121" in statement:
-            seen.append(statement.split(maxsplit=1)[0])
+            first_words.append(statement.split(maxsplit=1)[0])
 
-    event.listen(engine, "before_cursor_execute", lambda *given: note(given[2]))
+    event.listen(engine, "before_cursor_execute", lambda *args: record_statement(args[2]))
     assert day_tables.drop_days(engine, day_tables.UPLOAD, before=day(1)) == 1
-    assert seen[0] == "ALTER"
+    assert first_words[0] == "ALTER"
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL vacuums
 def test_deleted_keys_leave_no_trace_in_the_files(engine: Engine, tmp_path: Path) -> None:
     """Deleted keys are neither in the SQLite file nor in its write-ahead log."""
-    ids = [submission_of(upload_of()) for _ in range(50)]
-    count_group(engine, ids, today=TODAY)
+    submissions = [submission_of(upload_of()) for _ in range(50)]
+    count_group(engine, submissions, today=TODAY)
 
-    def found() -> int:
+    def count_traces() -> int:
+        """Return the number of keys and of names of deleted tables in the files."""
         data = b"".join(path.read_bytes() for path in tmp_path.glob("counts.sqlite3*"))
-        return sum(submission.key in data for submission in ids) + data.count(b"forgotten")
+        n_keys = sum(submission.key in data for submission in submissions)
+        return n_keys + data.count(b"forgotten")
 
-    assert found() == 50
+    assert count_traces() == 50
     assert prune(engine, today=day(30)) == 50
-    assert found() == 0
+    assert count_traces() == 0
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait

@@ -1,4 +1,4 @@
-"""Visits: begun, seen, ended by time, by number and by sign-out; links; tokens of forms."""
+"""Visits of signed-in people: when a visit ends, and one-time sign-in links."""
 
 from __future__ import annotations
 
@@ -7,42 +7,47 @@ from rappor_server.storage import visits
 from sqlalchemy import Engine
 
 
-def test_a_visit_ends_when_nobody_asks_for_half_an_hour(engine: Engine) -> None:
-    """Each request renews it, until one comes too late."""
+def test_a_visit_ends_after_half_an_hour_without_a_request(engine: Engine) -> None:
+    """Each request begins another half hour. A request after a longer pause finds no visit."""
     now = 0.0
-    cookie = visits.begin(engine, "token", now=now)
+    secret = visits.begin(engine, "token", now=now)
     for _ in range(3):
         now += visits.IDLE_SECONDS
-        assert visits.find(engine, cookie, now=now) == "token"
-    assert visits.find(engine, cookie, now=now + visits.IDLE_SECONDS + 1) is None
+        assert visits.find(engine, secret, now=now) == "token"
+    assert visits.find(engine, secret, now=now + visits.IDLE_SECONDS + 1) is None
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_visit_ends_after_twelve_hours_however_busy(engine: Engine) -> None:
-    """Requests do not renew it beyond that."""
+def test_a_visit_ends_after_twelve_hours_with_requests(engine: Engine) -> None:
+    """A request every quarter of an hour does not extend a visit beyond twelve hours."""
     now = 0.0
-    cookie = visits.begin(engine, "token", now=now)
+    secret = visits.begin(engine, "token", now=now)
     while now < visits.LONGEST_SECONDS:
-        assert visits.find(engine, cookie, now=now) == "token"
+        assert visits.find(engine, secret, now=now) == "token"
         now += visits.IDLE_SECONDS / 2
-    assert visits.find(engine, cookie, now=now + 1) is None
+    assert visits.find(engine, secret, now=now + 1) is None
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_there_are_only_some_visits_at_a_time(engine: Engine) -> None:
-    """One more ends the visit that was idle longest."""
-    cookies = [visits.begin(engine, "token", now=float(number), most=5) for number in range(5)]
-    assert visits.find(engine, cookies[0], now=100.0) == "token"
+def test_number_of_visits_is_limited(engine: Engine) -> None:
+    """A visit beyond the largest number ends the visit that was idle longest."""
+    secrets = [visits.begin(engine, "token", now=float(second), most=5) for second in range(5)]
+    # A request of the first visit. The second visit is then idle longest.
+    assert visits.find(engine, secrets[0], now=100.0) == "token"
     visits.begin(engine, "token", now=101.0, most=5)
-    ended = [visits.find(engine, each, now=102.0) is None for each in cookies]
-    assert ended == [False, True, False, False, False]
+    is_ended = [visits.find(engine, secret, now=102.0) is None for secret in secrets]
+    assert is_ended == [False, True, False, False, False]
 
 
-def test_a_link_signs_in_once_and_soon(engine: Engine) -> None:
-    """It is no cookie, a cookie is no link, and one that was used or is old is worth nothing."""
-    used, late = (visits.begin(engine, "token", now=0.0, once=True) for _ in range(2))
-    assert visits.find(engine, used, now=0.0) is None
-    assert visits.open_link(engine, visits.begin(engine, "token", now=0.0), now=0.0) is None
-    assert visits.open_link(engine, used, now=1.0) == "token"
-    assert visits.open_link(engine, used, now=1.0) is None
-    assert visits.open_link(engine, late, now=visits.LINK_SECONDS + 1) is None
+def test_a_link_signs_in_once_within_ten_minutes(engine: Engine) -> None:
+    """A link that was used, or is older than ten minutes, does not sign in.
+
+    The secret of a link is not accepted as the secret of a visit, and the other way round.
+    """
+    link, late_link = (visits.begin(engine, "token", now=0.0, once=True) for _ in range(2))
+    visit = visits.begin(engine, "token", now=0.0)
+    assert visits.find(engine, link, now=0.0) is None
+    assert visits.open_link(engine, visit, now=0.0) is None
+    assert visits.open_link(engine, link, now=1.0) == "token"
+    assert visits.open_link(engine, link, now=1.0) is None
+    assert visits.open_link(engine, late_link, now=visits.LINK_SECONDS + 1) is None
