@@ -71,7 +71,7 @@ reservation.metric_without_room_is_logged_once_and_skipped
 reservation.next_year_has_a_budget_of_its_own
     Next year's budget is a new one.
 lives.check_delivered
-    A clock that is set back finds what an epoch has answered for.
+    A clock that is set back finds the stored response of the earlier epoch again.
 scope_memory.metric_for_life_follows_a_change_of_p_and_q
     A metric for life follows a change of `p` and `q` at once
 scope_memory.values_without_a_category_are_reported_and_counted

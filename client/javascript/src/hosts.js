@@ -43,22 +43,25 @@ export function hostOf(text) {
 }
 
 /**
- * Return the registrable domain of a text: the public suffix of its host with one label more. A host that is a public
- * suffix itself, or an IP address, is returned whole.
+ * Return the registrable domain of a text: the public suffix of its host and the label before it. Example: the host
+ * www.example.co.uk has the public suffix co.uk, and the registrable domain example.co.uk. A host that is a public
+ * suffix or an IP address is returned unchanged.
  * @param {string} text
  * @param {Suffixes} suffixes
  */
 export function domainOf(text, suffixes) {
   const host = hostOf(text);
   const labels = host.split(".");
-  if (!host || host.startsWith("[") || /^\d+$/.test(labels[labels.length - 1])) return host;
+  const isIpAddress = host.startsWith("[") || /^\d+$/.test(labels[labels.length - 1]);
+  if (!host || isIpAddress) return host;
   const n = countPublicLabels(labels.slice().reverse(), suffixes);
   return labels.slice(-n - 1).join(".");
 }
 
 /**
- * Tree of public suffixes, by label from the last one on. The mark is "?" for a label that is no suffix by itself, "!"
- * for an exception from a wildcard, else empty.
+ * Tree of public suffixes. Its first level has the last labels of hosts, such as "uk", and `below` has the labels
+ * before them, such as "co". The mark is "?" for a label that only leads to longer suffixes and is no suffix itself,
+ * "!" for an exception from a wildcard, and "" for a suffix.
  * @typedef {Map<string, { mark: string, below: Suffixes }>} Suffixes
  */
 
@@ -84,7 +87,7 @@ export function readSuffixes(text) {
  * Return the number of labels of a host's public suffix. The longest rule of the list decides.
  *
  * - Without a rule the last label is public.
- * - A wildcard makes every label in its place public, and also its own root: of *.ck both "x.ck" and "ck".
+ * - A wildcard stands for any label, and its parent is a public suffix, too: *.ck makes "x.ck" and "ck" public.
  * - An exception is one label shorter than its rule: !www.ck makes "ck" the suffix of www.ck.
  * @param {string[]} labels the last label of the host first
  * @param {Suffixes} suffixes
@@ -162,7 +165,8 @@ function nameprep(label) {
     getOwnEntry(/** @type {Record<string, string>} */ (MAPPED), character) ?? character.toLowerCase();
   const prepared = Array.from(Array.from(label, mapCharacter).join("").normalize("NFKC"));
   if (prepared.some((character) => isIn(PROHIBITED, character))) throw new NoHost();
-  // A label with a character from right to left has none from left to right, and begins and ends with the former.
+  // A label with a right-to-left character must have no left-to-right character, and must begin and end with a
+  // right-to-left character.
   const isRightToLeft = prepared.map((character) => isIn(RIGHT, character));
   if (isRightToLeft.includes(true)) {
     const isMixed = prepared.some((character) => isIn(LEFT, character));

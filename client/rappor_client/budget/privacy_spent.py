@@ -1,8 +1,9 @@
 """Privacy loss of a device so far, for the person: in nats, by metric, and in sentences.
 
 The loss of a device is at most the sum of the costs of its scopes (sequential composition). A scope
-is one metric in one epoch under one permanent fingerprint. Its cost bounds everything that its
-reports reveal about the first value of the epoch.
+is one metric in one epoch under one permanent fingerprint, a hash of the parameters that determine
+the permanent response. All reports of a scope repeat one permanent response, that of the first
+reported value. So the cost of a scope bounds everything that its reports reveal about this value.
 
 Example: `search_engine` has reported in two quarters, at 4 nats each, and `theme` in one quarter,
 at 2 nats. The loss is at most 10 nats.
@@ -23,10 +24,10 @@ from rappor.protocol.loss import posterior_bound
 from rappor_client.budget.scopes import Scope
 
 _EVEN_ODDS: Final = 0.5
-"""Probability from which the sentence for people begins: an observer who considers a value exactly
-as likely as not."""
+"""Default prior: the probability, before any report, that an observer assigns to a value which the
+observer considers as likely as not."""
 _LINE_LETTERS: Final = 80
-"""Largest length of a printed line, in letters, as terminals show it."""
+"""Largest length of a printed line, in characters: the usual width of a terminal."""
 
 ONE_RESPONSE: Final = (
     "In each epoch your device keeps repeating the value of its first report, even if your value "
@@ -50,7 +51,8 @@ class MetricPrivacySpent:
     nats : float
         Upper bound on the privacy loss, in nats.
     scopes : int
-        Number of scopes that have reported: epochs, and permanent fingerprints within an epoch.
+        Number of scopes that have reported. It is the number of epochs, or larger if the permanent
+        fingerprint has changed within an epoch.
     promise : str
         The promise of the bound and its conditions, in sentences for the person.
 
@@ -175,7 +177,7 @@ def _sum_scopes(scopes: list[Scope]) -> MetricPrivacySpent:
 
 
 def _wrap(text: str) -> str:
-    """Wrap a paragraph at 80 letters; all lines get the indentation of the first line."""
+    """Wrap a paragraph at 80 characters; all lines get the indentation of the first line."""
     import textwrap  # noqa: PLC0415 - loaded at opening: later no file handle may be free
 
     indent = " " * (len(text) - len(text.lstrip()))
