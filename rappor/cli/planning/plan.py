@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
     "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
     "rappor plan search_engine --registry metrics.toml \\\n  --devices 1e5 --reports-per-device 30",
+    hints={
+        "--items": "sets are not planned: `rappor privacy METRIC` predicts the share of an item"
+    },
 )
 def plan(
     *,

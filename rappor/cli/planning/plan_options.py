@@ -40,9 +40,9 @@ class PlannedMetric:
     metric_name: str | None = metric_argument(required=False)
     registry_path: str | None = registry_option(required=False)
     encoding: str | None = option_field(
-        [name for name, kind in ENCODINGS.items() if kind.supports_rappor],
-        "Encoding of a new metric, the rule that turns a value into bits.  [default: bloom, for "
-        "strings]",
+        list(ENCODINGS),
+        "Encoding of a new metric, the rule that turns a value into bits. Sets are not planned.  "
+        "[default: bloom, for strings]",
     )
     categories: str | None = option_field(
         "LIST", "Categories of a new metric, or edges of its buckets, separated by commas."
@@ -55,6 +55,12 @@ class PlannedMetric:
             raise click.UsageError("METRIC and --registry go together")
         if self.registry_path is not None and (self.encoding or self.categories):
             raise click.UsageError("a METRIC has its own encoding: leave --encoding out")
+        if ENCODINGS[self.encoding_name].supports_items:
+            # Shares of items have a sum above 1, which the model of power does not describe.
+            raise click.UsageError(
+                "sets are not planned: write the entry with items and the profile once, and "
+                "`rappor privacy METRIC` prints the detected share and standard error of an item"
+            )
         if self.registry_path is None:
             if self.write:
                 raise click.UsageError("--write needs METRIC and --registry")

@@ -148,6 +148,8 @@ REFUSED = {
     f"plan {STRICT} --devices 9 a": "METRIC and --registry go together",
     f"plan {STRICT} --devices 9 --encoding boolean --candidates 3": "there are 1 answers",
     f"plan {STRICT} --devices 9 --encoding onehot": "encoding onehot needs --categories",
+    f"plan {STRICT} --devices 9 --encoding set": "sets are not planned: write the entry with items",
+    f"plan {STRICT} --devices 9 --encoding set --items 8": "sets are not planned",
     f"plan {STRICT} --devices 9 --categories a,b": "encoding bloom has no --categories",
     f"plan {STRICT} --devices 9 --encoding onehot --categories a,a": "categories must be distinct",
     "plan --epsilon-1 2 --epsilon-inf 4 --devices 9 --encoding boolean --max-bytes 3": "go with",
