@@ -212,6 +212,7 @@ class Estimates(DisplayedRecord):
                 self.reports,
                 devices_known=known,
                 uneven_devices=n_devices if has_squares else math.inf,
+                has_sets=self.has_sets,
             )
         )
 

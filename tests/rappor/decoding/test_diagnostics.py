@@ -15,6 +15,7 @@ from rappor.decoding.diagnostics import (
     FIT_FALSE_ALARM,
     INCOMPLETE_FALSE_ALARM,
     RELIABLE_FROM,
+    RELIABLE_SETS_FROM,
     UNEXPLAINED_FALSE_ALARM,
     list_cautions,
 )
@@ -56,6 +57,17 @@ def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
     assert max(bad, uneven) <= stats.binom.isf(FALSE_ALARM, n_runs, 0.05)
     assert listed <= stats.binom.isf(FALSE_ALARM, n_runs, UNEXPLAINED_FALSE_ALARM)
     assert warned == 0
+
+
+@pytest.mark.parametrize("n", [99, 9_999, 10_000])
+def test_few_reports_of_sets_have_a_sentence(n: int) -> None:
+    """Below 10,000 reports, intervals of present items cover too little, and the table says it."""
+    params = dataclasses.replace(Params.profile("once", encoding="set"), m=8)
+    population = Population.from_values(["git\tvim", "git", ""])
+    estimates = decode(simulate_counts(population, params, n_reports=n, seed=1), ["git", "vim"])
+    sentences = [each.sentence for each in estimates.warnings if each.code == "few_reports"]
+    assert len(sentences) == (n < RELIABLE_SETS_FROM)
+    assert all((f"got {n:,}." in sentence) for sentence in sentences)
 
 
 def test_one_cohort_causes_a_warning() -> None:
