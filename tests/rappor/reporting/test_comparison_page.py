@@ -23,7 +23,7 @@ from rappor import (
     simulate_counts,
     trend,
 )
-from rappor.comparison.overview import compute_overview
+from rappor.comparison.overview import OverviewRow, compute_overview
 from rappor.reporting.changes import name_changes
 from rappor.reporting.comparison_page import comparison_page, count_drawings
 from rappor.reporting.footnotes import list_comparison_footnotes
@@ -33,7 +33,7 @@ from rappor.reporting.numbers import (
     format_interval,
     format_share,
 )
-from rappor.reporting.overview import overview_card
+from rappor.reporting.overview import build_ranking, overview_card
 from rappor.reporting.plots import select_contrast_interval, sort_changes
 
 PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
@@ -185,6 +185,23 @@ def test_one_day_is_a_ranking_on_one_scale() -> None:
     ]
     shares = [row["estimate"] for row in rows]
     assert np.array(widths) / widths[0] == pytest.approx(np.array(shares) / shares[0], abs=1e-3)
+
+
+def test_numbers_of_a_ranking_have_equal_digits() -> None:
+    """All shares of a ranking have the digits of the median error."""
+    rows = [
+        OverviewRow(
+            name=f"{share}", share=share, std_error=error, low=share - error, high=share + error,
+            detected=True, run=(), change=None,
+        )
+        for share, error in ((0.40612, 0.011), (0.29184, 0.0094), (0.1, 0.012))
+    ]  # fmt: skip
+    text = str(build_ranking(rows, "week"))
+    assert re.findall(r"<strong>(.*?)\u00a0%</strong> <small>(.*?)</small>", text) == [
+        ("40.6", "39.5 % to 41.7 %"),
+        ("29.2", "28.2 % to 30.1 %"),
+        ("10.0", "8.8 % to 11.2 %"),
+    ]
 
 
 def test_a_sentence_has_no_negative_share() -> None:
