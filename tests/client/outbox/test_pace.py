@@ -191,7 +191,7 @@ def test_failing_uploads_hold_up_no_other_metric(home: Home, clock: FixedClock) 
 
     class Refusing(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-            """Refuse the uploads of the metrics `bad0` to `bad4`, and accept all others."""
+            """Refuse the uploads of the five bad metrics, and accept all others."""
             if b'"bad' in body:
                 raise UploadError("refused", retryable=True, status=403)
             return super().send(body, timeout=timeout)

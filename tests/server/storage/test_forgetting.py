@@ -1,4 +1,4 @@
-"""Forgetting: whole windows leave the database, with their blocks and their sums."""
+"""Forgetting: deletion of the counters, blocks and whole release windows of a metric."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ def test_a_killed_run_leaves_whole_windows(engine: Engine) -> None:
 
 
 def test_retention_deletes_what_is_older(engine: Engine) -> None:
-    """A metric without a retention keeps everything."""
+    """Windows before the retention of their metric are deleted.
+
+    A metric without a retention keeps all windows.
+    """
     fill(engine)
     metrics = [dataclasses.replace(SMALL, retention="2 weeks"), ACCEPTED.registry["page"]]
     assert forget_expired(engine, metrics, today=day(14)) == {}
@@ -143,7 +146,10 @@ def test_a_stored_result_of_forgotten_days_is_not_found_again(engine: Engine) ->
 
 
 def test_a_restored_backup_has_the_forgotten_sums(engine: Engine, tmp_path: Path) -> None:
-    """A backup is as old as it is. The next run of the retention deletes the sums again."""
+    """A backup contains sums that were forgotten after it was made.
+
+    After a restoration, the next run of the retention deletes these sums again.
+    """
     fill(engine)
     address = engine.url.render_as_string(hide_password=False)
     backup(address, tmp_path / "counts.bak")

@@ -74,27 +74,30 @@ def list_tables(engine: Engine) -> list[str]:
 
 
 def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> None:
-    """A merge process that is killed before it deletes leaves the batch to the next one."""
+    """A merge process is killed after it has counted a batch, and before it deletes the batch.
+
+    The next merge process does not count the batch again.
+    """
     append(engine, [submission_of(upload_of())])
 
     class KilledError(Exception):
         """Error that ends the merge process."""
 
-    class Careless:
+    class KilledInbox:
         """An inbox whose merge process is killed before it deletes merged batches."""
 
         def __init__(self) -> None:
-            self._own = open_inbox(engine)
+            self._inbox = open_inbox(engine)
 
         def __getattr__(self, name: str) -> object:
-            return getattr(self._own, name)
+            return getattr(self._inbox, name)
 
         def clear(self) -> None:
             raise KilledError
 
-    careless = Careless()
-    with contextlib.closing(careless), pytest.raises(KilledError):  # type: ignore[type-var]
-        merge(engine, careless, wait=True, today=TODAY)  # type: ignore[arg-type]
+    inbox = KilledInbox()
+    with contextlib.closing(inbox), pytest.raises(KilledError):  # type: ignore[type-var]
+        merge(engine, inbox, wait=True, today=TODAY)  # type: ignore[arg-type]
     for _ in range(2):
         commit(engine, upload_of())
     assert total(engine) == 3
@@ -217,8 +220,8 @@ def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
 
 def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
     """A backup merges the inbox first, and leaves unreadable batches out."""
-    given = [submission_of(upload_of()) for _ in range(3)]
-    append(engine, given)
+    submissions = [submission_of(upload_of()) for _ in range(3)]
+    append(engine, submissions)
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Batch(TODAY, 1, b"\x09telltale"), {})
     backup(database, tmp_path / "copy")
@@ -227,7 +230,7 @@ def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_pat
     assert b"\x09telltale" not in (tmp_path / "copy").read_bytes()
     with open_database(sqlite_url(tmp_path / "copy")) as copied:
         assert total(copied) == 3
-        append(copied, given)
+        append(copied, submissions)  # retries, which are not counted again
         append(copied, [submission_of(upload_of())])
         merge_now(copied)
         assert total(copied) == 4
@@ -239,11 +242,12 @@ def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
     with contextlib.closing(open_inbox(local)) as inbox:
         assert isinstance(inbox, SqliteInbox)
         with inbox._inbox.connect() as db:
-            found = [db.scalar(text(f"PRAGMA {name}")) for name in PRAGMAS]
-    assert dict(zip(PRAGMAS, found, strict=True)) == PRAGMAS
+            values = [db.scalar(text(f"PRAGMA {name}")) for name in PRAGMAS]
+    assert dict(zip(PRAGMAS, values, strict=True)) == PRAGMAS
 
 
 PRAGMAS = {"synchronous": 2, "secure_delete": 1, "journal_mode": "wal"}
+"""Pragmas of an inbox file. The value 2 of `synchronous` is FULL: a commit is on the disk."""
 
 
 def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:

@@ -70,46 +70,49 @@ def test_retry_is_not_counted_again(engine: Engine) -> None:
     assert total(engine) == 6
 
 
-SUBSETS = [places for n in range(4) for places in itertools.combinations((1, 2, 3), n)]
-HISTORIES = [each for n in range(1, 5) for each in itertools.product(SUBSETS, repeat=n)]
+SUBSETS = [positions for n in range(4) for positions in itertools.combinations((1, 2, 3), n)]
+"""All sets of positions of the three reports of an upload: those that one attempt has accepted."""
+HISTORIES = [history for n in range(1, 5) for history in itertools.product(SUBSETS, repeat=n)]
+"""All histories of an upload with one to four attempts. A history has a set for each attempt."""
 
 
 MANY_COHORTS = Params(k=2, h=1, m=65_536, f=0.5, p=0.25, q=0.75)
 
 
-def make_attempt(number: int, key: bytes, places: tuple[int, ...]) -> Submission:
-    """Return an attempt to upload three reports, of which the reports at `places` are accepted.
+def make_attempt(number: int, key: bytes, positions: tuple[int, ...]) -> Submission:
+    """Return an attempt to upload three reports, which accepts the reports at some positions.
 
-    Each report of each upload has a cohort of its own, so the counters show how often it was
-    counted.
+    Each report of each upload has a cohort of its own, so the counter of the cohort shows how often
+    the report was counted.
     """
     accepted = tuple(
         AcceptedReport(
             metric="page",
             params=MANY_COHORTS,
             fingerprint=MANY_COHORTS.fingerprint,
-            cohort=3 * number + place,
+            cohort=3 * number + position,
             bits=b"\x01",
-            position=place,
+            position=position,
         )
-        for place in places
+        for position in positions
     )
-    refused = {("page", "stopped"): 3 - len(places)} if len(places) < 3 else {}
+    refused = {("page", "stopped"): 3 - len(positions)} if len(positions) < 3 else {}
     return Submission(key=key, response=b"", accepted=accepted, refusals=refused)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", list(itertools.product((False, True), repeat=3)))
 def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bool, ...]) -> None:
-    """All histories of up to four attempts at three reports, some of them refused each time.
+    """A report that at least one attempt has accepted counts once, in all `HISTORIES`.
 
-    What was accepted in any attempt counts once, whichever attempts are folded together. On
-    PostgreSQL only one pattern of folds is tried: the statements differ, the rules do not.
+    `pattern` has for each of the first three attempts whether a merge follows before the next
+    attempt. Attempts without a merge in between are merged together. PostgreSQL runs only one
+    pattern: its statements differ from those of SQLite, and the rules are the same.
     """
     if engine.dialect.name == "postgresql" and pattern != (True, False, True):
         pytest.skip("the rules are the same on both databases")
     keys = [secrets.token_bytes(16) for _ in HISTORIES]
-    for n, is_folded in enumerate((*pattern, True)):
+    for n, is_merged in enumerate((*pattern, True)):
         append(
             engine,
             [
@@ -118,12 +121,12 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
                 if n < len(history)
             ],
         )
-        if is_folded:
+        if is_merged:
             merge_now(engine)
     expected = {
-        3 * number + place: 1
+        3 * number + position: 1
         for number, history in enumerate(HISTORIES)
-        for place in set(itertools.chain.from_iterable(history))
+        for position in set(itertools.chain.from_iterable(history))
     }
     columns = schema.tally.c
     with engine.connect() as db:
@@ -134,22 +137,28 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
 def test_concurrent_merges_and_receivers_count_each_upload_once(
     engine: Engine, database: str
 ) -> None:
-    """Several threads add batches and merge, with retries to others; blocks could be closed."""
+    """Two threads add batches, and two threads merge them at the same time.
+
+    Each batch repeats the uploads of earlier batches, which the other receiver may have added.
+    """
     bodies = [upload_of(report_of(bits=i, cohort=i % 4)) for i in range(120)]
 
     def receive(first: int) -> None:
-        with open_database(database) as own:
+        with open_database(database) as engine_of_thread:
             for i in range(first, len(bodies), 2):
-                append(own, [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]])
+                append(
+                    engine_of_thread,
+                    [submission_of(body) for body in bodies[max(i - 3, 0) : i + 1]],
+                )
 
-    def count() -> None:
+    def merge_repeatedly() -> None:
         with contextlib.closing(open_inbox(engine)) as inbox:
-            while any(each.is_alive() for each in receivers):
+            while any(receiver.is_alive() for receiver in receivers):
                 with contextlib.suppress(StoreError):
                     merge(engine, inbox, wait=bool(inbox.count_contents().batches % 2), today=TODAY)
 
     receivers = [threading.Thread(target=receive, args=(i,)) for i in range(2)]
-    mergers = [threading.Thread(target=count) for _ in range(2)]
+    mergers = [threading.Thread(target=merge_repeatedly) for _ in range(2)]
     for thread in receivers + mergers:
         thread.start()
     for thread in receivers + mergers:
@@ -163,7 +172,10 @@ def test_concurrent_merges_and_receivers_count_each_upload_once(
 
 @pytest.mark.parametrize("days", [400, 1, -16])
 def test_receiver_with_a_wrong_clock(engine: Engine, days: int) -> None:
-    """Its uploads are counted once, not in the future. Keys are in the table of the merge's day."""
+    """Uploads of a collector with a wrong clock are counted once, on no day after today.
+
+    The deduplication keys are in the table of the day of the merge.
+    """
     body = upload_of()
     append(engine, [submission_of(body)], today=TODAY + days * DAY)
     merge_now(engine)
@@ -175,7 +187,10 @@ def test_receiver_with_a_wrong_clock(engine: Engine, days: int) -> None:
 
 
 def test_keys_go_to_the_newest_table(engine: Engine) -> None:
-    """A clock that goes back stores no key in a table that is deleted too early."""
+    """After a clock was set back, keys are stored in the newest table.
+
+    The table of the earlier day would be deleted too early.
+    """
     days = (5, 12, 20)
     for day in days:
         commit(engine, upload_of(), today=TODAY + day * DAY)
@@ -236,7 +251,7 @@ def test_merge_uses_the_day_of_the_database(engine: Engine) -> None:
 
 
 def test_prune_refuses_the_day_of_a_wrong_clock(engine: Engine) -> None:
-    """A second run on the wrong day is refused, too. The next correct day is accepted."""
+    """`prune` is refused on each day of a wrong clock, and accepted on the next correct day."""
     commit(engine, upload_of())
     commit(engine, upload_of(), today=TODAY + 100 * DAY)
     with pytest.raises(StoreError, match="run prune --yes"):
