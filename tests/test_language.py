@@ -22,21 +22,21 @@ from places import ROOT
 FOLDERS: Final = ("rappor", "client", "server", "tests", "benchmarks")
 
 BOUNDS: Final = {
-    "pronouns": (60, 70),
-    "unclear_clauses": (5, 6),
-    "participle_names": (3, 3),
-    "silent_constants": (0, 11.5),
+    "pronouns": (60, 60),
+    "unclear_clauses": (5, 3),
+    "participle_names": (3, 2),
+    "silent_constants": (0, 8.5),
 }
 """Largest value of each figure: the goal, and the present bound, which only falls.
 
 The goals lie between our first measurement and eleven well-written projects: pronouns 26 in 1,000
 words of docstrings, unclear clauses at most 6 %, participles 0 to 3.8 % of the functions."""
 
-LONG_WORDS: Final = (7, 5)
+LONG_WORDS: Final = (7, 5.2)
 """Smallest percentage of long words: the goal, and the present bound, which only rises. Eleven
 well-written projects have 10.8 %."""
 
-RIDDLES: Final = (0, 82)
+RIDDLES: Final = (0, 0)
 """Clauses with two missing nouns: the goal, and the present bound, which only falls."""
 
 CONFIGURATION: Final = {".pyi", ".js", ".mjs", ".ts", ".toml", ".html", ".json", ".yml", ".sh"}

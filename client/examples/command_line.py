@@ -28,7 +28,7 @@ def consent() -> bool:
 
 
 def ask() -> None:
-    """Ask a person who has not answered yet; never a script."""
+    """Ask for consent once, at a terminal. A script is never asked."""
     if ANSWER.exists() or not sys.stdin.isatty():
         return
     question = "May mytool report, with noise, which search engine you use? [y/N] "

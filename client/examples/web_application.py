@@ -94,7 +94,10 @@ def delete(account: Account) -> None:
 
 
 def send_all() -> None:
-    """Send what waits, for all who agreed, in an order that says nothing."""
+    """Send the queued reports of all accounts with consent, in random order.
+
+    A fixed order would link the uploads of one account to its position.
+    """
     with accounts() as db:
         names = [name for (name,) in db.execute("SELECT name FROM account WHERE consent")]
     random.shuffle(names)

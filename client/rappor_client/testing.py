@@ -94,8 +94,8 @@ class FixedClock:
 class FixedCoins:
     """Coins that are the same in every run.
 
-    Coin number i is the first 32 bits of SHA-256 of "SEED:i". Anybody who knows the seed can remove
-    the noise, so these coins must never be used for real reports.
+    Coin number i is the first 32 bits of SHA-256 of "SEED:i". The seed is enough to remove the
+    noise, so these coins must never be used for real reports.
 
     Parameters
     ----------

@@ -301,8 +301,8 @@ def describe_capacity(
       and there are such strings. They are present if collisions cause much of the variance of the
       rows, if the fit is bad, or if the fit is shrunken.
     - The selected candidates share more rows than strings do by chance, and the fit is bad. Case:
-      a frequent string is no candidate, and somebody chose the candidates because they share rows
-      with it. Together they explain the rows of that string, and each seems to be present.
+      a frequent string is outside the candidates, and the candidates were chosen because they share
+      rows with it. Together they explain the rows of that string, and each seems to be present.
     - A shrunken fit finds many collisions with strings that are not candidates.
 
     Parameters

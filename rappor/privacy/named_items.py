@@ -1,9 +1,9 @@
 """Number of items of an unchanged set that an observer of linked epochs names.
 
 A device with a metric of sets (`encoding = "set"`) sends one report in each epoch. Nothing in the
-reports links the epochs, because cohort, bucket and day are drawn anew. The module assumes an
-observer who links them by other means, for example by a network address, and who knows the list of
-all items and the popularity of each. The output is the expected number of items that the observer
+reports links the epochs, because cohort, bucket and day are drawn anew. The assumed observer
+links the reports by other means, for example by a network address, and has the list of all items
+with their popularity. The output is the expected number of items that the observer
 assigns to the device with more than 90 % certainty, and rightly.
 
 The model of the popularity: there are 4,000 items, and a device has the item of rank r with

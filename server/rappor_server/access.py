@@ -53,7 +53,7 @@ async def require_token(request: Request, collector: Collector) -> Token:
     Problem
         401 if the header is missing, has another scheme than Bearer, or has no valid token.
     StoreError
-        The database does not respond, so nobody knows whether the token is valid (503).
+        The database does not respond, so the token cannot be checked (503).
     """
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     token = None

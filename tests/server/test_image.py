@@ -48,7 +48,7 @@ class Image:
         self.user = "root"
 
     def follow(self, instruction: str, rest: str) -> None:
-        """Do what an instruction says."""
+        """Carry out an instruction of the container file."""
         match instruction:
             case "RUN":
                 self.run(["sh", "-ec", rest], user="root")

@@ -25,9 +25,9 @@ def is_answerable() -> bool:
 def ask_consent(text: str, folder: str, today: int) -> bool | None:
     """Show the question and return the response; None without a response.
 
-    The file says "asked" before the question appears. A person who ends the program at the question
-    is therefore not asked again at the next start. If the disk does not take the file, the question
-    is not shown at all: it would come again at every start.
+    The file is written with "asked" before the question appears. If a person ends the program at
+    the question, the next start therefore does not show it again. If the file cannot be written,
+    the question is not shown at all, because it would appear at every start.
 
     Parameters
     ----------

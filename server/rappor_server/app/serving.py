@@ -74,7 +74,7 @@ class Sockets:
 
     Attributes
     ----------
-    public : socket for devices, and for everybody if there is no separate admin address
+    public : socket for devices, and for all other clients if there is no separate admin address
     admin : socket for operators and analysts (setting `admin`), or None
     """
 

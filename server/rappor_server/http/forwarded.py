@@ -14,8 +14,8 @@ the client is the last address that is no trusted proxy. An example:
 A proxy that sets only one of the two headers `Forwarded` and `X-Forwarded-For` may pass on the
 other header as the client sent it. A client could then choose its address, and evade the limits
 that the collector applies to each source of requests. (Source: an IPv4 address, or the first 64
-bits of an IPv6 address.) If the two headers name clients of different sources, nobody knows which
-header the proxy has set, and the request gets 400.
+bits of an IPv6 address.) If the two headers name clients of different sources, the collector
+cannot tell which header the proxy has set, and the request gets 400.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class MetricHealth:
     ----------
     metric : the metric
     today : number of today's reports, rounded down to two significant digits, or None if the number
-        is below the minimum of the metric. Somebody who watches an exact number grow could tell
-        when a certain device reports.
+        is below the minimum of the metric. An exact number that grows by one would show the time
+        of a single report.
     released : number of released reports
     days : reports of the last days on which windows are dated
     n_days : number of all such days

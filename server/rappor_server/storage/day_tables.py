@@ -128,9 +128,9 @@ def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: dateti
         later days after a gap of more than 14 days      the latest day before the gap, or today:
                                                          the clock was far ahead, and keys in a
                                                          later table would be stored too long
-        only later days, more than 14 days from today    the latest of these days: nobody knows
-                                                         which clock is right, so the keys are
-                                                         rather stored too long
+        only later days, more than 14 days from today    the latest of these days: either clock
+                                                         may be right, and a key that is stored too
+                                                         long does less harm
     """
     if not keys:
         return

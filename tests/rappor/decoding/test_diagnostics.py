@@ -198,7 +198,7 @@ def test_findings_beyond_their_limits_warn(found: dict[str, Any], code: str, sen
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
-    """The unexplained bits are those of a heavy string that is no candidate, with its share."""
+    """A frequent string outside the candidates explains all unexplained bits and their share."""
     params = Params(k=64, h=1, m=32, f=0.0, p=0.1, q=0.9)
     counts = simulate_counts(POPULATION, params, n_reports=N, seed=1)
     estimates = decode(counts, [*POPULATION.values[1:], *ABSENT])

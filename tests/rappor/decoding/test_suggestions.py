@@ -1,4 +1,4 @@
-"""Suggestions: present strings of a larger list that are no known candidates."""
+"""Suggestions: present strings of a larger list that the known candidates do not contain."""
 
 from __future__ import annotations
 
