@@ -135,8 +135,9 @@ def is_sampled(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:
     """
     if metric.sampling_rate == 1:
         return True
-    coin = derive_sampling_coin(secret, metric.name, epoch, metric.params)
-    return coin < compute_threshold(metric.sampling_rate)
+    return derive_sampling_coin(secret, metric.name, epoch, metric.params) < compute_threshold(
+        metric.sampling_rate
+    )
 
 
 def derive_part(secret: bytes | Secret, metric: Metric, epoch: str) -> str:

@@ -244,8 +244,12 @@ class Estimates(DisplayedRecord):
         """
         if (total := self._sum_listed()) is None or self.has_sets:
             return None
-        critical_value = compute_critical_value(self.error_control.confidence)
-        return Contrast.from_variance("not in the list", 1 - total[0], total[1], critical_value)
+        return Contrast.from_variance(
+            "not in the list",
+            1 - total[0],
+            total[1],
+            compute_critical_value(self.error_control.confidence),
+        )
 
     @property
     def has_sets(self) -> bool:
@@ -265,8 +269,11 @@ class Estimates(DisplayedRecord):
         """
         if (total := self._sum_listed()) is None or not self.has_sets:
             return None
-        critical_value = compute_critical_value(self.error_control.confidence)
-        return Contrast.from_variance("listed items of a device", *total, critical_value)
+        return Contrast.from_variance(
+            "listed items of a device",
+            *total,
+            compute_critical_value(self.error_control.confidence),
+        )
 
     def _sum_listed(self) -> tuple[float, float] | None:
         """Compute the sum of the shares of the listed strings, and its variance."""
@@ -351,9 +358,12 @@ class Estimates(DisplayedRecord):
             value, variance = self.covariance.compute_detected_contrast(rows, values)
         else:
             (value,), ((variance,),) = self.covariance.compute_contrasts(rows, values[None])
-        critical_value = compute_critical_value(self.error_control.confidence)
         return Contrast.from_variance(
-            name, constant + value, variance, critical_value, include_p_value=True
+            name,
+            constant + value,
+            variance,
+            compute_critical_value(self.error_control.confidence),
+            include_p_value=True,
         )
 
     def total(self, candidates: Iterable[str], *, name: str = "") -> Contrast:

@@ -166,8 +166,9 @@ class Target:
 
     def compute_ones_probability(self, theta: Floats) -> Floats:
         """Compute mu = p* + (q* - p*) theta, (n,), with theta clipped to the possible values."""
-        inside = np.clip(theta, self.least_proportion, 1.0)
-        return np.asarray(self.p_star + (self.q_star - self.p_star) * inside)
+        return np.asarray(
+            self.p_star + (self.q_star - self.p_star) * np.clip(theta, self.least_proportion, 1.0)
+        )
 
     def compute_device_variance(self, theta: Floats) -> Floats:
         """Compute the part of each row's variance that comes from the devices.

@@ -97,8 +97,7 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
         check_integer("n", n, 1, _MAX_REPORTS)
     if len({params.permanent_fingerprint for params in reports}) > 1:
         raise ParamsError("reports must share a permanent response: only p and q may differ")
-    params = next(iter(reports))
-    return params.response.compute_loss(reports)
+    return next(iter(reports)).response.compute_loss(reports)
 
 
 def epsilon_inf(params: Params) -> float:

@@ -146,7 +146,7 @@ export function scopeInForce(device, rules, { metric, epoch }) {
     const fromRegistry = accepted.find(
       (fingerprint) => device.params[fingerprint].permanentFingerprint === scope.response,
     );
-    // A metric whose entry has changed from "life" to epochs does not continue its scope for life.
+    // If the epoch of a metric was "life" and is shorter now, the scope for life is not continued.
     const fingerprintForLife = epoch ? undefined : fromRegistry;
     const fingerprint = scope.epoch ? scope.params : fingerprintForLife;
     if (!fingerprint) continue;
