@@ -29,7 +29,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 
@@ -154,7 +154,8 @@ class Server(uvicorn.Server):
         )
         super().__init__(
             uvicorn.Config(
-                ForwardedHeaders(self._app, settings.proxies),
+                # Starlette declares scope and messages more widely than uvicorn's types do.
+                ForwardedHeaders(cast("Any", self._app), settings.proxies),
                 http=BoundedProtocol,
                 ws="none",
                 lifespan="on",

@@ -351,7 +351,7 @@ def test_a_file_that_changes_takes_no_other_road(session: SparkSession, tmp_path
     """Workers that see another version do see the file, so it is not passed as bytes."""
     path = write_rows(tmp_path / "a.parquet", rows_of("page", 5))
     with pytest.raises(spark.FAILURES, match=r"a.parquet: it changed after it was listed"):
-        spark_files._find_distinct(session, [(f"file:{path}", 0, 5)])
+        spark_files._find_distinct_files(session, [(f"file:{path}", 0, 5)])
 
 
 def write_odd_csv(folder: Path) -> None:

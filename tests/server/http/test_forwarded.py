@@ -30,7 +30,7 @@ def request(*headers: tuple[str, str], peer: str = PROXY) -> tuple[str, str] | i
         "scheme": "http",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
     }
-    asyncio.run(ForwardedHeaders(app, f"{PROXY},10.0.0.2")(scope, receive, send))  # type: ignore[arg-type]
+    asyncio.run(ForwardedHeaders(app, f"{PROXY},10.0.0.2")(scope, receive, send))
     result: tuple[str, str] | int = seen[0]
     return result
 
