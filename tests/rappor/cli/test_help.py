@@ -30,12 +30,23 @@ from rappor.google import files
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_parts
 
-REGISTRY = toml_of("search_engine", candidates='"engines.txt"') + entry_of(
-    "theme",
-    encoding='"onehot"',
-    categories='["light", "dark", "high contrast"]',
-    profile='"strict"',
-    epoch='"quarter"',
+REGISTRY = (
+    toml_of("search_engine", candidates='"engines.txt"')
+    + entry_of(
+        "theme",
+        encoding='"onehot"',
+        categories='["light", "dark", "high contrast"]',
+        profile='"strict"',
+        epoch='"quarter"',
+    )
+    + entry_of(
+        "plugins",
+        encoding='"set"',
+        items="8",
+        profile='"once"',
+        interval='"epoch"',
+        epoch='"quarter"',
+    )
 )
 
 PARTS = (Part("prefix:2", 0.5), Part("whole"))

@@ -197,13 +197,16 @@ def test_stalled_handshakes_are_limited(tmp_path: Path, bound: str) -> None:
     files = ("--tls-certificate", str(cert), "--tls-key", str(key))
     limits = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
     with serving_file(tmp_path, *files, *limits, admin=free_port()) as running:
-        target, bully = ("127.0.0.1", running.port), ("127.0.0.2", 0)
-        stalled = [socket.create_connection(target, 30, bully) for _ in range(20)]
+        target = ("127.0.0.1", running.port)
+        # A single source never gets all connections, so the limit of all needs many sources.
+        is_one_source = bound == "max_source_connections"
+        sources = [(f"127.0.0.{2 if is_one_source else 2 + i}", 0) for i in range(21)]
+        stalled = [socket.create_connection(target, 30, source) for source in sources[:20]]
         # The connection beyond the limit is closed at once, without a response.
-        with socket.create_connection(target, 30, bully) as surplus:
+        with socket.create_connection(target, 30, sources[20]) as surplus:
             assert surplus.recv(100) == b""
         # The limit of one source leaves room for other sources; the limit of all does not.
-        if bound == "max_source_connections":
+        if is_one_source:
             assert fetch_certificate(running.port, cert)
         for connection in stalled:  # each ends after 1.5 seconds
             assert connection.recv(100) == b""

@@ -79,6 +79,11 @@ def test_serve_shows_eight_options_at_first() -> None:
     assert max(map(len, full_page.splitlines())) <= 80
 
 
+_OTHER_EXAMPLES = ((), ("demo",), ("serve",), ("restore",), ("healthy",), ("forget",))
+"""Commands whose examples need more than a folder with a registry: a running collector, a backup,
+or counters. Other tests run these commands."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a registry, an edit of it, and a database with a token."""
@@ -94,7 +99,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
-    [names for names in COMMANDS if names not in ((), ("demo",), ("serve",), ("restore",))],
+    [names for names in COMMANDS if names not in _OTHER_EXAMPLES],
     ids=" ".join,
 )
 def test_examples_run(names: tuple[str, ...], folder: Path) -> None:
