@@ -7,8 +7,10 @@ a random one. Each bucket of each cohort is a row of the regression.
 
 The linear regression of `rappor.estimator.fit` adds the shares of all items of a bucket. This is
 wrong for sets, because a device with two items of one bucket owns the bucket once. The error is
-large for frequent items. Without the refit, the estimates of the five most frequent of 2,000 items
-missed the shares by 4.3 standard errors (root mean square, 1e7 devices, 32 cohorts).
+large where frequent items share buckets. For twelve items of 10 to 90 % in 48 buckets, 16 cohorts
+and 1e6 reports, estimates miss the shares by 11 standard errors without the refit (root mean
+square), and by 1.0 with the refit. For items of at most 29 % in 464 buckets, 32 cohorts and 1e7
+reports, both are equal.
 
 The decoder calls `refit_sets` after the selection. The input is a linear selection. The output is a
 selection of the same items, with estimates of all candidates that take shared buckets into account.
@@ -82,8 +84,9 @@ from rappor.estimator.selection import Selection
 from rappor.protocol.encodings import get_encoding
 
 _STEPS: Final = 3
-"""Number of Gauss-Newton steps. The linear fit starts near the solution: with two steps the
-estimates of 1e7 devices differ by less than a hundredth of a standard error."""
+"""Number of Gauss-Newton steps. The linear fit starts near the solution. For 2,000 items and 1e7
+reports, the largest difference of an estimate from ten steps is .22 standard errors after one step,
+.05 after two and .014 after three."""
 
 _LARGEST_SHARE: Final = 0.999
 """Upper bound on a share during the steps. An estimate of 1 or more, which noise can cause, would
