@@ -23,11 +23,14 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rappor.base.errors import MissingExtraError, ParamsError, ReportError
 from rappor.base.ranges import format_value
+
+FIELD_SEPARATOR: Final = "\x1f"
+"""Character between the fields of a tuple, in the names of candidates and categories."""
 
 MAX_TEXT_BYTES: Final = 8192
 """Longest text that a normalizer reads or returns, in bytes of UTF-8. A longer text becomes the
@@ -67,8 +70,9 @@ def normalize(name: str, text: object) -> str:
 
     Parameters
     ----------
-    name : a key of `NORMALIZERS`.
-    text : the value. Its type is checked, because the value comes from a host program.
+    name : a key of `NORMALIZERS`, or one key for each field of a tuple, separated by commas.
+    text : the value. Its type is checked, because the value comes from a host program. The fields
+        of a tuple are joined by `FIELD_SEPARATOR`.
 
     Returns
     -------
@@ -81,8 +85,9 @@ def normalize(name: str, text: object) -> str:
     ParamsError
         The normalizer is unknown.
     ReportError
-        The value is not a str, or contains a lone surrogate. No other text raises an error. The
-        message contains the type or the length of the value and never the value.
+        The value is not a str, contains a lone surrogate, or has another number of fields than
+        `name` has normalizers. No other text raises an error. The message contains the type or the
+        length of the value and never the value.
 
     Examples
     --------
@@ -93,6 +98,9 @@ def normalize(name: str, text: object) -> str:
     >>> normalize("host", "two words")
     ''
     """
+    names = split_normalizers(name)
+    if len(names) > 1:
+        return _normalize_each_field(names, text)
     if name not in NORMALIZERS:
         raise ParamsError(
             f"normalize must be one of {', '.join(NORMALIZERS)}, got {format_value(name)}"
@@ -105,6 +113,20 @@ def normalize(name: str, text: object) -> str:
     # A rewritten text can be longer than its input: NFC decomposes some characters for good.
     normal = NORMALIZERS[name].rewrite(text) if _count_bytes(text) <= MAX_TEXT_BYTES else ""
     return normal if _count_bytes(normal) <= MAX_TEXT_BYTES else ""
+
+
+def split_normalizers(name: str) -> tuple[str, ...]:
+    """Return the normalizers of which a name consists: one for a text, several for a tuple."""
+    return tuple(name.split(","))
+
+
+def _normalize_each_field(names: Sequence[str], text: object) -> str:
+    """Normalize each field of a tuple, whose fields are joined by `FIELD_SEPARATOR`."""
+    fields = text.split(FIELD_SEPARATOR) if isinstance(text, str) else []
+    if len(fields) != len(names):
+        got = f"{len(fields)} fields" if fields else type(text).__name__
+        raise ReportError(f"a value must have {len(names)} fields joined by U+001F, got {got}")
+    return FIELD_SEPARATOR.join(map(normalize, names, fields))
 
 
 def _count_bytes(text: str) -> int:

@@ -52,7 +52,7 @@ from typing import Any, Final, cast
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_choice, check_integer, format_value
-from rappor.protocol.encodings import get_encoding_class
+from rappor.protocol.encodings import get_encoding, get_encoding_class
 from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 from rappor.protocol.encodings.sets import DEFAULT_ITEMS, MAX_ITEMS
 from rappor.protocol.normalizers import NORMALIZERS
@@ -67,6 +67,7 @@ from rappor.protocol.responses import Response, get_response, get_response_class
 from rappor.protocol.responses.rappor_response import RapporResponse, compute_noise
 from rappor.protocol.segments import Segment, check_segment
 from rappor.protocol.thresholds import ONE, compute_threshold
+from rappor.protocol.tuples import check_field_names, check_normalizers
 
 MAX_BITS: Final = 2040
 """Largest number of bits of a report, k. The permanent response needs four bytes of HKDF output for
@@ -121,7 +122,10 @@ class Params:
         "set" for sets of strings.
     categories : names of the categories of a one-hot encoding, or edges of buckets as decimal
         texts (`buckets.format_edge`), in bit order.
-    normalize : name of the normalizer that device and analyst apply to texts.
+    field_names : names of the fields of a tuple, 2 to 8, in their order; empty for other values.
+        The categories of a one-hot encoding are then all combinations (`combine_categories`).
+    normalize : name of the normalizer that device and analyst apply to texts. For a tuple, "none",
+        or one name for each field, separated by commas.
     layout : name of the hash layout. Devices support "rappor-1" only; counts of other software
         have other layouts.
     part : part of a string that the reports contain: "prefix:N", "whole", or empty for metrics
@@ -156,6 +160,7 @@ class Params:
     keep: float | None = None
     encoding: str = "bloom"
     categories: tuple[str, ...] = ()
+    field_names: tuple[str, ...] = ()
     normalize: str = "none"
     layout: str = DEFAULT_LAYOUT
     part: str = ""
@@ -168,7 +173,7 @@ class Params:
         """Check every field. All other code trusts the fields without further checks."""
         # An unknown encoding is refused first, because it decides which other fields are allowed.
         encoding = get_encoding_class(self.encoding)
-        check_choice("normalize", self.normalize, NORMALIZERS)
+        _check_fields(self.field_names, self.normalize)
         _check_layout(self.layout)
         check_part_name(self.part)
         check_segment(self.segment)
@@ -194,6 +199,7 @@ class Params:
         *,
         encoding: str = "bloom",
         categories: tuple[str, ...] = (),
+        field_names: tuple[str, ...] = (),
         normalize: str = "none",
         items: int = DEFAULT_ITEMS,
     ) -> Params:
@@ -206,7 +212,7 @@ class Params:
         Parameters
         ----------
         name : "strict", "balanced", "low-noise" or "once".
-        encoding, categories, normalize : as for `Params`.
+        encoding, categories, field_names, normalize : as for `Params`.
         items : number of own buckets of a set; ignored for other encodings.
 
         Raises
@@ -229,6 +235,7 @@ class Params:
         values: dict[str, Any] = {
             "encoding": encoding,
             "categories": categories,
+            "field_names": field_names,
             "normalize": normalize,
         }
         if not (profile.supports_grr and encoding_class.supports_grr):
@@ -262,6 +269,15 @@ class Params:
         response = self.response
         names = (*response.dimensions, *response.probabilities)
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def field_categories(self) -> tuple[tuple[str, ...], ...]:
+        """Categories of each field of a one-hot tuple, in the order of `field_names`.
+
+        `categories` are all combinations, in which the last field varies fastest. The property is
+        empty for tuples of hashed strings and for values without fields.
+        """
+        return get_encoding(self).field_categories
 
     @property
     def has_other_bucket(self) -> bool:
@@ -386,10 +402,9 @@ class Params:
             **self.response.canonical_keys,
         }
         if self.categories:
-            # A hash keeps the canonical JSON short. Names contain no line feed, so the joined text
-            # is unambiguous.
-            names = "\n".join(self.categories).encode()
-            identity["categories"] = hashlib.sha256(names).hexdigest()
+            identity["categories"] = _hash_names(self.categories)
+        if self.field_names:
+            identity["fields"] = _hash_names(self.field_names)
         if self.normalize != "none":
             identity["normalize"] = self.normalize
         if self.layout != DEFAULT_LAYOUT:
@@ -418,6 +433,8 @@ class Params:
         document = self._build_canonical_object()
         if self.categories:
             document["categories"] = list(self.categories)
+        if self.field_names:
+            document["fields"] = list(self.field_names)
         return _write_canonical_json(document)
 
     @classmethod
@@ -439,6 +456,7 @@ class Params:
             response = get_response_class(document.get("keep"))
             document |= response.read_canonical_keys(document)
             document["categories"] = tuple(document.get("categories", ()))
+            document["field_names"] = tuple(document.pop("fields", ()))
             document["segment"] = tuple(sorted(dict(document.get("segment", ())).items()))
             params = cls(**document, insecure=True)
         except ParamsError:
@@ -469,6 +487,14 @@ def _hash_object(document: dict[str, Any]) -> str:
     return hashlib.sha256(_write_canonical_json(document).encode()).hexdigest()
 
 
+def _hash_names(names: tuple[str, ...]) -> str:
+    """Return the SHA-256 of names, in hex, which keeps the canonical JSON short.
+
+    No name contains a line feed, so the joined text has one reading.
+    """
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
 def _write_canonical_json(document: dict[str, Any]) -> str:
     # ensure_ascii=False: JavaScript's JSON.stringify escapes no letters either.
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -480,6 +506,15 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) != len(pairs):
         raise ParamsError("parameters must be a JSON object in which no key stands twice")
     return entries
+
+
+def _check_fields(field_names: object, normalizer: object) -> None:
+    """Raise ParamsError unless the names of fields and the normalizer are valid."""
+    if field_names == ():
+        check_choice("normalize", normalizer, NORMALIZERS)
+        return
+    check_field_names(field_names)
+    check_normalizers(normalizer, len(cast("tuple[str, ...]", field_names)))
 
 
 def _check_calendar(interval: str, epoch: str) -> None:

@@ -344,6 +344,9 @@ class Metric:
 
     def _check_listed(self, candidates: tuple[object, ...]) -> None:
         """Check the length of a list, and that normalized candidates are distinct and not empty."""
+        if self.params.field_names:
+            required = "a file with a line for each tuple, its fields separated by tabs"
+            raise metric_error(self.name, "candidates", required, candidates)
         n, normalizer = len(candidates), self.params.normalize
         if n == 0:
             raise MetricError(

@@ -15,13 +15,16 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from rappor.base.errors import FileError, MetricError, ParamsError
-from rappor.base.ranges import format_value
+from rappor.base.ranges import check_choice, format_value
 from rappor.protocol.encodings import Encoding, get_encoding_class
 from rappor.protocol.encodings.buckets import format_edge
+from rappor.protocol.encodings.encoding import check_category_name
 from rappor.protocol.encodings.sets import DEFAULT_ITEMS
+from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import LETTERS, NOISE_LETTERS, Params
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
+from rappor.protocol.tuples import check_field_names, combine_categories, join_normalizers
 
 _Entry = Mapping[str, Any]
 
@@ -54,6 +57,7 @@ KEYS: Final = (
     "profile",
     "categories",
     "edges",
+    "fields",
     "normalize",
     "insecure",
     "parts",
@@ -280,17 +284,23 @@ def _read_params(name: str, entry: _Entry) -> Params:
     if not isinstance(insecure := entry.get("insecure", False), bool):
         raise metric_error(name, "insecure", "true or false", insecure)
     categories = _read_categories(name, entry, encoding)
+    field_names = _read_field_names(name, entry, encoding)
     return Params(
-        **_read_letters(name, entry, encoding, categories),
+        **_read_letters(name, entry, encoding, categories, field_names),
         encoding=entry["encoding"],
         categories=categories,
-        normalize=entry.get("normalize", "none"),
+        field_names=field_names,
+        normalize=_read_normalizer(name, entry, field_names),
         insecure=insecure,
     )
 
 
 def _read_letters(
-    name: str, entry: _Entry, encoding: type[Encoding], categories: tuple[str, ...]
+    name: str,
+    entry: _Entry,
+    encoding: type[Encoding],
+    categories: tuple[str, ...],
+    field_names: tuple[str, ...],
 ) -> dict[str, Any]:
     """Return the numbers of a parameter set from the entry, from a profile, or from the encoding.
 
@@ -301,7 +311,14 @@ def _read_letters(
     if encoding.supports_items:
         letters.setdefault("items", DEFAULT_ITEMS)
     if "profile" in entry:
-        return _read_profile(name, entry, letters, categories)
+        profile = Params.profile(
+            entry["profile"],
+            encoding=encoding.name,
+            categories=categories,
+            field_names=field_names,
+            items=letters.get("items", DEFAULT_ITEMS),
+        )
+        return _read_profile(name, encoding, profile, letters)
     if (k := encoding.count_bits(categories)) is not None:
         # The categories determine k, unless the entry has a k, which `Params` checks. Generalized
         # randomized response (key keep) has one more bucket, for values outside the categories.
@@ -324,7 +341,7 @@ def _read_letters(
 
 
 def _read_profile(
-    name: str, entry: _Entry, letters: Mapping[str, Any], categories: tuple[str, ...]
+    name: str, encoding: type[Encoding], profile: Params, letters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the numbers of a profile, and the numbers that may stand beside it.
 
@@ -334,13 +351,6 @@ def _read_profile(
     - k may stand beside a profile of categories and buckets. `Params` compares it with their
       number.
     """
-    encoding = get_encoding_class(entry["encoding"])
-    profile = Params.profile(
-        entry["profile"],
-        encoding=entry["encoding"],
-        categories=categories,
-        items=letters.get("items", DEFAULT_ITEMS),
-    )
     allowed = {"m", "items"} if encoding.is_hashed else {"k", "h", "m", "items"}
     for key in letters:
         if key not in allowed:
@@ -360,10 +370,71 @@ def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tupl
     # Bloom filters and booleans have neither categories nor edges.
     if categories_key is None:
         return ()
-    if not isinstance(items := entry.get(categories_key), list):
+    items = entry.get(categories_key)
+    # A table has one list for each field of a tuple.
+    if encoding.supports_fields and isinstance(items, dict):
+        lists = {field: _read_list(name, field, listed) for field, listed in items.items()}
+        check_field_names(tuple(lists))
+        return combine_categories(lists)
+    if not isinstance(items, list):
         raise metric_error(name, categories_key, "a list", items)
     read = _read_edge if categories_key == "edges" else _read_category
     return tuple(read(name, item) for item in items)
+
+
+def _read_list(name: str, field: str, categories: object) -> list[str]:
+    """Return the categories of a field of a tuple."""
+    if not isinstance(categories, list):
+        raise metric_error(name, f"categories of field {field}", "a list", categories)
+    for category in categories:
+        check_category_name(_read_category(name, category), "categories")
+    return categories
+
+
+def _read_field_names(name: str, entry: _Entry, encoding: type[Encoding]) -> tuple[str, ...]:
+    """Return the names of the fields of a tuple; empty for other metrics.
+
+    The table of categories names the fields of a tuple of categories. A tuple of strings has the
+    key fields.
+    """
+    if isinstance(categories := entry.get("categories"), dict):
+        if "fields" in entry:
+            raise MetricError(
+                f"metric {format_value(name)}: fields must be absent beside a table of categories, "
+                "whose keys are the fields"
+            )
+        return tuple(categories)
+    if "fields" not in entry:
+        return ()
+    if not encoding.supports_fields or encoding.categories_key is not None:
+        remedy = ": give a table of categories, such as {editor = [...], system = [...]}"
+        raise MetricError(
+            f"metric {format_value(name)}: fields must be absent for encoding {encoding.name}"
+            f"{remedy if encoding.supports_fields else ''}"
+        )
+    if not isinstance(fields := entry["fields"], list) or not fields:
+        raise metric_error(name, "fields", "a list of names", fields)
+    return tuple(fields)
+
+
+def _read_normalizer(name: str, entry: _Entry, field_names: tuple[str, ...]) -> Any:
+    """Return the argument `normalize` of `Params`.
+
+    An entry without fields has one normalizer. With fields, it has a table of normalizers, and a
+    field that the table does not name has none.
+    """
+    normalizer = entry.get("normalize", "none")
+    if not field_names or normalizer == "none":
+        return normalizer
+    if not isinstance(normalizer, dict):
+        example = f'{{{field_names[0]} = "casefold"}}'
+        raise metric_error(
+            name, "normalize", f"a table of the normalizers of fields, as {example}", normalizer
+        )
+    for field, field_normalizer in normalizer.items():
+        check_known(field, field_names, "field", prefix=f"metric {format_value(name)}: normalize: ")
+        check_choice(f"normalize of field {field}", field_normalizer, NORMALIZERS)
+    return join_normalizers([normalizer.get(field, "none") for field in field_names])
 
 
 def _read_category(name: str, category: object) -> str:

@@ -322,6 +322,129 @@ def build_bad_bucket_reports() -> dict[str, Any]:
     return {"params": document, "good": good, "bad": bad}
 
 
+def build_tuples() -> list[dict[str, Any]]:
+    """Return fingerprints and bits of tuples of both forms, from recorded values."""
+    rows = []
+    fields = ["site", "country"]
+    values: list[tuple[str, dict[str, str], list[str], bool]] = [
+        ("none", {"site": "example.org", "country": "de"}, ["example.org", "de"], True),
+        # The order of the keys in a recorded value does not matter.
+        ("none", {"country": "de", "site": "example.org"}, ["example.org", "de"], True),
+        ("none", {"site": "de", "country": "example.org"}, ["de", "example.org"], True),
+        ("none", {"site": "", "country": ""}, ["", ""], True),
+        (
+            "none",
+            {"site": "a,b", "country": "\t\u65e5\U0001f388"},
+            ["a,b", "\t\u65e5\U0001f388"],
+            True,
+        ),
+        # A field with U+001F counts as empty. A line feed is part of the text.
+        ("none", {"site": "a\x1fb", "country": "de"}, ["", "de"], False),
+        ("none", {"site": "a", "country": "\x1f"}, ["a", ""], False),
+        ("none", {"site": "a\n", "country": "b"}, ["a\n", "b"], True),
+        ("casefold,none", {"site": "VIM", "country": "DE"}, ["vim", "DE"], True),
+        ("none,strip", {"site": " a", "country": " de "}, [" a", "de"], True),
+        # `strip` removes U+001F before the text is searched for U+001F.
+        ("none,strip", {"site": "a", "country": "\x1fde\x1f"}, ["a", "de"], True),
+        ("none,strip", {"site": "a", "country": " "}, ["a", ""], False),
+        ("nfc,strip", {"site": "e\u0301", "country": "x" * 8193}, ["\u00e9", ""], False),
+    ]
+    for number, (normalizer, value, texts, fits) in enumerate(values):
+        document = build_bloom_document((128, 1, 128), NOISES[2]) | {"fields": fields}
+        document |= {"interval": "day", "epoch": "quarter", "normalize": normalizer}
+        rows.append(_build_tuple_row(number, document, {"value": value, "fits": fits}, texts))
+    pairs = [f"{editor}\x1f{system}" for editor in ("vim", "Code") for system in ("linux", "mac")]
+    choices: list[tuple[str, dict[str, str], int]] = [
+        ("none", {"editor": "vim", "system": "linux"}, 0),
+        ("none", {"editor": "Code", "system": "linux"}, 2),
+        ("none", {"system": "mac", "editor": "Code"}, 3),
+        ("none", {"editor": "code", "system": "linux"}, -1),
+        ("none", {"editor": "vim", "system": "other"}, -1),
+        ("none", {"editor": "linux", "system": "vim"}, -1),
+        ("none", {"editor": "vim\x1flinux", "system": ""}, -1),
+        ("casefold,none", {"editor": "CODE", "system": "mac"}, 3),
+        ("casefold,none", {"editor": "CODE", "system": "MAC"}, -1),
+    ]
+    for number, (normalizer, value, bit) in enumerate(choices):
+        row = {"value": value, "fits": bit >= 0, "categories": pairs}
+        names = {"fields": ["editor", "system"], "normalize": normalizer}
+        document = build_bloom_document((4, 1, 1), NOISES[0]) | {"encoding": "onehot"} | names
+        rows.append(_build_tuple_row(number, document, row, [bit] if bit >= 0 else []))
+        document = _build_bucket_document("onehot", 5, 1, 1) | names
+        rows.append(_build_tuple_row(number, document, row, [bit % 5]))
+    eight = {f"field_{i}": str(i) for i in range(8)}
+    document = build_bloom_document((2040, 2, 1), NOISES[1]) | {"fields": list(eight)}
+    rows.append(_build_tuple_row(0, document, {"value": eight, "fits": True}, list(eight.values())))
+    return rows
+
+
+def _build_tuple_row(
+    number: int, document: dict[str, Any], row: dict[str, Any], own: list[str] | list[int]
+) -> dict[str, Any]:
+    """Return a row of a tuple, with its fingerprints, its cohort and its bits.
+
+    Parameters
+    ----------
+    document : canonical object, with the names of the fields instead of their hash.
+    row : value, fits and, for one-hot, the categories.
+    own : normalized texts of the fields, or for one-hot the bits of the value.
+    """
+    if document.get("normalize") == "none":
+        del document["normalize"]
+    categories = row.setdefault("categories", None)
+    names = "\n".join(document["fields"]).encode()
+    hashed = document | {"fields": hashlib.sha256(names).hexdigest()}
+    secret, metric, epoch = SECRETS[number % 2], f"tuple.{number}", "2026-Q4"
+    fingerprint = reference.compute_permanent_fingerprint(hashed, categories)
+    scope = reference.encode_scope(metric, epoch, fingerprint)
+    cohort = reference.derive_cohort(secret, scope, document["m"])
+    k = document["k"]
+    if categories is None:
+        joined = "\x1f".join(map(str, own))
+        bits = reference.compute_bloom_filter(joined, cohort, k, document["h"])
+    else:
+        bits = [int(i in own) for i in range(k)]
+    return {
+        "secret": secret.hex(),
+        "metric": metric,
+        "epoch": epoch,
+        "document": document,
+        **row,
+        "fingerprint": reference.compute_fingerprint(hashed, categories),
+        "permanent_fingerprint": fingerprint,
+        "cohort": cohort,
+        "bits": reference.pack(bits).hex(),
+    }
+
+
+def build_bad_tuples() -> dict[str, Any]:
+    """Return values of tuples that are of the wrong kind, so that no report is made."""
+    good = {"site": "example.org", "country": "de"}
+    values: list[tuple[str, Any]] = [
+        ("a field is missing", {"site": "example.org"}),
+        ("all fields are missing", {}),
+        ("a key is unknown", good | {"city": "Bonn"}),
+        ("an unknown key in place of a field", {"site": "example.org", "land": "de"}),
+        ("both fields in one key", {"site,country": "de"}),
+        ("the key has another case", {"site": "example.org", "Country": "de"}),
+        ("a field is a number", good | {"site": 7}),
+        ("a field is true", good | {"site": True}),
+        ("a field is null", good | {"country": None}),
+        ("a field is a list", good | {"country": ["de"]}),
+        ("a field is a mapping", good | {"country": {"de": "de"}}),
+        ("a field has a lone surrogate", good | {"country": "\ud800"}),
+        ("a text", "example.org\x1fde"),
+        ("a list", ["example.org", "de"]),
+        ("a list of pairs", [["site", "example.org"], ["country", "de"]]),
+        ("a number", 7),
+        ("true", True),
+        ("null", None),
+    ]
+    document = build_bloom_document((128, 1, 128), NOISES[2]) | {"fields": ["site", "country"]}
+    bad = [{"reason": reason, "value": value} for reason, value in values]
+    return {"document": document, "good": good, "bad": bad}
+
+
 def build_days() -> list[dict[str, Any]]:
     """Return the first day of an epoch on which a device may report once."""
     rows = []
@@ -686,12 +809,14 @@ def render() -> dict[str, str]:
         "asymmetric": build_asymmetric(),
         "day": build_days(),
         "bucket": build_buckets(),
+        "tuple": build_tuples(),
         "fingerprint": build_fingerprints(),
         "segment": build_segments(),
         "upload": build_uploads(),
         "key": build_upload_keys(),
         "bad_report": build_bad_reports(),
         "bad_bucket_report": build_bad_bucket_reports(),
+        "bad_tuple": build_bad_tuples(),
         "bad_upload": build_bad_uploads(),
     }
     return {

@@ -16,9 +16,15 @@ import mmh3
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import format_value
-from rappor.protocol.encodings.encoding import Encoding, EncodingParams, describe_normalizer
-from rappor.protocol.normalizers import normalize
+from rappor.protocol.encodings.encoding import (
+    Encoding,
+    EncodingParams,
+    describe_fields,
+    describe_normalizer,
+)
+from rappor.protocol.normalizers import FIELD_SEPARATOR, normalize, split_normalizers
 from rappor.protocol.parts import extract_part
+from rappor.protocol.tuples import list_normalizers
 
 DEFAULT_LAYOUT: Final = "rappor-1"
 """Name of the hash layout of protocol version 1, which `hash_to_bits` computes.
@@ -40,6 +46,7 @@ class Bloom(Encoding):
     is_hashed = True
     supports_normalizer = True
     supports_parts = True
+    supports_fields = True
     min_bits = 2
 
     @classmethod
@@ -56,16 +63,31 @@ class Bloom(Encoding):
         return hash_to_bits(self.extract_reported_part(value).encode(), cohort, self.params)
 
     def extract_reported_part(self, value: object) -> str:
-        """Return the part of the normalized text that the parameter set reports."""
-        return extract_part(self.params.part, normalize(self.params.normalize, value))
+        """Return the part of the normalized text that the parameter set reports.
+
+        Of a tuple, the result is all normalized fields joined by U+001F, because tuples have no
+        parts.
+        """
+        return extract_part(self.params.part, self.read_text(value))
 
     def is_representable(self, value: object) -> bool:
         """Return whether the normalized text contains at least one character.
 
         Example: a normalizer of host names reduces a text without a host to the empty text. Without
-        a normalizer every text is representable, also the empty text.
+        a normalizer every text is representable, also the empty text. A tuple is representable if
+        the text of each field is representable and does not contain U+001F.
         """
+        if self.params.field_names:
+            return self._is_representable_tuple(value)
         return self.params.normalize == "none" or normalize(self.params.normalize, value) != ""
+
+    def _is_representable_tuple(self, value: object) -> bool:
+        texts = self.normalize_fields(value)
+        normalizers = list_normalizers(self.params.normalize, len(texts))
+        return all(
+            FIELD_SEPARATOR not in text and (text != "" or normalizer == "none")
+            for text, normalizer in zip(texts, normalizers, strict=True)
+        )
 
     @property
     def true_bit_counts(self) -> range:
@@ -93,8 +115,11 @@ class Bloom(Encoding):
 
     @property
     def description(self) -> str:
-        """A text, and the number of bits to which it is hashed."""
+        """A text or the fields of a tuple, and the number of bits to which they are hashed."""
         params = self.params
+        if params.field_names:
+            fields = " and ".join(describe_fields(params))
+            return f"{fields} together, hashed to {params.h} of {params.k} bits"
         return f"a text{describe_normalizer(params)}, hashed to {params.h} of {params.k} bits"
 
 
@@ -104,7 +129,8 @@ def check_can_hash(params: EncodingParams) -> None:
         raise ParamsError(
             f"layout must be {DEFAULT_LAYOUT} to encode, got {format_value(params.layout)}"
         )
-    normalize(params.normalize, "")  # raises MissingExtraError without its library
+    for name in split_normalizers(params.normalize):
+        normalize(name, "")  # raises MissingExtraError without its library
 
 
 def hash_to_bits(value: bytes, cohort: int, params: EncodingParams) -> list[int]:

@@ -29,7 +29,15 @@ from typing import ClassVar, Protocol
 
 from rappor.base.errors import ParamsError, ReportError
 from rappor.base.ranges import format_value
-from rappor.protocol.normalizers import NORMALIZERS
+from rappor.protocol.normalizers import NORMALIZERS, normalize
+from rappor.protocol.tuples import (
+    format_fields,
+    join_fields,
+    list_normalizers,
+    normalize_fields,
+    parse_fields,
+    split_fields,
+)
 
 
 class EncodingParams(Protocol):
@@ -67,8 +75,12 @@ class EncodingParams(Protocol):
         """Names of the bits in bit order, or the edges of buckets."""
 
     @property
+    def field_names(self) -> tuple[str, ...]:
+        """Names of the fields of a tuple, in their order; empty for other values."""
+
+    @property
     def normalize(self) -> str:
-        """Name of the normalizer."""
+        """Name of the normalizer. For a tuple, the names for all fields, separated by commas."""
 
     @property
     def layout(self) -> str:
@@ -116,6 +128,9 @@ class Encoding(ABC):
     supports_parts: ClassVar[bool] = False
     """Whether a device may report a part of its value."""
 
+    supports_fields: ClassVar[bool] = False
+    """Whether a value may be a tuple of several fields."""
+
     supports_items: ClassVar[bool] = False
     """Whether a value is a set of items, so that the number of own buckets is a free choice."""
 
@@ -149,6 +164,10 @@ class Encoding(ABC):
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
         if params.part and not cls.supports_parts:
             raise ParamsError(f"part must be absent for encoding {cls.name}")
+        if params.field_names and not cls.supports_fields:
+            raise ParamsError(f"fields must be absent for encoding {cls.name}")
+        if params.field_names and params.part:
+            raise ParamsError("part must be absent for a metric with fields")
         if params.items != 1 and not cls.supports_items:
             raise ParamsError(f"items must be absent for encoding {cls.name}, got {params.items}")
 
@@ -162,8 +181,23 @@ class Encoding(ABC):
         """
 
     def parse_value(self, text: str) -> object:
-        """Convert a text, for example from a command line, to a value of this encoding."""
+        """Convert a text, for example from a command line, to a value of this encoding.
+
+        The fields of a tuple are separated by tabs.
+        """
+        if self.params.field_names:
+            return parse_fields(self.params.field_names, text)
         return text
+
+    def read_text(self, value: object) -> str:
+        """Return the normalized text of a value: of a tuple, its normalized fields joined."""
+        if self.params.field_names:
+            return join_fields(self.normalize_fields(value))
+        return normalize(self.params.normalize, value)
+
+    def normalize_fields(self, value: object) -> tuple[str, ...]:
+        """Return the normalized texts of the fields of a tuple, which may contain U+001F."""
+        return normalize_fields(self.params.field_names, self.params.normalize, value)
 
     @abstractmethod
     def find_set_bits(self, value: object, cohort: int) -> Iterable[int]:
@@ -245,9 +279,19 @@ class Encoding(ABC):
     def category_labels(self) -> tuple[str, ...]:
         """Label of the values that set each bit, in bit order; empty if values are hashed.
 
-        The bucket for values outside all categories is the last bit, and has no label.
+        The bucket for values outside all categories is the last bit, and has no label. The label of
+        a tuple is its fields joined by U+001F.
         """
         return () if self.is_hashed else self.params.categories
+
+    @property
+    def field_categories(self) -> tuple[tuple[str, ...], ...]:
+        """Categories of each field of a tuple, in the order of the fields.
+
+        The labels are all combinations of these categories; the last field varies fastest. The
+        property is empty if the values are no tuples, or if they are hashed.
+        """
+        return ()
 
     @property
     def n_categories(self) -> int:
@@ -297,10 +341,13 @@ def check_category_names(kind: type[Encoding], params: EncodingParams, least: in
             f"k must be {needed}, the number of bits that the {noun} need, got {params.k}"
         )
     for name in names:
-        check_category_name(name, noun)
+        # The separator of the fields of a tuple is a control character.
+        for text in split_fields(name) if params.field_names else (name,):
+            check_category_name(text, noun)
     if len(set(names)) != len(names):
         repeated = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ParamsError(f"{noun} must be distinct, got {format_value(repeated)} twice")
+        shown = format_value(format_fields(repeated))
+        raise ParamsError(f"{noun} must be distinct, got {shown} twice")
 
 
 def check_category_name(name: str, noun: str) -> None:
@@ -336,6 +383,18 @@ def describe_normalizer(params: EncodingParams) -> str:
     """
     description = NORMALIZERS[params.normalize].description
     return f" ({description})" if description else ""
+
+
+def describe_fields(params: EncodingParams) -> list[str]:
+    """Return the name of each field of a tuple, each with the information that is kept."""
+    names = params.field_names
+    kept = (
+        NORMALIZERS[name].description for name in list_normalizers(params.normalize, len(names))
+    )
+    return [
+        f"{name} ({description})" if description else name
+        for name, description in zip(names, kept, strict=True)
+    ]
 
 
 def describe_value(value: object) -> str:

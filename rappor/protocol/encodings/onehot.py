@@ -15,10 +15,12 @@ from rappor.protocol.encodings.encoding import (
     Encoding,
     EncodingParams,
     check_category_names,
+    describe_fields,
     describe_normalizer,
     list_unlisted_bits,
 )
-from rappor.protocol.normalizers import normalize
+from rappor.protocol.normalizers import FIELD_SEPARATOR, normalize
+from rappor.protocol.tuples import format_fields, separate_categories, split_fields
 
 
 class OneHot(Encoding):
@@ -27,14 +29,20 @@ class OneHot(Encoding):
     name = "onehot"
     supports_grr = True
     supports_normalizer = True
+    supports_fields = True
     has_category_values = True
     categories_key = "categories"
 
     @classmethod
     def check_params(cls, params: EncodingParams) -> None:
-        """Raise ParamsError unless the categories are valid and k is their number."""
+        """Raise ParamsError unless the categories are valid and k is their number.
+
+        The categories of a tuple are all combinations of one list for each field.
+        """
         super().check_params(params)
         check_category_names(cls, params, 2)
+        if params.field_names:
+            separate_categories(params.categories, len(params.field_names))
 
     @classmethod
     def count_bits(cls, categories: Sequence[str]) -> int:
@@ -51,12 +59,12 @@ class OneHot(Encoding):
         Any other text sets the bit of the bucket for other values, or no bit if there is no such
         bucket. The text and the names of the categories are compared after normalizing both.
         """
-        bit = self._bit_by_category.get(normalize(self.params.normalize, value))
+        bit = self._bit_by_category.get(self.read_text(value))
         return list_unlisted_bits(self.params) if bit is None else [bit]
 
     def is_representable(self, value: object) -> bool:
-        """Return whether a text is one of the categories."""
-        return normalize(self.params.normalize, value) in self._bit_by_category
+        """Return whether a text, or each field of a tuple, is one of the categories."""
+        return self.read_text(value) in self._bit_by_category
 
     @property
     def true_bit_counts(self) -> range:
@@ -69,16 +77,33 @@ class OneHot(Encoding):
 
     @property
     def description(self) -> str:
-        """The names of the categories."""
+        """The names of the categories. For a tuple, each field with its categories."""
         categories = self.params.categories
+        if self.params.field_names:
+            fields = zip(describe_fields(self.params), self.field_categories, strict=True)
+            lists = " and ".join(f"{field}: {', '.join(names)}" for field, names in fields)
+            return f"one of {len(categories)} combinations of {lists}"
         kept = describe_normalizer(self.params)
         return f"one of {len(categories)} categories{kept}: {', '.join(categories)}"
 
     @property
     def unlisted_values(self) -> tuple[str, ...]:
-        """The empty text, and a text that is not a category."""
-        listed = self.params.categories
-        return tuple(text for text in ("", "none of these categories") if text not in listed)
+        """The empty text, and a text that is not a category.
+
+        Of a tuple, one field has such a text, and all other fields have a category.
+        """
+        first_lists = self.field_categories or (self.params.categories,)
+        others = [names[0] for names in first_lists[1:]]
+        texts = ("", "none of these categories")
+        return tuple(
+            FIELD_SEPARATOR.join((text, *others)) for text in texts if text not in first_lists[0]
+        )
+
+    @property
+    def field_categories(self) -> tuple[tuple[str, ...], ...]:
+        """Categories of each field of a tuple, in the order of the fields."""
+        n_fields = len(self.params.field_names)
+        return separate_categories(self.params.categories, n_fields) if n_fields else ()
 
     @property
     def _bit_by_category(self) -> Mapping[str, int]:
@@ -95,14 +120,14 @@ class OneHot(Encoding):
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):
             text = normalize(normalizer, category)
-            if not text:
+            shown = format_value(format_fields(category))
+            if "" in split_fields(text):
                 raise ParamsError(
-                    f"categories must be non-empty after normalising by {normalizer}, "
-                    f"got {format_value(category)}"
+                    f"categories must be non-empty after normalising by {normalizer}, got {shown}"
                 )
             if bits.setdefault(text, i) != i:
                 raise ParamsError(
                     f"categories must be distinct after normalising by {normalizer}, "
-                    f"got {format_value(category)} again"
+                    f"got {shown} again"
                 )
         return bits

@@ -72,6 +72,25 @@ def test_a_device(row: dict[str, Any]) -> None:
     assert "".join(map(str, permanent_bits)) == row["permanent"]
 
 
+@pytest.mark.parametrize("row", KNOWN["tuples"], ids=lambda row: row["fingerprint"])
+def test_a_tuple(row: dict[str, Any]) -> None:
+    """Fingerprints, cohort and bits of a tuple agree."""
+    more = {
+        "field_names": tuple(row["fields"]),
+        "categories": tuple(row.get("categories", ())),
+        "normalize": row.get("normalize", "none"),
+    }
+    params = Params(**row["params"], **more, interval=row["interval"], epoch=row["epoch_length"])
+    assert params.fingerprint == row["fingerprint"]
+    assert params.permanent_fingerprint == row["permanent_fingerprint"]
+    if "values" in row:
+        secret = bytes.fromhex(row["secret"])
+        cohort = derive_cohort(secret, row["metric"], row["epoch"], params)
+        value = dict(zip(row["fields"], row["values"], strict=True))
+        bits = reference.unpack(get_encoder(params).encode(value, cohort), params.k)
+        assert (cohort, [i for i, bit in enumerate(bits) if bit]) == (row["cohort"], row["set"])
+
+
 @pytest.mark.parametrize("row", KNOWN["parts"], ids=lambda row: row["secret"][:8])
 def test_the_part_of_a_device(row: dict[str, Any]) -> None:
     """The secret chooses the known part, and the part has the known fingerprints."""

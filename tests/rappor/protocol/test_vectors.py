@@ -71,6 +71,7 @@ def read_params(document: dict[str, Any], categories: list[str] | None = None) -
     """Return the parameter set of a canonical object, which contains thresholds."""
     fields = {key: value for key, value in document.items() if key != "v"}
     fields["segment"] = tuple(sorted(fields.get("segment", {}).items()))
+    fields["field_names"] = tuple(fields.pop("fields", ()))
     if "keep" in fields:
         fields["keep"] /= ONE
     else:
@@ -198,6 +199,37 @@ def test_reports_of_one_bucket() -> None:
         assert draw_instantaneous_response(permanent, params) == permanent
         # Rounding `keep` by one threshold shows in the fingerprint, where no sample would show it.
         assert params.response.compute_loss(None) <= 4
+
+
+def test_tuples() -> None:
+    """Fingerprints, cohort and bits of a tuple agree with the vector, and whether it fits."""
+    for row in load("tuple"):
+        params = read_params(row["document"], row["categories"])
+        assert params.fingerprint == row["fingerprint"]
+        assert params.permanent_fingerprint == row["permanent_fingerprint"]
+        scope = (bytes.fromhex(row["secret"]), row["metric"], row["epoch"], params)
+        assert derive_cohort(*scope) == row["cohort"]
+        encoder = get_encoder(params)
+        assert encoder.encode(row["value"], row["cohort"]).hex() == row["bits"]
+        assert encoder.is_representable(row["value"]) == row["fits"]
+        assert Params.from_json(params.to_json()) == params
+
+
+@pytest.mark.parametrize("row", load("bad_tuple")["bad"], ids=lambda row: row["reason"])
+def test_bad_tuples_are_of_the_wrong_kind(row: dict[str, Any]) -> None:
+    """A value that is no mapping of texts to the fields is refused in every step."""
+    encoder = get_encoder(read_params(load("bad_tuple")["document"]))
+    encoder.check_value_type(load("bad_tuple")["good"])
+    steps = (
+        encoder.check_value_type,
+        encoder.is_representable,
+        lambda value: encoder.encode(value, 0),
+    )
+    for step in steps:
+        with pytest.raises(ReportError) as refusal:
+            step(row["value"])
+        for secret in ("Bonn", "example", "land", "Country", "\x1f"):
+            assert secret not in str(refusal.value)
 
 
 def test_segments() -> None:

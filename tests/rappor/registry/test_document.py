@@ -41,11 +41,22 @@ def test_the_example_with_a_list_costs_what_is_written() -> None:
 
 def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
     """One report of one bucket costs the promise of the profile, 4 nats a quarter."""
-    _, text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     params = registry["plugins"].params
     assert (params.k, params.m, params.items) == (464, 128, 8)
     assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
+
+
+def test_the_example_of_tuples_has_both_forms() -> None:
+    """Nine combinations and a bucket for other values; two fields hashed together."""
+    _, _, text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    registry = Registry.loads(text)
+    closed, strings = registry["editor_by_system"].params, registry["site_by_country"].params
+    assert (closed.k, closed.field_names) == (10, ("editor", "system"))
+    assert (strings.k, strings.field_names) == (128, ("site", "country"))
+    assert (closed.normalize, strings.normalize) == ("casefold,none", "host,none")
+    assert sum(reservation.total for reservation in registry.reserved) == registry.total == 32
 
 
 def test_every_key_is_explained() -> None:

@@ -169,6 +169,42 @@ def test_categories_with_a_bucket_for_other_values() -> None:
             load_metric(f"{head}{entry}\nk = {k - 1}\n")
 
 
+def test_an_entry_of_a_tuple_of_categories() -> None:
+    """The combinations are the categories; each field has its list and its normalizer."""
+    table = 'categories = {editor = ["vim", "code"], system = ["linux", "mac"]}'
+    for keys, k in (('encoding = "onehot"\nprofile = "balanced"', 4), (ONCE, 5)):
+        params = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{table}").params
+        assert (params.k, params.field_names) == (k, ("editor", "system"))
+        assert params.categories == (
+            "vim\x1flinux",
+            "vim\x1fmac",
+            "code\x1flinux",
+            "code\x1fmac",
+        )
+        assert params.field_categories == (("vim", "code"), ("linux", "mac"))
+        turned = 'categories = {system = ["linux", "mac"], editor = ["vim", "code"]}'
+        other = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{turned}").params
+        assert other.field_categories == (("linux", "mac"), ("vim", "code"))
+        assert other.fingerprint != params.fingerprint
+        normalizers = 'normalize = {system = "casefold"}'
+        folded = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{table}\n{normalizers}").params
+        assert folded.normalize == "none,casefold"
+        without = load_metric(f'{HEAD_OF_QUARTER}{keys}\n{table}\nnormalize = {{system = "none"}}')
+        assert without.params == params
+
+
+def test_an_entry_of_a_tuple_of_strings() -> None:
+    """The entry costs as much as without fields, and has another fingerprint."""
+    head = f'{HEAD_OF_QUARTER}encoding = "bloom"\nprofile = "balanced"\n'
+    plain, metric = load_metric(head), load_metric(f'{head}fields = ["site", "country"]')
+    assert metric.params == dataclasses.replace(plain.params, field_names=("site", "country"))
+    assert (metric.params.categories, metric.params.field_categories) == ((), ())
+    assert scope_cost(metric) == scope_cost(plain)
+    assert metric.params.permanent_fingerprint != plain.params.permanent_fingerprint
+
+
+HEAD_OF_QUARTER = HEAD.replace('"life"', '"quarter"')
+ONCE = 'encoding = "onehot"\nprofile = "once"\ninterval = "epoch"'
 ONEHOT = f'{HEAD}encoding = "onehot"\nprofile = "strict"\n'
 BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
 
@@ -229,6 +265,67 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (SET + "k = 24\nkeep = nan", r"keep must be a number in \(0, 1\), got nan"),
         (BLOOM + "keep = 0.5", "h must be absent beside keep"),
         (BLOOM + "items = 2", "items must be absent for encoding bloom, got 2"),
+        *(
+            (ONEHOT + f"categories = {table}", reason)
+            for table, reason in (
+                ('{a = ["x", "y"]}', r"fields must be a tuple of 2 to 8 names, got \('a',\)"),
+                ("{}", "fields must be a tuple of 2 to 8 names"),
+                ('{a = ["x", "y"], B = ["x", "y"]}', "the name of a field must match .*, got 'B'"),
+                ('{a = ["x"], b = ["x", "y"]}', "categories of field a must number at least 2"),
+                ('{a = "x", b = ["x", "y"]}', "categories of field a must be a list, got 'x'"),
+                ('{a = ["x", 1], b = ["x", "y"]}', "categories must be a list of texts, got 1"),
+                ('{a = ["x", ""], b = ["x", "y"]}', "categories must be non-empty and free of"),
+                ('{a = ["x", "y\\u001fz"], b = ["x", "y"]}', "categories must be non-empty and fr"),
+                ('{a = ["x", "x"], b = ["x", "y"]}', "categories must be distinct, got 'x | x' tw"),
+                (
+                    f"{{a = {[str(i) for i in range(100)]}, b = {[str(i) for i in range(21)]}}}",
+                    "categories must have at most 2,040 combinations, got 2,100: shorten the lists",
+                ),
+                (
+                    '{a = ["x", "y"], b = ["x", "y"]}\nnormalize = "casefold"',
+                    "normalize must be a t",
+                ),
+                (
+                    '{a = ["x", "X"], b = ["x", "y"]}\nnormalize = {a = "casefold"}',
+                    r"categories must be distinct after normalising .*, got 'X \| x' again",
+                ),
+                (
+                    '{a = ["x", " "], b = ["x", "y"]}\nnormalize = {a = "strip"}',
+                    r"categories must be non-empty after normalising by strip,none, got '  \| x'",
+                ),
+                (
+                    '{a = ["x", "y"], b = ["x", "y"]}\nnormalize = {c = "strip"}',
+                    "normalize: unknown field 'c'",
+                ),
+                (
+                    '{a = ["x", "y"], b = ["x", "y"]}\nnormalize = {a = "upper"}',
+                    "normalize of field a must be one of none.*got 'upper'",
+                ),
+                (
+                    '{a = ["x", "y"], b = ["x", "y"]}\nfields = ["a", "b"]',
+                    "fields must be absent beside a table of categories",
+                ),
+            )
+        ),
+        (ONEHOT + 'categories = ["a", "b"]\nfields = ["a", "b"]', "fields must be absent for en"),
+        (BUCKETS + "edges = {a = [1], b = [2]}", "edges must be a list, got"),
+        (SET + 'profile = "once"\nfields = ["a", "b"]', "fields must be absent for encoding set$"),
+        (BLOOM + 'fields = "ab"', "fields must be a list of names, got 'ab'"),
+        (BLOOM + "fields = []", r"fields must be a list of names, got \[\]"),
+        (BLOOM + 'fields = ["a"]', "fields must be a tuple of 2 to 8 names"),
+        (
+            BLOOM + f"fields = {[f'f{i}' for i in range(9)]}",
+            "fields must be a tuple of 2 to 8 names",
+        ),
+        (BLOOM + 'fields = ["a", "a"]', "fields must have distinct names, got a, a"),
+        (BLOOM + 'fields = ["a", 1]', "the name of a field must match .*, got 1"),
+        (BLOOM + 'fields = ["a", ["b"]]', r"the name of a field must match .*, got \['b'\]"),
+        (BLOOM + 'categories = {a = ["x", "y"], b = ["x", "y"]}', "categories must be absent for"),
+        (
+            BLOOM
+            + 'fields = ["a", "b"]\nparts = [{name = "prefix:2", share = 0.5}, {name = "whole"}]',
+            "part must be absent for a metric with fields",
+        ),
         (BLOOM + 'normalize = "upper"', "normalize must be one of none.*got 'upper'"),
         (BLOOM + 'categories = ["a"]', "categories must be absent for encoding bloom"),
         (BLOOM + "edges = [1]", "edges must be absent for encoding bloom"),
@@ -289,6 +386,10 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         (
             BLOOM + 'normalize = "strip"\ncandidates = ["  "]',
             "candidates must be non-empty after normalising by strip, got '  '",
+        ),
+        (
+            BLOOM + 'fields = ["a", "b"]\ncandidates = ["x"]',
+            "candidates must be a file with a line for each tuple, its fields separated by tabs",
         ),
         (
             BLOOM + f"candidates = {[f'name {i}' for i in range(100_000)]}",
