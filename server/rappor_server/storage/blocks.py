@@ -1,27 +1,43 @@
 """Blocks: sums of the reports of a cohort that are large enough to protect each report.
 
+Terms
+-----
+fingerprint    short hash of the parameters of a report (encoding, noise, interval, segment, ...)
+cohort         group of devices with the same hash functions
+interval       a day, a week or an epoch, in which a device sends at most one report of a metric.
+               The fingerprint determines the length of the interval
+counter        number of reports and sums of bits of one metric, fingerprint, cohort and day: a row
+               of the table `tally`, written by a merge (`merge`)
+min_cohort     the registry's minimum for a block, for each interval
+min_reports    the registry's minimum for a release window
+
 Theory of operation
 -------------------
 A sum of one report is the report itself. So analysts read sums of blocks only. A block contains the
-reports of consecutive whole days, of one metric, fingerprint and cohort. A block is closed when no
-device made more than one in `min_cohort` of its reports:
+reports of consecutive whole days, of one metric, fingerprint and cohort. A block is closed as soon
+as it has at least
 
-    reports >= min_cohort * (intervals that the days of the block touch)
+    min_cohort * (number of intervals that contain a day of the block)
 
-because a device sends at most one report in an interval. A fingerprint determines its interval.
+reports. One device has at most one report for each of these intervals. So one device made at most
+one in `min_cohort` of the reports of a closed block.
 
 A report passes through these states:
 
-    counter      row of `tally` for one day. The day has not ended, or was not moved yet
-      |          the day has ended, and `close_blocks` moves it
+    counter      row of `tally` for one day
+      |          `close_blocks` moves the day after the day has ended
     open block   row of `block` with closed = false. It waits for more reports, and nobody reads it
-      |          it has enough reports                  | a later interval has enough by itself
-    closed block it never changes                       set aside: deleted, and counted as refused
-      |          the closed blocks of the fingerprint together have `min_reports` reports
+      |                            |
+      | it has enough reports      | it has too few, and the reports of a later interval are
+      |                            | enough for a block without it
+    closed block                 set aside: deleted, and only the number of its reports is stored,
+      | it never changes                    in the table of refusals
+      |
+      | the closed blocks of the fingerprint together have `min_reports` reports
     window       analysts read it (`release_windows`)
 
-Days are moved in order. `blocked.through` is the last day of a metric that was moved. The closed
-blocks of a day end on that day, also if they contain days before it.
+`close_blocks` moves the days of a metric in order. The column `blocked.through` stores the last day
+that was moved. A block that is closed when day D is moved ends on D: D is its last day.
 
 Invariants:
 
@@ -30,8 +46,8 @@ Invariants:
    in which the second one begins.
 3. `through` never decreases. A day is moved once.
 4. Every report that was counted is in a counter, in an open block, in a closed block, or set aside.
-5. A block that is closed in the night after day D ends on D or later, so windows of earlier nights
-   stay as they are.
+5. A window of an earlier night never gets another block. The window contains the blocks that end on
+   days up to its date, and a block that is closed later ends on a later day.
 
 Example: two cohorts of a daily metric with `min_cohort` = 10 and `min_reports` = 40.
 
@@ -44,24 +60,30 @@ Example: two cohorts of a daily metric with `min_cohort` = 10 and `min_reports` 
     Wed          4 + 9 + 30 >= 30.            11 >= 10.                   Wed: 12 + 43 + 11 = 66
                  Block Mon-Tue-Wed of 43      Block Wed of 11             reports
 
-Monday of cohort 2 is set aside because it could otherwise wait for ever. Reports of many quiet days
-need many reports of later days, and the days in between would wait with them.
+Tuesday of cohort 2 is closed without Monday, and Monday is set aside. Joined to Monday, Tuesday
+would need 20 reports. Many quiet days before a block would need many reports, so the reports of the
+later days would wait with them, perhaps for ever.
 
-A collector whose clock lags may count reports for a day that was moved already. These late reports
-go into the next block, which then begins on their day. The block may have a report of a device for
-each of its days, and needs as many reports as all its days do.
+A collector whose clock lags may count reports for a day that was moved already. Such reports are
+called late. Their counter is joined to the next day that is moved, and the block then begins on the
+day of the late reports. One device may have a report in each interval from that day on, so the
+block needs `min_cohort` reports for each of these intervals.
 
-Days are moved in short transactions, so collectors write between them. Each transaction moves some
-pieces: the counters of a day and of at most `_COHORTS_PER_PIECE` cohorts. The last piece of a day
-also advances `through` and forms the windows of the night. A run that was interrupted, by a kill
-for instance, continues with the first piece that was not committed:
+Days are moved in short transactions, so collectors write between them. Each transaction moves one
+or more pieces. A piece is the counters of one day in at most `_COHORTS_PER_PIECE` cohorts. The last
+piece of a day also advances `through` and forms the windows of the night. A run that was killed
+leaves one of these states:
 
-    committed                state after the kill              next run
+    committed                stored after the kill             next run
     nothing of the day       counters                          moves the day
-    some pieces of the day   closed blocks of some cohorts,    moves the other cohorts. Counters
-                             in no window                      of closed cohorts are late
+    some pieces of the day   closed blocks of some cohorts,    moves the other cohorts. New counters
+                             in no window                      of a cohort whose block of the day is
+                                                               closed are late
     all pieces               `through` is the day, and the     moves the next day
                              windows exist
+
+A collector computes the rules from its registries (`rules_in_force`). `operations.closing` then
+calls `count_due_days` and `close_blocks`. Analysts' queries call `find_last_day` only.
 """
 
 from __future__ import annotations
@@ -123,10 +145,11 @@ class Rule:
 
     Attributes
     ----------
-    pace : length of the fingerprint's interval, in which a device sends at most one report
-    epoch : the fingerprint's epoch. An interval ends with its epoch at the latest
-    min_cohort : reports of a block for each interval that its days touch
-    min_reports : reports of a release window
+    pace : length of the fingerprint's interval: "day", "week", "month", "quarter" or "year"
+    epoch : "month", "quarter", "year" or "life". An interval ends with its epoch at the latest, so
+        a week across the end of a month is two intervals of the epoch "month"
+    min_cohort : number of reports that a block needs for each interval that contains a day of it
+    min_reports : number of reports that a release window needs
     """
 
     pace: str
@@ -145,27 +168,36 @@ class Rule:
     def decide(self, blocks: Sequence[Block]) -> Decision:
         """Decide which open blocks of a cohort are closed, wait, or are set aside.
 
-        `blocks` are ordered by their first days. The last block is the day that is being moved.
+        `blocks` are ordered by their first days. The last block is the day that is being moved. The
+        interval of that day is the newest interval. The first true row decides:
+
+            all blocks together have enough reports        they are closed as one block
+            no block is before the newest interval         all blocks wait as one block
+            the blocks of the newest interval have         these blocks are closed as one block, and
+            enough reports without the earlier blocks      the earlier blocks are set aside
+            otherwise                                      the earlier blocks wait as one block, and
+                                                           the newest interval as a second block
         """
-        whole = functools.reduce(Block.join, blocks)
-        if self.allows(whole):
-            return Decision(closed=whole)
-        # An interval is not divided: a device sends one report in it, on any of its days.
+        all_days = functools.reduce(Block.join, blocks)
+        if self.allows(all_days):
+            return Decision(closed=all_days)
+        # The days of one interval stay together. Divided, Monday could be in one block and Tuesday
+        # in the next one, and both blocks would need `min_cohort` reports for the same interval.
         newest = [
             block
             for block in blocks
-            if is_same_interval(self.pace, self.epoch, block.first, whole.last)
+            if is_same_interval(self.pace, self.epoch, block.first, all_days.last)
         ]
         earlier = blocks[: len(blocks) - len(newest)]
-        last = functools.reduce(Block.join, newest)
+        newest_days = functools.reduce(Block.join, newest)
         if not earlier:
-            return Decision(waiting=(last,))
-        before = functools.reduce(Block.join, earlier)
-        if self.allows(last):
-            # The cohort has enough devices now, and had too few before. Together with the earlier
-            # days, today would wait for reports that may never come.
-            return Decision(closed=last, set_aside=before.tally.reports)
-        return Decision(waiting=(before, last))
+            return Decision(waiting=(newest_days,))
+        earlier_days = functools.reduce(Block.join, earlier)
+        if self.allows(newest_days):
+            # The cohort has enough devices now, and had too few before. Joined to the earlier days,
+            # today would wait for reports that may never come.
+            return Decision(closed=newest_days, set_aside=earlier_days.tally.reports)
+        return Decision(waiting=(earlier_days, newest_days))
 
 
 class Block(NamedTuple):
@@ -241,7 +273,8 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
 def find_last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> datetime.date:
     """Return the last day whose reports may be read: the last day that was moved into blocks.
 
-    For a metric without a minimum it is the last day with reports, which may be today.
+    A metric with `min_reports` = 0 has no blocks, and analysts read its counters. Its last day is
+    the last day that has a counter, which may be today.
     """
     if metric.min_reports:
         columns = schema.blocked.c
@@ -249,7 +282,7 @@ def find_last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> da
         default = today - _DAY
     else:
         day = schema.tally.c.day
-        # A day after today is of a clock that is ahead.
+        # A collector whose clock is ahead may have written a counter of a day after today.
         query = select(func.max(day)).where(schema.tally.c.metric == metric.name, day <= today)
         default = today
     with translate_errors(), engine.connect() as db:
@@ -259,11 +292,18 @@ def find_last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> da
 def count_due_days(
     engine: Engine, metrics: Collection[str], *, today: datetime.date
 ) -> dict[str, int]:
-    """Return the number of ended days whose counters wait, of each metric that has such days.
+    """Return the metrics that have days to move, each with the number of these days.
 
     The number is 1 after each midnight until the day is moved. A larger number means that moving
-    fails. Late counters make a metric due only while `through` is before yesterday, because they
-    wait for the next day anyway.
+    fails. If yesterday was moved, the metric has no days to move, even if it has late counters:
+    they are moved together with the next day.
+
+    Example: today is Friday, and counters wait for Monday (late) and for Wednesday.
+
+        last day that was moved    result
+        none                       4: Monday to Thursday
+        Tuesday                    2: Wednesday and Thursday
+        Thursday                   the metric is not in the result
     """
     tally, blocked = schema.tally.c, schema.blocked
     has_days_to_move = or_(blocked.c.through.is_(None), blocked.c.through < today - _DAY)
@@ -288,14 +328,19 @@ def close_blocks(
     today: datetime.date,
     until: float = math.inf,
 ) -> bool:
-    """Move the counters of all days before today into blocks.
+    """Move the counters of all days before today into blocks; return whether all days were moved.
 
-    Counters under a fingerprint without a rule stay where they are, because the number of reports
-    that their block needs is unknown. They wait until a registry in force has the fingerprint
-    again.
+    Counters under a fingerprint without a rule stay counters, because the number of reports that
+    their block needs is unknown. They wait until a registry in force has the fingerprint again.
 
-    No transaction begins after `until`, a time of `time.monotonic`, but the first transaction
-    always begins. Returns whether all days were moved.
+    Parameters
+    ----------
+    engine : the database
+    metric : name of the metric
+    rules : rule of each fingerprint of the metric
+    today : day (UTC). Today has not ended and is not moved
+    until : time of `time.monotonic` after which no further transaction begins. The first
+        transaction always begins, so a task without time left still makes progress
     """
     with translate_errors(), engine.connect() as db:
         pieces = deque(_list_pieces(db, metric, today))
@@ -304,10 +349,10 @@ def close_blocks(
             # On PostgreSQL, another collector, a merge or `prune` must not change the same rows
             # meanwhile. SQLite has one writer at a time anyway.
             lock_maintenance(db)
-            enough = time.monotonic() + _TRANSACTION_SECONDS
+            last_start = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
                 _move_piece(db, metric, pieces.popleft(), rules)
-                if time.monotonic() > enough:
+                if time.monotonic() > last_start:
                     break
         if time.monotonic() > until:
             break
@@ -317,7 +362,11 @@ def close_blocks(
 
 
 def _list_pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[_Piece]:
-    """Yield the pieces to move, in the order of their days and cohorts."""
+    """Yield the pieces to move, in the order of their days and cohorts.
+
+    Example: Tuesday was moved, today is Friday, and counters exist for Monday (late) and Thursday.
+    The pieces are of Wednesday, which takes the late counters of Monday, and of Thursday.
+    """
     columns = schema.tally.c
     next_day = _read_through(db, metric) + _DAY
     is_ended = (columns.metric == metric, columns.day < today)
@@ -326,58 +375,64 @@ def _list_pieces(db: Connection, metric: str, today: datetime.date) -> Iterator[
     first, last = db.execute(ends.where(*is_ended)).one()
     if first is None:  # another process moved the counters after this metric was found due
         return
-    # A late counter, of a day up to `through`, is moved with the first day that follows.
+    # A late counter has a day up to `through`. It is moved with the first day after `through`.
     for day in sorted({max(day, next_day) for day in days}):
+        # The first day after `through` may be today, which has not ended. Late counters then wait.
         if day < today:
             for start in range(first, last + 1, _COHORTS_PER_PIECE):
                 yield _Piece(day, start, is_last=start + _COHORTS_PER_PIECE > last)
 
 
 def _read_through(db: Connection, metric: str) -> datetime.date:
-    """Return the last day of a metric that was moved into blocks; the first day ever if none."""
+    """Return the last day of a metric that was moved into blocks, or 0001-01-01 if none was."""
     columns = schema.blocked.c
     query = select(columns.through).where(columns.metric == metric)
     return db.execute(query).scalar() or datetime.date.min
 
 
 def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> None:
-    """Move the counters of a piece into blocks, and the late counters of days before it.
+    """Move the counters of a piece, and late counters of its cohorts, into blocks.
+
+    The counters and the open blocks of the same cohorts are deleted, `_decide` joins them, and the
+    resulting blocks are inserted. Open blocks of cohorts without a counter stay as they are.
+    Further days without reports give them no reason to be closed.
 
     The function does nothing if another process moved the day after the piece was listed.
     """
     if _read_through(db, metric) >= piece.day:
         return
-    added, waiting = _take_counters(db, metric, piece, rules.keys()), _Blocks(list)
-    for fingerprint, keys in itertools.groupby(sorted(added), lambda key: key[0]):
-        waiting |= _take_open_blocks(db, metric, fingerprint, [cohort for _, cohort in keys])
+    counters, open_blocks = _take_counters(db, metric, piece, rules.keys()), _Blocks(list)
+    for fingerprint, keys in itertools.groupby(sorted(counters), lambda key: key[0]):
+        open_blocks |= _take_open_blocks(db, metric, fingerprint, [cohort for _, cohort in keys])
     rows, set_aside = [], 0
     totals: dict[BlockKey, BlockTotal] = {}
-    for key, days in added.items():
+    for key, days in counters.items():
         rule = rules[key[0]]
-        decision = _decide(rule, waiting[key], days, piece.day)
+        decision = _decide(rule, open_blocks[key], days, piece.day)
         set_aside += decision.set_aside
         for block in filter(None, (decision.closed, *decision.waiting)):
             is_closed = block is decision.closed
+            # In the order of the columns of `schema.block`. `key` is (fingerprint, cohort).
             numbers = (block.last, block.first, is_closed, block.tally.reports)
             rows.append((metric, *key, *numbers, block.tally.to_bytes()))
         if decision.closed is not None:
-            _add_block(totals, key[0], decision.closed, rule)
+            _add_closed_block(totals, key[0], decision.closed, rule)
     insert_rows(db, schema.block, rows)
     add_block_totals(db, metric, totals)
     if set_aside:
         add_refusals(db, {(piece.day, metric, SET_ASIDE): set_aside})
     if piece.is_last:
-        # In one transaction: windows without `through` would be formed twice, and `through` without
-        # windows would leave blocks that end on this day to a window of a later date.
+        # Both in one transaction. After a kill between the two, either the next run would form the
+        # windows of this day again, or the blocks of this day would be in a window of a later date.
         insert_rows(db, schema.blocked, [(metric, piece.day)], update="through = excluded.through")
         minimums = {fingerprint: rule.min_reports for fingerprint, rule in rules.items()}
         form_windows(db, metric, minimums, piece.day)
 
 
-def _add_block(
+def _add_closed_block(
     totals: dict[BlockKey, BlockTotal], fingerprint: str, block: Block, rule: Rule
 ) -> None:
-    """Add a block that is being closed to the numbers of the blocks with the same days."""
+    """Add a block to the numbers of the closed blocks of other cohorts with the same days."""
     key, reports = BlockKey(fingerprint, block.last, block.first), block.tally.reports
     if key in totals:
         totals[key] = totals[key].add(reports)
@@ -388,25 +443,30 @@ def _add_block(
 def _decide(
     rule: Rule, waiting: Sequence[Block], days: Sequence[Block], day: datetime.date
 ) -> Decision:
-    """Decide on the blocks of a cohort when a day is moved.
+    """Decide on the blocks of a cohort when a day is moved, also if late counters came.
+
+    A cohort has at most one block for each last day, because the last day is a part of the primary
+    key of the table `block`. An earlier run may have closed a block that ends on the day of a late
+    counter. So a block with late reports must end on the day that is being moved.
 
     Parameters
     ----------
     waiting : open blocks of the cohort
-    days : counters of the cohort for this day and for earlier days that came late, as blocks
+    days : counters of the cohort, as blocks of one day each, ordered by their days. The last one is
+        of `day` or late, and all others are late
     day : the day that is being moved
     """
-    open_blocks = [*waiting, *days]
-    is_late = days[0].first < day
-    if days[-1].first < day:
-        # Only late counters came. The block must still reach to the day that is being moved, or
-        # its last day could be that of a closed block, which has the same key in the table.
-        open_blocks.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
-    # A run that was interrupted may have left a block of a later day. Without sorting, it would be
-    # joined twice: once by its position and once by its interval.
-    decision = rule.decide(sorted(open_blocks, key=lambda block: block.first))
-    if is_late and decision.waiting:
-        # The first of two waiting blocks would end on a late day, on which a closed block may end.
+    blocks = [*waiting, *days]
+    has_late_counters = days[0].first < day
+    has_only_late_counters = days[-1].first < day
+    if has_only_late_counters:
+        # An empty block of the day makes the joined block end on the day.
+        blocks.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
+    # `Rule.decide` needs blocks in the order of their days. They are out of order if a run that was
+    # killed left an open block of a later day, and a late counter came afterwards.
+    decision = rule.decide(sorted(blocks, key=lambda block: block.first))
+    if has_late_counters and decision.waiting:
+        # Of two waiting blocks, the first one would end on the day of a late counter.
         return Decision(waiting=(functools.reduce(Block.join, decision.waiting),))
     return decision
 
@@ -416,14 +476,15 @@ def _take_counters(
 ) -> _Blocks:
     """Delete the counters of the cohorts of a piece, up to its day, and return them as blocks.
 
-    A collector whose clock lags may write a counter of these days at the same time. Either its
-    transaction comes first, and the counter is included. Or the collector finds its counter gone,
-    and begins a new one, which is late.
+    A collector whose clock lags may write a counter of these days at the same time. If its
+    transaction commits first, the counter is included. If its transaction commits later, it begins
+    a new counter for the day, and the new counter is late.
     """
     columns, block = schema.tally.c, schema.block.c
-    # A run that was interrupted may have closed a block of this day in some cohorts. Counters that
-    # came afterwards stay for the next day, because a closed block never changes.
-    is_closed = select(block.metric).where(
+    # A run that was killed may have closed a block of this day in some cohorts. A closed block
+    # never changes, so counters that came afterwards are not taken. They are late and join the next
+    # day.
+    has_closed_block = select(block.metric).where(
         block.metric == columns.metric,
         block.params == columns.params,
         block.cohort == columns.cohort,
@@ -436,7 +497,7 @@ def _take_counters(
         columns.day <= piece.day,
         columns.cohort >= piece.start,
         columns.cohort < piece.start + _COHORTS_PER_PIECE,
-        ~is_closed.exists(),
+        ~has_closed_block.exists(),
     )
     return _delete_and_return(db, statement, columns.day.label("first"), columns.day.label("last"))
 
@@ -446,7 +507,8 @@ def _take_open_blocks(
 ) -> _Blocks:
     """Delete the open blocks of some cohorts and return them."""
     columns = schema.block.c
-    # The columns of an index: otherwise a year of closed blocks would be read to find an open one.
+    # These columns are in the index `ix_block_reports`. Without the index, the database would read
+    # a year of closed blocks to find an open one.
     statement = delete(schema.block).where(
         columns.metric == metric,
         columns.params == fingerprint,
@@ -459,7 +521,10 @@ def _take_open_blocks(
 def _delete_and_return(
     db: Connection, statement: Delete, *days: ColumnElement[datetime.date]
 ) -> _Blocks:
-    """Delete rows and return them as blocks. `days` are the columns of the first and last day."""
+    """Delete rows of `tally` or `block`, and return them as blocks by fingerprint and cohort.
+
+    `days` are the columns of the first and of the last day of a row.
+    """
     columns, blocks = statement.table.c, _Blocks(list)
     rows = statement.returning(columns.params, columns.cohort, *days, columns.reports, columns.ones)
     for fingerprint, cohort, first, last, reports, ones in db.execute(rows):

@@ -1,42 +1,50 @@
 """The inbox: the durable queue of accepted uploads that are not merged into counters yet.
 
-A receiver writes each batch of uploads as one row. The cost of a write does not depend on the
-number of metrics, cohorts and bits, so receivers stay fast. A merge process later takes batches
-from the inbox and adds their reports to the counters, in one transaction.
+Two sides use an inbox at the same time:
 
-Each database has the form of an inbox that keeps receivers and merges apart:
+    receiver    the thread of a collector that writes accepted uploads (`batch_commit.Receiver`). It
+                calls `append` with a batch, which is written as one row. The cost of a write does
+                not depend on the number of metrics, cohorts and bits, so receivers stay fast
+    merge       a process that adds the reports of batches to the counters (`merge.merge`). It calls
+                `seal` once, then `take` and `clear` until `take` returns no batch
+
+Each database has the form of an inbox in which receivers and merges do not wait for each other:
 
 - SQLite allows one writer for each file. The inbox is therefore a second file beside the database,
   and a receiver never waits for a merge. The database stores the sequence number of the last merged
-  batch beside the counters, so a merge commits in one transaction of one file. The merged rows of
-  the inbox are deleted afterwards; a crash between the two loses nothing and counts nothing twice.
+  batch beside the counters (`schema.last_merged`), so a merge commits in one transaction of one
+  file. `clear` deletes the merged rows of the inbox after the commit.
 - PostgreSQL keeps deleted rows in the pages of a table. The inbox is therefore a sequence of tables
   inbox_1, inbox_2, ..., and an empty table is dropped as a whole. Receivers write to the newest
-  table. They look up its number while they hold a shared advisory lock, so no receiver writes to a
-  table after the table was sealed.
+  table. To seal the newest table means to create the next one, after which no receiver writes to
+  the sealed table. A receiver holds the append lock (an advisory lock) shared while it looks up the
+  newest table and writes to it. `seal` takes the lock exclusively, so no receiver is between the
+  two steps.
 
 States of a batch
 -----------------
+Each state is named after the method that brings the batch into it:
 
-    append    a row of the inbox, on the disk. The response may be sent now
+    append    the batch is a row of the inbox, on the disk. The response may be sent now
       |
-    seal      the batch belongs to the running merge. Later batches wait for the next one
+    seal      the running merge will take the batch. Later batches wait for the next merge
       |
-    take      in the transaction of the merge: the counters are written, and the batch is taken
-      |                                        or it is moved to the unreadable batches
-    clear     its bytes are overwritten, or its table is dropped
+    take      one transaction writes the counters and takes the batch. A batch that the merge cannot
+      |       read is moved to the table of unreadable batches instead
+    clear     the bytes of the batch are overwritten, or its table is dropped
 
 Bad cases:
 
-- A crash between `append` and the response: the device sends the upload again, and its key prevents
-  that it counts twice.
+- A crash between `append` and the response: the device sends the upload again. A merge recognises
+  the upload by its deduplication key, and counts it once.
 - A crash before the commit of `take`: nothing was merged, and the next merge takes the batch again.
-- A crash after the commit, before `clear`: the batch is marked as merged (SQLite), or its row is
-  deleted (PostgreSQL). The next `clear` removes its bytes.
+- A crash after the commit, before `clear`: the batch is not taken again, because its sequence
+  number is recorded as merged (SQLite), or its row is deleted (PostgreSQL). The next `clear`
+  removes its bytes.
 - A reader or a dump during `clear`: the bytes stay until a later `clear`. The merge process calls
-  `clear` every five seconds. Without that, single reports would stay on the disk until the next
-  upload, perhaps for days.
-- A copied database without its inbox, or with an older one: `SqliteInbox` refuses it.
+  `clear` every five seconds. Without these calls, single reports would stay on the disk until the
+  next upload, perhaps for days.
+- A copied database without its inbox, or with an older inbox: `SqliteInbox` refuses it.
 """
 
 from __future__ import annotations
@@ -85,8 +93,8 @@ MAX_MERGE_BYTES: Final = 8_000_000
 """Largest total size, in bytes, of the batches that one transaction merges. The value bounds memory
 and duration of the transaction; a larger value merges faster."""
 _MAX_MERGE_BATCHES: Final = 4096
-"""Largest number of batches that one transaction merges. The value bounds the list of their
-sizes."""
+"""Largest number of batches that one transaction merges. The value bounds the memory of the list of
+their sizes. A larger value merges many small batches in fewer transactions."""
 _APPEND_LOCK: Final = 0x524150504F54
 """Number of an advisory lock on PostgreSQL. Receivers hold the lock shared while they add a batch;
 `seal` holds the lock exclusively while a new table is created."""
@@ -120,14 +128,15 @@ _SQLITE_TABLE: Final = schema.inbox_table("inbox")
 
 
 class InboxContents(NamedTuple):
-    """Totals of the batches that wait for a merge.
+    """Totals of the batches that are not merged yet.
 
     Attributes
     ----------
     batches : number of batches
     reports : number of reports in the batches
     n_bytes : size of the batches, in bytes
-    unreadable : number of batches that no merge could read and that were moved out of the inbox
+    unreadable : number of batches in the table `unreadable_batch`: no merge could read them. They
+        are not in the other three numbers
     """
 
     batches: int
@@ -152,7 +161,7 @@ class Batch(NamedTuple):
 
 
 class SqliteInbox:
-    """The inbox of an SQLite database: a second file with the name of the database and -inbox."""
+    """The inbox of an SQLite database: a second file, FILE-inbox beside the database FILE."""
 
     def __init__(self, engine: Engine, max_merge_bytes: int) -> None:
         self._main = engine
@@ -166,9 +175,10 @@ class SqliteInbox:
     def _prepare(self, db: sqlite3.Connection, _: object) -> None:
         """Create the tables of a new file, and reject an inbox that is older than the database.
 
-        Somebody may copy the database without the inbox, or put an older inbox back. The next
-        batches of such an inbox would get sequence numbers that the database has recorded as merged
-        already, and a merge would skip the batches: acknowledged uploads would be lost.
+        An inbox is older if its largest sequence number is below the number of the last merged
+        batch in the database. Somebody may have copied the database without the inbox, or put an
+        older inbox back. The next batches would get sequence numbers that are recorded as merged
+        already. A merge would skip these batches, and acknowledged uploads would be lost.
         """
         begin_immediate(db)  # two collectors may start at once and create the same tables
         for statement in (*_CREATE, "COMMIT"):
@@ -200,8 +210,8 @@ class SqliteInbox:
             keys of the uploads prevent that a merge counts them twice.
         """
         with write_transaction(self._inbox) as db:
-            # The parameters are stored beside the batch. Before the batch is merged, a reload may
-            # replace the registry by a registry without these parameters.
+            # A merge needs the parameters to read the reports. By then, the operator may have
+            # replaced the registry by a registry without these parameters.
             insert_rows(db, schema.params, list(params.items()))
             db.execute(insert(_SQLITE_TABLE), batch._asdict())
 
@@ -220,23 +230,26 @@ class SqliteInbox:
 
         Batches that arrive later stay in the inbox. Without this limit, a merge under load would
         continue for ever and merge the few batches that arrived during its previous transaction.
-        SQLite has one writer, so sequence numbers increase in the order of commits.
         """
+        # SQLite has one writer, so sequence numbers increase in the order of commits: no batch with
+        # a smaller number can appear later.
         with translate_errors(), self._inbox.connect() as inbox:
             self._last_sealed = inbox.scalar(select(func.max(_SQLITE_TABLE.c.seq))) or 0
 
     def take(self, db: Connection) -> list[Batch]:
-        """Return the next sealed batches; the commit of `db` removes them from the inbox.
+        """Return the next sealed batches, oldest first.
 
-        The sizes of the batches add up to `max_merge_bytes` at most, unless a single batch is
-        larger. An empty list means that no sealed batch is left.
+        After the commit of `db`, no call returns these batches again. The sizes of the batches add
+        up to `max_merge_bytes` at most, unless a single batch is larger. An empty list means that
+        the inbox has no further sealed batch.
 
         Parameters
         ----------
         db : a transaction of the database, which also writes the counters
         """
         seq = _SQLITE_TABLE.c.seq
-        # Read in the transaction of the counters: another process may have merged meanwhile.
+        # Read in the transaction `db`, which no other merge can run beside. A number that was read
+        # before could be old, and its batches would count twice.
         last_merged = int(db.scalar(select(schema.last_merged.c.seq)) or 0)
         with self._inbox.connect() as inbox:
             last = _find_last_of_merge(
@@ -256,11 +269,12 @@ class SqliteInbox:
     def clear(self) -> None:
         """Overwrite the merged batches on the disk, and empty the write-ahead logs of both files.
 
-        An active reader prevents that a log is emptied. The next call then empties the log.
+        While somebody reads a file, its log cannot be emptied. A later call then empties the log.
         """
         last_merged = self._read_last_merged()
-        # SQLite overwrites deleted rows with zeros (`secure_delete`), and the logs of both files
-        # still contain their pages.
+        # The deletion overwrites the rows with zeros in the file (`secure_delete`). The write-ahead
+        # logs contain copies of the same pages: the inbox's log the batches, and the database's log
+        # earlier values of counters, whose differences are small sums of reports.
         with write_transaction(self._inbox) as inbox:
             inbox.execute(delete(_SQLITE_TABLE).where(_SQLITE_TABLE.c.seq <= last_merged))
         for path in (self._path, Path(str(self._main.url.database))):
@@ -286,8 +300,9 @@ class PostgresInbox:
     def append(self, batch: Batch, params: Mapping[str, str]) -> None:
         """Write a batch and the parameters of its reports; both are on the disk on return.
 
-        A connection may have broken while it was idle. The first failure of an old connection
-        therefore opens a new connection and writes the batch once more.
+        A connection may have broken while it was idle. If a connection fails that was opened by an
+        earlier call, a new connection is opened and the batch is written once more. A failure of a
+        new connection is raised.
         """
         is_new_connection = self._connection is None
         try:
@@ -303,12 +318,13 @@ class PostgresInbox:
     def _append(self, batch: Batch, params: Mapping[str, str]) -> None:
         """Add a batch by one statement that commits itself.
 
-        A receiver that hangs between two statements of a transaction would hold the append lock,
-        and `seal` could not create the next table.
+        The statement takes and releases the append lock. A receiver that hangs between two
+        statements of a longer transaction would hold the lock, and `seal` could not create the next
+        table.
         """
-        # A transaction of its own, before the batch: parameters without reports do no harm, and a
-        # batch without its parameters could not be read. Sorted: two receivers that insert the same
-        # rows in different orders would wait for each other.
+        # The parameters are committed first. Parameters without reports do no harm, but a merge
+        # cannot read a batch without its parameters. They are inserted in sorted order, because two
+        # receivers that insert the same rows in different orders would wait for each other.
         if new := params.keys() - self._stored_fingerprints:
             with write_transaction(self._engine) as db:
                 insert_rows(db, schema.params, [(name, params[name]) for name in sorted(new)])
@@ -324,25 +340,28 @@ class PostgresInbox:
         return float("inf")
 
     def count_contents(self) -> InboxContents:
-        """Return the totals of the batches that wait for a merge.
-
-        The shared lock prevents that another host drops a table after this transaction has read the
-        table's number.
-        """
+        """Return the totals of the batches that wait for a merge."""
         with translate_errors(), self._engine.connect() as db:
+            # The shared lock prevents that `clear` of another host drops a table after this
+            # transaction has read the number of the table.
             db.execute(select(func.pg_advisory_xact_lock_shared(_TABLES_LOCK)))
             totals = [db.execute(text(f"{_TOTALS} inbox_{n}")).one() for n in _read_numbers(db)]
             batches, reports, n_bytes = (int(sum(column)) for column in zip(*totals, strict=True))
             return InboxContents(batches, reports, n_bytes, count_unreadable(db))
 
     def seal(self) -> None:
-        """Create the next table, to which receivers then write, if the newest one has batches.
+        """Seal the newest table if it has batches: create the next table, to which receivers write.
 
-        The exclusive lock waits until every running append has committed. An append that took its
-        sequence number first and committed last would otherwise add a row to a sealed table.
+        Raises
+        ------
+        LockedError
+            A receiver has held the append lock for longer than `_LOCK_SECONDS`.
         """
         with write_transaction(self._engine) as db:
             db.execute(_LIMIT_LOCK_WAIT)
+            # The exclusive lock is granted after every running append has committed. Otherwise an
+            # append that looked up the newest table before could commit its row afterwards, into
+            # a sealed table that `clear` may drop.
             db.execute(select(func.pg_advisory_xact_lock(_APPEND_LOCK)))
             number = _read_numbers(db)[-1]
             # Without this check, an idle collector would create a table with each merge.
@@ -363,13 +382,14 @@ class PostgresInbox:
     def clear(self) -> None:
         """Drop the empty sealed tables.
 
-        A dump may still read a table. `clear` then gives up after a moment, because receivers queue
-        behind the lock that it waits for. The next call drops the table.
+        A dump may still read a table. `clear` then gives up after `_LOCK_SECONDS`, and a later call
+        drops the table.
         """
         with contextlib.suppress(LockedError), write_transaction(self._engine) as db:
             db.execute(_LIMIT_LOCK_WAIT)
             lock_maintenance(db)
-            # `count_contents` of another host may be between the numbers and the tables.
+            # Wait for `count_contents` of another host. It reads the numbers first and the tables
+            # afterwards, and would fail if a table disappeared in between.
             db.execute(select(func.pg_advisory_xact_lock(_TABLES_LOCK)))
             for number in _read_numbers(db)[:-1]:
                 if _is_empty(db, table := _numbered_table(number)):
@@ -378,9 +398,9 @@ class PostgresInbox:
                     db.execute(delete(schema.inbox_number).where(columns.n == number))
 
     def close(self) -> None:
-        """Close the connection, and forget which parameters the database has stored."""
-        # After a broken connection the database may be another one, restored from a backup that
-        # does not have these parameters.
+        """Close the connection, and clear the set of the parameters that were stored by it."""
+        # Case: the connection broke because an operator restored the database from a backup. The
+        # restored database may lack parameters that were stored before.
         self._stored_fingerprints.clear()
         if self._connection is not None:
             with contextlib.suppress(StoreError), translate_errors():
@@ -390,7 +410,7 @@ class PostgresInbox:
 
 
 Inbox = SqliteInbox | PostgresInbox
-"""The inbox of either database. An object is not thread-safe: one thread uses it at a time."""
+"""Type of an inbox. An inbox object is not thread-safe: one thread uses it at a time."""
 
 
 def open_inbox(engine: Engine, *, max_merge_bytes: int = MAX_MERGE_BYTES) -> Inbox:
@@ -404,7 +424,7 @@ def open_inbox(engine: Engine, *, max_merge_bytes: int = MAX_MERGE_BYTES) -> Inb
     Raises
     ------
     StoreError
-        The inbox is missing or older than the database.
+        The inbox of an SQLite database is missing or older than the database.
     """
     inbox_class = SqliteInbox if engine.dialect.name == "sqlite" else PostgresInbox
     return inbox_class(engine, max_merge_bytes)
@@ -427,8 +447,9 @@ def _is_empty(db: Connection, table: Table) -> bool:
 def _select_batches(db: Connection, table: Table) -> Select[Any]:
     """Return a query of the batches of a table.
 
-    SQLite stores days as text and may return a damaged row that is no text. The query therefore
-    asks for bytes: one damaged row must not prevent that the other rows are read.
+    In SQLite a day is text. A damaged day may be bytes that are not valid text, and the driver
+    would then fail for the whole query. The query therefore asks for bytes, and `_parse_day` parses
+    them.
     """
     columns: list[ColumnElement[Any]] = [table.c.day, table.c.data]
     if db.dialect.name == "sqlite":
@@ -437,7 +458,10 @@ def _select_batches(db: Connection, table: Table) -> Select[Any]:
 
 
 def _read_batches(rows: Iterable[Any]) -> list[Batch]:
-    """Return the batches of rows, with 0 as the number of reports, which a merge counts."""
+    """Return the batches of some rows.
+
+    Their number of reports is 0: a merge counts the reports in the records instead.
+    """
     return [Batch(_parse_day(row.day), 0, bytes(row.data)) for row in rows]
 
 
@@ -453,10 +477,11 @@ def _parse_day(value: Any) -> datetime.date | None:
 def _find_last_of_merge(
     db: Connection, table: Table, max_bytes: int, *conditions: ColumnElement[bool]
 ) -> int:
-    """Return the sequence number of the last batch that fits into one merge of `max_bytes`.
+    """Return the sequence number of the last batch that one transaction merges.
 
-    The first batch always fits, so a batch larger than `max_bytes` cannot block the inbox. Returns
-    0 if no batch meets the conditions.
+    The transaction takes batches in the order of their sequence numbers, up to `max_bytes`
+    together. It takes the first batch whatever its size, because a batch larger than `max_bytes`
+    would otherwise block the inbox. Returns 0 if no batch meets the conditions.
     """
     sizes = select(table.c.seq, func.length(table.c.data)).where(*conditions).order_by(table.c.seq)
     last, n_bytes = 0, 0
@@ -480,7 +505,8 @@ def take_unreadable(db: Connection) -> list[Batch]:
     if db.dialect.name == "sqlite":
         db.execute(delete(schema.unreadable_batch))
     else:
-        # DELETE would leave the rows in the pages of the table
+        # DELETE would leave the rows in the pages of the table, where a thief of the disk finds
+        # single reports.
         db.execute(_LIMIT_LOCK_WAIT)
         db.execute(text("TRUNCATE unreadable_batch"))
     return batches

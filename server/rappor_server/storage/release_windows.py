@@ -2,26 +2,32 @@
 
 Theory of operation
 -------------------
-A closed block (`blocks`) protects a report: no device made more than one in `min_cohort` of its
-reports. A metric has a second minimum, `min_reports`, for all sums that an analyst reads. A minimum
-that is checked at each request protects nothing. With `min_reports` = 100,
+A closed block (`blocks`) is a sum of the reports of one cohort on consecutive days. It protects
+each report: no device made more than one in `min_cohort` of its reports. A metric has a second
+minimum, `min_reports`, for all sums that an analyst reads. A minimum that is checked at each
+request protects nothing. With `min_reports` = 100,
 
     range                reports    released
     week 1                    10    no, because 10 < 100
     week 2                   120    yes
     weeks 1 and 2            130    yes
 
-and the difference of the two released sums is week 1. So the minimum is not a property of a request
-here, but of the unit that is released. Each night, the closed blocks of a fingerprint that are in
-no window yet form a window if together they have `min_reports` reports. Every sum for analysts is a
-sum of whole windows, so the difference of two sums contains whole windows too: no report, or at
-least `min_reports` reports of each fingerprint that it contains.
+and the difference of the two released sums is week 1. So every sum that is released must consist of
+units, and each unit must have `min_reports` reports. The unit is the window. The difference of two
+sums of whole windows again consists of whole windows, so it has no report of a fingerprint, or at
+least `min_reports` of them.
 
-A fingerprint determines the segment, so each segment has windows of its own. A sum of all segments
-adds the windows of the segments. A small segment is therefore in no sum, and cannot be computed
-from the sum of all segments and the sums of the others.
+Each night, after the blocks of a day were closed, the closed blocks of a fingerprint that are in no
+window yet form a window if together they have `min_reports` reports. Otherwise they wait for the
+next night.
 
-The windows of a fingerprint divide the days on which its closed blocks end:
+A fingerprint (short hash of the parameters) determines the segment, which is a group of devices,
+such as those of one country. So each segment has windows of its own. A sum of all segments adds the
+windows of the segments. The reports of a segment without a window are in no sum, so nobody can
+compute them by subtracting the other segments from the sum of all segments.
+
+A window of a fingerprint consists of all closed blocks that end on some consecutive days, in all
+cohorts:
 
     window.first <= block.last <= window.last
 
@@ -30,29 +36,34 @@ A window is dated `window.last`. A range of days contains the windows that are d
 Example: a daily metric with one cohort, `min_cohort` = 10 and `min_reports` = 30. Every day has
 enough reports for a block.
 
-    night after    block     waiting blocks        window
-    Mon            12        12 reports            none, because 12 < 30
-    Tue            15        12 + 15 reports       none, because 27 < 30
-    Wed            11        12 + 15 + 11          dated Wed, of the blocks Mon, Tue and Wed
-    Thu            40        40                    dated Thu, of the block Thu
+    night after    reports of      reports of blocks       window of this night
+                   the new block   in no window
+    Mon            12              12                      none, because 12 < 30
+    Tue            15              12 + 15 = 27            none, because 27 < 30
+    Wed            11              12 + 15 + 11 = 38       dated Wed, of the blocks Mon, Tue and Wed
+    Thu            40              40                      dated Thu, of the block Thu
 
-    from Mon to Tue    nothing
-    from Mon to Wed    38 reports
-    from Tue to Thu    78 reports: both windows are dated inside, and the block of Mon belongs to
-                       the window of Wed
-    from Tue to Wed    38 reports
+    range of a request    result
+    from Mon to Tue       nothing: no window is dated Mon or Tue
+    from Mon to Wed       38 reports
+    from Tue to Wed       38 reports: the window of Wed is whole, with the block of Mon
+    from Tue to Thu       78 reports: the windows of Wed and Thu
 
 Invariants:
 
 1. A window is never changed. Its blocks are closed, and no block joins it.
 2. A window formed in the night after day D is dated D. So the sum of a range whose last day was
    moved into blocks (`find_last_day`) never changes, and a stored result stays right.
-3. A window had the `min_reports` of its night. If `min_reports` rises later, the window is still
-   released, because a second reading shows nothing new.
+3. A window had at least the `min_reports` that was in force in its night. If `min_reports` rises
+   later, the window is still released, because a second reading shows nothing new.
 
-Invariant 1 holds because windows are formed for days up to `through`, in the same transaction that
-advances `through` (`blocks`). A block that is closed later ends on a later day, even if its reports
-are late. A process that is killed leaves both undone, or neither.
+Invariant 1 holds because the windows of the night after day D and the record that D was moved
+(`blocked.through`) are written in one transaction. A process that is killed leaves both or neither.
+A block that is closed afterwards ends on a later day than D, even if it has late reports.
+
+Tables: `block_total` has the number of reports of closed blocks, without sums of bits.
+`release_window` has the windows. `released_cohorts` has the number of reports of each cohort in all
+windows of a fingerprint.
 """
 
 from __future__ import annotations
@@ -68,7 +79,8 @@ from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 
 COHORT_REPORTS: Final = np.dtype("<i8")
-"""Format of a number of reports in `released_cohorts`: 64 bits, little-endian."""
+"""Format of a number of reports in `released_cohorts`: 64 bits, little-endian. Number j in the row
+of a fingerprint is the number of reports of cohort j."""
 _ADD_TO_TOTAL: Final = """
     smallest = CASE WHEN excluded.smallest < block_total.smallest
                     THEN excluded.smallest ELSE block_total.smallest END,
@@ -79,7 +91,15 @@ PostgreSQL have no common function for the smaller of two values."""
 
 
 class BlockKey(NamedTuple):
-    """Closed blocks of one metric that have the same fingerprint and the same days."""
+    """Key of the closed blocks of a metric that have the same fingerprint and the same days.
+
+    The blocks differ in their cohorts only.
+
+    Attributes
+    ----------
+    fingerprint : fingerprint of the reports
+    last, first : last and first day of each of the blocks
+    """
 
     fingerprint: str
     last: datetime.date
@@ -87,7 +107,7 @@ class BlockKey(NamedTuple):
 
 
 class BlockTotal(NamedTuple):
-    """Numbers of the blocks of one `BlockKey`, which are in different cohorts.
+    """Numbers of reports of the closed blocks of one `BlockKey`.
 
     Attributes
     ----------
@@ -108,8 +128,8 @@ class BlockTotal(NamedTuple):
 def add_block_totals(db: Connection, metric: str, totals: Mapping[BlockKey, BlockTotal]) -> None:
     """Add the numbers of blocks that this transaction closes to the table `block_total`.
 
-    A metric has a thousand times as many blocks as rows here: a block for each cohort, and a row
-    for all cohorts.
+    A metric with 1,000 cohorts has 1,000 blocks for each row of `block_total`. Windows are formed
+    from the rows, so the blocks are not read.
     """
     rows = [(metric, *key, *total) for key, total in totals.items()]
     insert_rows(db, schema.block_total, rows, update=_ADD_TO_TOTAL)
@@ -124,20 +144,22 @@ def form_windows(
     ----------
     db : the transaction that moves the last piece of the day into blocks
     metric : name of the metric
-    minimums : number of reports of a window, by fingerprint. Blocks under another fingerprint wait,
-        because their minimum is unknown
-    day : the day that was moved
+    minimums : smallest number of reports of a window, by fingerprint. Blocks under another
+        fingerprint wait, because their minimum is unknown
+    day : the day that was moved. A new window is dated this day
     """
     waiting = select_waiting_totals(metric)
     first, last = func.min(waiting.c.last), func.max(waiting.c.last)
     query = (
         select(waiting.c.params, last, first, func.sum(waiting.c.reports))
-        # A run that was interrupted may have closed blocks of the next days in some cohorts. They
-        # belong to a window of a later night, after all cohorts were moved.
+        # A run that was killed may have closed blocks of a later day in some cohorts, before late
+        # counters of this day came. These blocks belong to the window of a later night, after all
+        # cohorts of the later day were moved.
         .where(waiting.c.last <= day)
         .group_by(waiting.c.params)
-        # A window without a block of this day could form after `min_reports` has fallen. It would
-        # be dated on a past day, and change ranges that somebody has read.
+        # Case: `min_reports` was lowered, so the waiting blocks are enough, and none of them ends
+        # on this day. The window would be dated on a past day, and would change ranges that
+        # somebody has read. The blocks wait until a night with a new block.
         .having(last == day)
     )
     windows = [
@@ -153,15 +175,18 @@ def form_windows(
 def _add_cohorts(
     db: Connection, metric: str, fingerprint: str, first: datetime.date, last: datetime.date
 ) -> None:
-    """Add the reports of a new window to the numbers of reports of each cohort.
+    """Add the reports of a new window to `released_cohorts`.
 
-    The search for cohorts with too many reports would otherwise add up every block of every day.
+    The search for cohorts with too many reports reads this row. Otherwise the search would add up
+    every block of every day.
     """
     released = schema.released_cohorts.c
     added = sum_cohorts(db, metric, fingerprint, first, last)
     is_of_params = (released.metric == metric, released.params == fingerprint)
     stored = db.execute(select(released.reports).where(*is_of_params)).scalar_one_or_none()
     before = np.frombuffer(stored or b"", dtype=COHORT_REPORTS)
+    # The row has numbers up to the largest cohort that has reports. The window may have a larger
+    # one.
     reports = np.zeros(max(len(before), *(cohort + 1 for cohort in added)), dtype=COHORT_REPORTS)
     reports[: len(before)] = before
     reports[list(added)] += list(added.values())
@@ -172,12 +197,16 @@ def _add_cohorts(
 def sum_cohorts(
     db: Connection, metric: str, fingerprint: str, first: datetime.date, last: datetime.date
 ) -> dict[int, int]:
-    """Return the number of reports of each cohort in the closed blocks that end on some days."""
+    """Return the number of reports of each cohort in the closed blocks that end on some days.
+
+    `first` and `last` are the days between which the blocks end.
+    """
     block = schema.block.c
-    # `+ 0` keeps SQLite from reading the primary key, in which cohorts are in order. The key has no
-    # numbers of reports, so SQLite would read all rows with their sums of bits. The index
-    # `ix_block_reports` has all columns of the query. PostgreSQL needs the same object twice: it
-    # does not recognize two expressions with a parameter each as equal.
+    # Without `+ 0`, SQLite would group the rows by reading the primary key, in which the cohorts
+    # are in order. The key does not contain numbers of reports, so SQLite would then read all rows
+    # with their sums of bits. With `+ 0`, SQLite reads the index `ix_block_reports`, which has all
+    # columns of the query. Both uses below must be the same object: 0 is a parameter of the
+    # statement, and PostgreSQL does not recognize expressions with two parameters as equal.
     cohort = block.cohort + 0
     query = (
         select(cohort, func.sum(block.reports))
@@ -201,7 +230,8 @@ def select_waiting_totals(metric: str) -> Subquery:
         .group_by(window.params)
         .subquery("newest")
     )
-    # Windows of a fingerprint follow each other, so blocks after the newest window wait.
+    # The windows of a fingerprint follow each other without gaps. So the blocks that end after the
+    # newest window are exactly the blocks that are in no window.
     return (
         select(total.params, total.last, total.first, total.reports)
         .outerjoin(newest, newest.c.params == total.params)

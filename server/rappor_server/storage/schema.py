@@ -1,18 +1,23 @@
 """The tables of the database: counters, deduplication keys, blocks, windows, tokens, sessions.
 
-No table contains anything about a single device. Times of receipt are days (UTC). The way of a
-report through the tables:
+Only the batches of the inbox contain single reports. A merge adds them up within a minute. A batch
+that no merge can read stays longer (`unreadable_batch`). All other tables contain nothing about a
+single device. Times of receipt are days (UTC). A report is counted in these tables, one after the
+other:
 
-    inbox             batches of uploads of less than a minute (`inbox`)
-      |               a merge adds them
+    inbox             batches of uploads that are not merged yet (`inbox`)
+      |               a merge adds their reports to counters, and deletes the batches
     tally             counters: sums of one metric, fingerprint, day and cohort
-      |               the day has ended (`blocks`)
+      |               the day has ended: its counters are moved into blocks (`blocks`)
     block             sums of consecutive days of a cohort. A closed block never changes
-      |               together they have enough reports (`release_windows`)
+      |               together the closed blocks have enough reports (`release_windows`)
     release_window    closed blocks that analysts may read. A window never changes
 
 The deduplication key of an upload, by which a retry is recognised, is stored in a table of the day
 of receipt (`day_tables`). The table is dropped as a whole when its keys expire.
+
+The comments of tables and columns are stored in a PostgreSQL database, so an operator can read them
+there. A fingerprint is a short hash of the parameters of a report, as 16 hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -63,14 +68,23 @@ class _Key(TypeDecorator[bytes]):
 
 
 metadata: Final = MetaData()
+"""The tables that every database of a collector has. The tables of keys and of PostgreSQL's inbox
+are created one by one, under changing names."""
 _SEQUENCE: Final = BigInteger().with_variant(Integer, "sqlite")
+"""Type of a number that the database assigns to each new row. SQLite assigns numbers only to
+columns of the type INTEGER."""
 
 day_table: Final = Table(
     "day_table",
     metadata,
-    Column("kind", String(8), primary_key=True, comment="Kind of the keys: upload or part"),
+    Column(
+        "kind",
+        String(8),
+        primary_key=True,
+        comment="upload: keys of uploads; part: keys of single reports of partly refused uploads",
+    ),
     Column("day", Date, primary_key=True, comment="Day (UTC) of receipt"),
-    comment="The tables KIND_YYYYMMDD, one for each day on which something was received",
+    comment="List of the tables KIND_YYYYMMDD of deduplication keys, one for each day of receipt",
 )
 
 params: Final = Table(
@@ -106,10 +120,10 @@ refusal: Final = Table(
 inbox_number: Final = Table(
     "inbox_number",
     metadata,
-    Column("n", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
+    Column("n", BigInteger, primary_key=True, autoincrement=False, comment="Number N of inbox_N"),
     comment="On PostgreSQL, the numbers N of the tables inbox_N; batches go to the newest table",
 )
-_APPEND: Final = """
+_CREATE_APPEND: Final = """
 CREATE FUNCTION append_batch(day date, reports integer, data bytea) RETURNS void AS $$
 DECLARE newest bigint;
 BEGIN
@@ -119,28 +133,37 @@ BEGIN
     USING day, reports, data;
 END $$ LANGUAGE plpgsql VOLATILE
 """
+"""Statement that creates PostgreSQL's function `append_batch`, which adds a batch to the newest
+table inbox_N. The long number is that of the advisory lock `inbox._APPEND_LOCK`. The function holds
+the lock shared, so no newer table is created between its two queries."""
 
 last_merged: Final = Table(
     "last_merged",
     metadata,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False, comment="Its number"),
-    comment="On SQLite, number of the last merged batch; later batches wait in FILE-inbox",
+    Column(
+        "seq",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="Sequence number of the last merged batch, 0 before the first merge",
+    ),
+    comment="On SQLite, one row: the file FILE-inbox has batches, and those up to seq are merged",
 )
 
 unreadable_batch: Final = Table(
     "unreadable_batch",
     metadata,
-    Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="A number"),
+    Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="Number of the row"),
     Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
-    Column("data", LargeBinary, nullable=False, comment="The encoded batch"),
-    comment="Batches that no merge could read, stored until a version can read them",
+    Column("data", LargeBinary, nullable=False, comment="The encoded batch, see record.py"),
+    comment="Batches that no merge could read, stored until a newer program can read them",
 )
 
 heartbeat: Final = Table(
     "heartbeat",
     metadata,
     Column("day", Date, primary_key=True, comment="A day (UTC) on which a collector ran"),
-    comment="The last two days on which a collector ran, so that a wrong clock deletes nothing",
+    comment="The last two days on which a collector ran; nothing is deleted if they show a jump",
 )
 
 token: Final = Table(
@@ -166,10 +189,11 @@ block: Final = Table(
     Column("closed", Boolean, nullable=False, comment="True once it has enough reports"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     Column("ones", LargeBinary, nullable=False, comment="k sums of bits, see tallies.py"),
-    # A window is found by the last days of its blocks, and open blocks are found without reading a
-    # year of closed blocks. With all columns but the sums, numbers of reports need no table.
+    # The index serves three queries: the blocks of a window (by their last days), the open blocks
+    # among a year of closed blocks, and numbers of reports. The index has all columns but the sums
+    # of bits, so queries for numbers of reports read the index only.
     Index("ix_block_reports", "metric", "closed", "params", "last", "cohort", "first", "reports"),
-    comment="Sums of consecutive whole days of a cohort; a closed one never changes",
+    comment="Sums of consecutive whole days of a cohort; a closed block never changes",
 )
 
 block_total: Final = Table(
@@ -179,10 +203,15 @@ block_total: Final = Table(
     Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
     Column("last", Date, primary_key=True, comment="Last day (UTC) of the blocks"),
     Column("first", Date, primary_key=True, comment="First day (UTC) of the blocks"),
-    Column("intervals", Integer, nullable=False, comment="Most reports of a device in a block"),
+    Column(
+        "intervals",
+        Integer,
+        nullable=False,
+        comment="Largest possible number of reports of one device in a block: intervals it touches",
+    ),
     Column("smallest", BigInteger, nullable=False, comment="Reports of the smallest block"),
     Column("reports", BigInteger, nullable=False, comment="Number of reports of all the blocks"),
-    comment="Numbers of reports of the closed blocks of all cohorts with the same days",
+    comment="Closed blocks of all cohorts that have the same days, in one row, no sums of bits",
 )
 
 release_window: Final = Table(
@@ -190,8 +219,18 @@ release_window: Final = Table(
     metadata,
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
-    Column("last", Date, primary_key=True, comment="Latest last day (UTC) of its blocks: its date"),
-    Column("first", Date, nullable=False, comment="Earliest last day (UTC) of its blocks"),
+    Column(
+        "last",
+        Date,
+        primary_key=True,
+        comment="Date of the window: the latest day (UTC) on which one of its blocks ends",
+    ),
+    Column(
+        "first",
+        Date,
+        nullable=False,
+        comment="The earliest day (UTC) on which one of its blocks ends",
+    ),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     comment="Closed blocks that are released together; a window never changes",
 )
@@ -212,7 +251,7 @@ blocked: Final = Table(
     metadata,
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("through", Date, nullable=False, comment="Last day (UTC) whose counts are in blocks"),
-    comment="How far the counts of each metric have been moved into blocks",
+    comment="The last day of each metric whose counters were moved into blocks",
 )
 
 visit: Final = Table(
@@ -221,7 +260,7 @@ visit: Final = Table(
     Column("digest", LargeBinary(32), primary_key=True, comment="SHA-256 of the cookie or link"),
     Column("token", String(16), nullable=False, comment="Public name of the token"),
     Column("once", Boolean, nullable=False, comment="True for a link that signs in once"),
-    Column("began", Float, nullable=False, comment="Seconds since 1970"),
+    Column("began", Float, nullable=False, comment="Seconds since 1970 of the sign-in"),
     Column("seen", Float, nullable=False, comment="Seconds since 1970 of the last request"),
     comment="Sessions of people who are signed in to the pages",
 )
@@ -241,13 +280,16 @@ somebody who has signed out since. A restored database has a new key for cookies
 @event.listens_for(inbox_number, "after_create")
 @event.listens_for(last_merged, "after_create")
 def _create_inbox(table: Table, db: Connection, **_: object) -> None:
-    """Create the empty inbox of a new database."""
+    """Create the empty inbox of a new database. SQLAlchemy calls the function for both tables.
+
+    The inbox of SQLite is a file of its own, which `SqliteInbox` creates.
+    """
     if table is last_merged:
         db.execute(insert(last_merged).values(seq=0))
     elif db.dialect.name == "postgresql":
         inbox_table("inbox_1").create(db)
         db.execute(insert(inbox_number).values(n=1))
-        db.execute(text(_APPEND))
+        db.execute(text(_CREATE_APPEND))
 
 
 @event.listens_for(cookie_key, "after_create")
@@ -257,9 +299,10 @@ def _create_cookie_key(table: Table, db: Connection, **_: object) -> None:
 
 
 def key_table(name: str) -> Table:
-    """Return the table of one day's keys: of uploads, or of reports of partial uploads.
+    """Return a table of the deduplication keys of one day.
 
-    A key is random, so the order of the rows reveals nothing about the order of arrival.
+    Rows are inserted in the order of their keys (`day_tables`). Keys are random, so the order of
+    the rows reveals nothing about the order of arrival.
     """
     return Table(
         name,
@@ -275,9 +318,9 @@ def inbox_table(name: str) -> Table:
     return Table(
         name,
         MetaData(),
-        Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="A number"),
+        Column("seq", _SEQUENCE, primary_key=True, autoincrement=True, comment="Sequence number"),
         Column("day", Date, nullable=False, comment="Day (UTC) of receipt"),
         Column("reports", Integer, nullable=False, comment="Number of reports"),
-        Column("data", LargeBinary, nullable=False, comment="The encoded batch"),
+        Column("data", LargeBinary, nullable=False, comment="The encoded batch, see record.py"),
         comment="Batches of uploads that are not merged yet; a batch stays less than a minute",
     )
