@@ -7,8 +7,12 @@ own, so that the keys of an expired day are deleted by dropping a table, which i
     upload_20261121    keys of uploads of which all reports were accepted
     part_20261121      keys of single reports, from uploads of which some reports were refused
 
-The table `day_table` lists the kind and the day of each of these tables. Whoever writes to the
-tables holds the maintenance lock (`lock_maintenance`).
+The table `day_table` lists the kind and the day of each of these tables.
+
+A merge asks for the keys that are known (`find_known_keys`), and afterwards stores the keys of its
+uploads in the table of today (`store_keys`). `prune` drops the tables of expired days
+(`drop_days`). Whoever writes to the tables holds the maintenance lock (`lock_maintenance`), so two
+processes never write at the same time.
 """
 
 from __future__ import annotations
@@ -41,8 +45,9 @@ _STILL_READ: Final = (
 """Message of the error if a transaction that reads a table keeps `prune` from renaming it."""
 
 _MAX_TABLES: Final = 100
-"""Number of tables of a kind that are searched, the newest ones. If an operator never runs `prune`,
-the number of tables grows, and SQLite allows at most 500 in one statement."""
+"""Largest number of tables of a kind that a merge searches. It searches the newest tables. With
+`prune` every day, a kind has 15 tables. If an operator never runs `prune`, the number grows, and
+SQLite allows at most 500 tables in one statement."""
 _SLICE: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
 """Arguments of `substr` in SQL for key number i, from 0, in a string of joined keys."""
 _PASSED_KEYS: Final = {
@@ -57,9 +62,10 @@ _PASSED_KEYS: Final = {
         )
     """,  # noqa: S608
 }
-"""Beginning of a statement, by dialect. It defines the table `passed` with one row for each key.
-The statement gets all keys as one string of bytes (`_make_parameters`), because a parameter for
-each of some thousand keys would be slow."""
+"""Beginning of a statement, by dialect. It defines the table `passed`, which has one row for each
+key that the caller passes. The statement has two parameters (`_make_parameters`): `keys` is all
+keys joined to one string of bytes, and `last` is the index of the last key. A parameter for each of
+some thousand keys would be slow."""
 _KEY_AS_BYTES: Final = {"sqlite": "passed.key", "postgresql": "uuid_send(passed.key)"}
 """SQL expression of a key of `passed` as bytes, by dialect. PostgreSQL stores keys as UUIDs."""
 
@@ -77,9 +83,9 @@ def list_days(db: Connection, *kinds: str) -> list[datetime.date]:
 
 
 def split_at_gaps(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
-    """Return days in order, in groups. A gap of more than 14 days is between two groups.
+    """Return the days in order, divided into groups at each gap of more than 14 days.
 
-    `prune` deletes tables after 14 days, so under a correct clock all days are in one group.
+    `prune` deletes tables after 14 days. So all days are in one group, unless the clock was wrong.
     """
     groups: list[list[datetime.date]] = []
     for day in sorted(days):
@@ -92,8 +98,8 @@ def split_at_gaps(days: Iterable[datetime.date]) -> list[list[datetime.date]]:
 
 def create_table(db: Connection, kind: str, day: datetime.date) -> None:
     """Create the table of a day unless it exists."""
-    # No other transaction can create the table at the same time: whoever writes has the maintenance
-    # lock.
+    # No other transaction can create the table between the two statements, because the caller holds
+    # the maintenance lock.
     if day not in list_days(db, kind):
         db.execute(insert(schema.day_table).values(kind=kind, day=day))
         table_of(kind, day).create(db)
@@ -128,9 +134,11 @@ def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: dateti
         later days after a gap of more than 14 days      the latest day before the gap, or today:
                                                          the clock was far ahead, and keys in a
                                                          later table would be stored too long
-        only later days, more than 14 days from today    the latest of these days: either clock
-                                                         may be right, and a key that is stored too
-                                                         long does less harm
+        only later days, more than 14 days from today    the latest of these days: it is unknown
+                                                         which clock is right. A key that expires
+                                                         too early may count a report twice, and a
+                                                         key that is stored too long does no such
+                                                         harm
     """
     if not keys:
         return
@@ -154,16 +162,16 @@ def _make_parameters(keys: Collection[bytes]) -> dict[str, object]:
 def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
     """Drop the tables of the days before a day; return the number of their rows.
 
-    Each table is renamed first, in a short transaction that takes the table out of use whatever its
-    size. Counting and dropping the rows then blocks nobody.
+    Each table is renamed first, in a short transaction: a merge does not use it any more. Counting
+    and dropping the rows then delays no merge.
 
     Raises
     ------
     LockedError
         Another transaction still reads a table after some seconds.
     """
-    # Two million keys took seconds to count and drop, and uploads waited. Renaming takes
-    # milliseconds.
+    # Counting and dropping two million keys takes seconds, in which uploads would wait. Renaming
+    # takes milliseconds.
     try:
         with write_transaction(engine) as db:
             lock_maintenance(db)
@@ -174,7 +182,7 @@ def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
                 db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
     except LockedError:  # PostgreSQL renames no table that a dump reads
         raise LockedError(_STILL_READ) from None
-    # The names include tables that an interrupted run has renamed but not dropped.
+    # Listed by name, because an earlier run may have been killed after it renamed a table.
     with translate_errors():
         names = inspect(engine).get_table_names()
     n_rows = 0

@@ -1,23 +1,30 @@
 """Forgetting: the deletion of the counters, blocks and release windows of a metric.
 
-Two callers delete sums: `rappor-server forget`, and `prune` for a metric with a `retention`. Both
-delete the days before a day, or everything:
+Counters are sums of one day. After the day they are moved into blocks, which are sums of
+consecutive days (`blocks`). Closed blocks with enough reports form a window, which analysts read
+(`release_windows`).
 
-    window           deleted with its blocks if it is dated before the day
-    closed block     in no window yet: deleted if it ends before the day
-    open block       deleted if it ends before the day
-    counter          deleted if its day is before the day
+Two callers delete these sums. `rappor-server forget` deletes all sums of a metric, or the sums
+before a day. `prune` deletes the sums before a day, for a metric that has a `retention`. The sums
+before day D are:
 
-A window is deleted as a whole, in one transaction. So two answers still differ by whole windows,
-also if one of them was read before the deletion and the other one after it.
+    windows that are dated before D, with their closed blocks
+    closed blocks in no window that end before D
+    open blocks that end before D
+    counters of days before D
+
+A window is deleted as a whole, in one transaction. An analyst may have read a sum before the
+deletion and another sum after it. The difference of the two sums still consists of whole windows,
+which have enough reports.
 
 Each transaction deletes one window, because uploads wait for it. A run that was killed leaves some
-windows, and the next run deletes them. Reports that arrive during the run are counted as usual: a
-run deletes what was there at its start, and perhaps some of the new counters.
+windows, and the next run deletes them. Reports that arrive during a run are counted as usual. The
+run deletes the windows that existed at its start, and the blocks and counters that exist at its
+end.
 
-The last day that was moved into blocks (`blocked.through`) stays until nothing of the metric is
-left. Otherwise late reports would form a second window of a day whose first window analysts have
-read.
+The last day that was moved into blocks (`blocked.through`) is deleted only if all sums of the
+metric are. Otherwise late reports of a deleted day could form a second window with the date of a
+window that analysts have read.
 """
 
 from __future__ import annotations
@@ -69,8 +76,8 @@ def list_stored_metrics(engine: Engine) -> set[str]:
 def find_oldest_window(engine: Engine, metric: str) -> datetime.date | None:
     """Return the date of the oldest window of a metric, or None without windows.
 
-    A result of a range stays right as long as no window is deleted. The oldest window changes with
-    every deletion of windows, because all windows before a day are deleted together.
+    Stored results of queries carry this date, and are valid only while it is the same. The date
+    changes with every deletion, because `forget` deletes the oldest windows.
     """
     columns = schema.release_window.c
     query = select(func.min(columns.last)).where(columns.metric == metric)
@@ -91,7 +98,8 @@ def forget(engine: Engine, metric: str, *, before: datetime.date | None = None) 
     query = (
         select(windows.params, windows.first, windows.last)
         .where(windows.metric == metric, windows.last < end)
-        # The oldest first: `find_oldest_window` then changes with the first deletion.
+        # The oldest window is deleted first. `find_oldest_window` then changes at once, and stored
+        # results become invalid before further windows are deleted.
         .order_by(windows.last, windows.params)
     )
     with translate_errors(), engine.connect() as db:
@@ -99,7 +107,8 @@ def forget(engine: Engine, metric: str, *, before: datetime.date | None = None) 
     total = Forgotten()
     for fingerprint, first, last in rows:
         with write_transaction(engine) as db:
-            # On PostgreSQL, no other process may close blocks of the metric meanwhile.
+            # On PostgreSQL, another process could otherwise change the same rows: by closing blocks
+            # or by another `forget`.
             lock_maintenance(db)
             total = total.add(_forget_window(db, metric, fingerprint, first, last))
         # Without a pause, the next transaction would take SQLite's lock before a waiting upload.
@@ -116,11 +125,11 @@ def forget(engine: Engine, metric: str, *, before: datetime.date | None = None) 
 def _forget_window(
     db: Connection, metric: str, fingerprint: str, first: datetime.date, last: datetime.date
 ) -> Forgotten:
-    """Delete a window with its blocks, and subtract it from the reports of the cohorts."""
+    """Delete a window with its blocks, and subtract its reports from `released_cohorts`."""
     window, released = schema.release_window.c, schema.released_cohorts.c
     is_window = (window.metric == metric, window.params == fingerprint, window.last == last)
     if not db.execute(delete(schema.release_window).where(*is_window)).rowcount:
-        return Forgotten()  # another run has deleted it
+        return Forgotten()  # another run of `forget` has deleted the window
     is_of_params = (released.metric == metric, released.params == fingerprint)
     stored = db.execute(select(released.reports).where(*is_of_params)).scalar_one()
     reports = np.frombuffer(stored, dtype=COHORT_REPORTS).copy()

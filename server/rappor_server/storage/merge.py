@@ -1,19 +1,34 @@
 """Merging: batches leave the inbox, and their reports are added to the counters.
 
-One transaction does both. Every process may merge, but only one process merges at a time. A device
-repeats an upload until it gets a response, so the same report may be in the inbox many times. Keys
-prevent that a report counts twice:
+One transaction does both. Every process may merge, but only one process merges at a time. The merge
+process (`merge_process`) merges regularly. Whoever closes blocks, makes a backup or deletes data
+calls `merge_all` first.
 
-- An upload of which no report was refused is *whole*. The database stores the key of the upload. An
-  upload with a stored key is a duplicate, and none of its reports count.
-- An upload of which some reports were refused is *partial*. A later attempt may have other reports
-  accepted, for example after the registry was updated. The database therefore stores a key for each
-  accepted report of the upload, and each report counts once, in whichever attempt it is accepted
-  first.
-- A whole upload after a partial attempt is checked by the keys of its reports, and a partial upload
-  after a whole one by the key of the upload.
+Each batch has the day (UTC) of its receipt. A counter is the sum of the reports of one metric,
+fingerprint (hash of the parameters), day and cohort.
 
-The rules hold among the batches of one merge too, in any order of the batches.
+A device repeats an upload until it gets a response, so the inbox may contain the same report many
+times. Every attempt has the same bytes. Keys (`ingest.retry_keys`) prevent that a report counts
+twice:
+
+- An upload of which no report was refused is *whole*. A merge stores the key of the upload.
+- An upload of which some reports were refused is *partial*. A later attempt may have more reports
+  accepted, for example after the registry was updated. So a merge stores a key for each accepted
+  report of the upload.
+
+Example: two attempts of an upload with the reports 1, 2 and 3.
+
+    first attempt              second attempt             counted
+    whole                      whole                      1, 2, 3 once: the key of the upload is
+                                                          stored
+    whole                      partial, 2 refused         1, 2, 3 once: the key of the upload is
+                                                          stored
+    partial, 2 refused         partial, 3 refused         1, 3, then 2: the key of report 1 is
+    stored
+    partial, 2 refused         whole                      1, 3, then 2: the keys of the reports 1
+                                                          and 3 are stored
+
+Both attempts may be in one merge, in either order. They count as if the whole attempt came first.
 """
 
 from __future__ import annotations
@@ -46,7 +61,8 @@ from rappor_server.storage.tallies import Tally, sum_by_cohort
 
 _MAX_REPORTS_SUMMED: Final = 4096
 """Largest number of reports that are unpacked and summed at once, and of cohorts in one statement.
-The value bounds memory."""
+The value bounds memory: 4,096 reports of 2,040 bits are 8 MB of unpacked bits. A larger value
+merges in fewer statements."""
 
 
 class MergeResult(NamedTuple):
@@ -55,9 +71,9 @@ class MergeResult(NamedTuple):
     Attributes
     ----------
     uploads : number of uploads of which at least one report was counted
-    duplicates : number of retried uploads of which no report was counted
+    duplicates : number of uploads of which no report was counted, because an earlier attempt was
     counters : number of counters that were written
-    failed : number of batches that could not be read and were moved out of the inbox
+    failed : number of batches that could not be read. They are in the table `unreadable_batch`
     """
 
     uploads: int = 0
@@ -92,20 +108,21 @@ def merge(
     today : day (UTC) of the merge; by default the day of the database's clock
     """
     total = MergeResult()
-    # Under load, a merge without a limit would go on with the few batches that arrived during its
-    # last transaction, and write all counters for each of them.
+    # Only the batches of this moment. Under load, a merge without this limit would never end: it
+    # would go on with the few batches that arrived during its last transaction, and each of its
+    # transactions would write nearly all counters.
     inbox.seal()
     while True:
         with write_transaction(engine) as db:
             if not try_maintenance_lock(db, wait=wait):
                 return total
-            # Read after the lock, which may have been waited for since the day before.
+            # Read after the lock was granted. The wait for the lock may have begun on the day
+            # before.
             day = today or read_today(db)
             _record_heartbeat(db, day)
             batches = inbox.take(db)
             result = _merge_batches(db, batches, day)
-        # After the commit: a crash before it leaves the batches in the inbox, and a crash before
-        # `clear` leaves rows that are marked as merged.
+        # After the commit: batches that were deleted before a failed commit would be lost.
         inbox.clear()
         total = MergeResult(*map(sum, zip(total, result, strict=True)))
         if not batches:
@@ -127,7 +144,8 @@ def _record_heartbeat(db: Connection, today: datetime.date) -> None:
     A single day would not be enough: a collector whose clock jumped writes a wrong day too.
     """
     days = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
-    if days[-1:] != [today]:
+    is_recorded = bool(days) and days[-1] == today
+    if not is_recorded:
         previous = [day for day in days if day < today][-1:]
         db.execute(delete(schema.heartbeat))
         db.execute(insert(schema.heartbeat), [{"day": day} for day in (*previous, today)])
@@ -144,7 +162,7 @@ def _merge_batches(db: Connection, batches: Sequence[Batch], today: datetime.dat
             refusals[day, *metric_and_reason] += number
         for reports in record.reports:
             selected = duplicates.select_new(index, reports)
-            if len(selected.cohorts):  # all of them may be retries
+            if len(selected.cohorts):  # no report counts if all of them are retries
                 new_reports[day, reports.kind].append(selected)
     duplicates.store_keys(db, today)
     n_counters = sum(
@@ -159,11 +177,12 @@ def _decode_batches(
 ) -> tuple[list[tuple[datetime.date, Record]], int]:
     """Return the records with their days of receipt, and the number of unreadable batches.
 
-    An unreadable batch is moved to a table of its own. It would otherwise stop every merge for
-    ever.
+    An unreadable batch is moved to the table `unreadable_batch`. In the inbox, it would make every
+    merge fail.
     """
 
-    # Cached: a merge has thousands of batches, and all of them have the same few fingerprints.
+    # The cache saves a query for each batch: a merge has thousands of batches with the same few
+    # fingerprints.
     @functools.cache
     def find_params(fingerprint: str) -> Params | None:
         columns = schema.params.c
@@ -174,48 +193,63 @@ def _decode_batches(
     records, n_failed = [], 0
     for day, _, data in batches:
         try:
-            if day is None:  # the column is damaged
+            if day is None:  # the inbox could not parse the day of the row
                 raise RecordError("a batch must have a day")
             record = decode(data, find_params)
         except RecordError:
             n_failed += 1
             db.execute(insert(schema.unreadable_batch).values(day=day or today, data=data))
         else:
-            # A batch dated in the future comes from a collector whose clock is ahead. Its reports
-            # count today: a later day would stay open until that day has ended.
+            # Case: a collector whose clock is ahead wrote a batch of a later day. Its reports count
+            # for today. Under the later day, they could be released only after that day.
             records.append((min(day, today), record))
     return records, n_failed
 
 
 class _DuplicateCheck:
-    """The uploads and reports of some records that the database has not counted yet.
+    """The decision which reports of some records count, and the keys to store afterwards.
 
-    Uploads are identified by (record index, upload index), reports by (record index, upload index,
-    position in the upload).
+    Use: create the object, call `select_new` for the reports of each record, and then `store_keys`.
+
+    Upload i of record r is identified by (r, i), both from 0. Report number `position` of this
+    upload is identified by (r, i, position), with `position` from 1. Several uploads may have one
+    key: they are attempts of one upload.
+
+    The check has two ways:
+
+        by uploads    fast. The key of an upload decides about all of its reports (`_is_new`). Used
+        if
+                      all uploads are whole, and no key of a single report is stored
+        by reports    slow. A key of its own decides about each report (`_new_reports`)
+
+    Attributes
+    ----------
+    n_uploads : number of uploads of which at least one report counts
+    n_duplicates : number of all other uploads
     """
 
     def __init__(self, db: Connection, records: Sequence[Record]) -> None:
         uploads = [
-            (record_index, upload_index, key)
-            for record_index, record in enumerate(records)
-            for upload_index, key in enumerate(record.keys)
+            (r, i, key) for r, record in enumerate(records) for i, key in enumerate(record.keys)
         ]
         self._known_uploads = find_known_keys(db, UPLOAD, {key for _, _, key in uploads})
+        """Keys of the uploads that an earlier merge counted as a whole."""
         self._whole_uploads = {key for r, i, key in uploads if records[r].is_whole[i]}
+        """Keys of the whole uploads of the records."""
         self._partial_reports: set[bytes] = set()
-        """Keys of the accepted reports of partial uploads."""
+        """Keys of the accepted reports of the partial uploads of the records."""
         self._new_reports: set[tuple[int, int, int]] | None = None
-        """Reports that count, if each report must be checked by its own key, else None."""
-        # `reversed`: the first of several uploads with one key is the one that counts
+        """Reports that count if the check is by reports, else None."""
+        # Among several uploads with one key the first one counts: `reversed` makes it the last one
+        # that is written into the dictionary.
         new_uploads = {
             key: (r, i) for r, i, key in reversed(uploads) if key not in self._known_uploads
         }
         self._is_new = [np.zeros(len(record.keys), bool) for record in records]
-        for record_index, upload_index in new_uploads.values():
-            self._is_new[record_index][upload_index] = True
+        """Whether upload i of record r counts, if the check is by uploads."""
+        for r, i in new_uploads.values():
+            self._is_new[r][i] = True
         self.n_uploads = len(new_uploads)
-        # Checking each report is slow. It is needed only while a partial upload is among the
-        # records or among the stored keys.
         has_partial_uploads = not all(all(record.is_whole) for record in records)
         if has_partial_uploads or list_days(db, PART):
             self._new_reports = self._find_new_reports(db, records)
@@ -225,16 +259,23 @@ class _DuplicateCheck:
     def _find_new_reports(
         self, db: Connection, records: Sequence[Record]
     ) -> set[tuple[int, int, int]]:
-        """Return the reports that count, each checked by its own key."""
+        """Return the reports that count, and set `_partial_reports`.
+
+        A report does not count if
+
+        - an earlier merge counted its upload as a whole,
+        - or the upload is partial, and another attempt among the records is whole and counts,
+        - or an earlier merge stored the key of the report,
+        - or a report before it in the records has the same key.
+        """
         reports_by_key: dict[bytes, tuple[int, int, int]] = {}
         for r, record in enumerate(records):
             for reports in record.reports:
                 rows = zip(reports.owners.tolist(), reports.positions.tolist(), strict=True)
                 for i, position in rows:
                     key, is_whole = record.keys[i], record.is_whole[i]
-                    # A whole attempt of the same upload is counted already, or is among the
-                    # records.
-                    if key in self._known_uploads or (key in self._whole_uploads and not is_whole):
+                    has_whole_attempt = not is_whole and key in self._whole_uploads
+                    if key in self._known_uploads or has_whole_attempt:
                         continue
                     report_key = key_of_report(key, position)
                     reports_by_key.setdefault(report_key, (r, i, position))
@@ -244,7 +285,10 @@ class _DuplicateCheck:
         return {report for key, report in reports_by_key.items() if key not in known}
 
     def select_new(self, record_index: int, reports: Reports) -> Reports:
-        """Return the reports of a record that count."""
+        """Return the reports that count, among the reports of one kind in a record.
+
+        Only the cohorts and the bits are selected, because nothing else is needed to count them.
+        """
         is_counted: NDArray[np.bool_] = self._is_new[record_index][reports.owners]
         if self._new_reports is not None:
             rows = zip(reports.owners.tolist(), reports.positions.tolist(), strict=True)
@@ -255,9 +299,11 @@ class _DuplicateCheck:
         return reports._replace(cohorts=cohorts, packed=packed)
 
     def store_keys(self, db: Connection, today: datetime.date) -> None:
-        """Store the keys of all uploads; a key that was stored before lives for 14 days more."""
-        # Known keys, too: the device that retries did not get the response, and may retry again
-        # after the first key has expired.
+        """Store the keys of all uploads and of the reports of partial uploads for 14 days.
+
+        The 14 days begin again for a key that was stored before. A device that retries did not get
+        the response, and may retry again after the first 14 days.
+        """
         store_keys(db, UPLOAD, self._whole_uploads | self._known_uploads, today)
         store_keys(db, PART, self._partial_reports, today)
 
@@ -267,8 +313,9 @@ def _add_to_counters(
 ) -> int:
     """Add reports of one day and kind to their counters; return the number of written counters.
 
-    The reports are sorted by cohort and added in pieces, so that each counter is read and written
-    once or twice, and memory is bounded.
+    The reports are sorted by cohort and added in pieces of `_MAX_REPORTS_SUMMED` reports, which
+    bounds memory. A piece has few cohorts because of the sorting. The reports of a cohort may be in
+    several pieces. Each piece then reads and writes the counter of the cohort.
     """
     k, columns = parts[0].params.k, schema.tally.c
     cohorts = np.concatenate([part.cohorts for part in parts])
@@ -303,6 +350,7 @@ def add_refusals(db: Connection, refusals: Mapping[tuple[datetime.date, str, str
     db : a transaction that has the maintenance lock
     refusals : number of refused reports or uploads, by day, metric and reason
     """
-    # The database adds. Reading the numbers first would lose refusals of a transaction between.
+    # The database adds. If the numbers were read first and written later, refusals that another
+    # transaction adds in between would be lost.
     rows = [(*key, number) for key, number in refusals.items()]
     insert_rows(db, schema.refusal, rows, update="number = refusal.number + excluded.number")

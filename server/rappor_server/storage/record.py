@@ -1,10 +1,25 @@
 """Records: the encoding of one batch of uploads in the inbox.
 
-A record stores the keys of the uploads instead of ids and bodies, and the reports as columns of
-numbers, grouped by the counters to which they belong. Keys are stored in their own order, which is
-random, so a stolen inbox does not reveal the order in which uploads arrived. The first byte of a
-record is the version of its format. `decode` accepts exactly what `encode` writes and raises
-RecordError for anything else.
+A receiver encodes the uploads of a batch (`batch_commit`), and a merge decodes them (`merge`). A
+record contains for each upload its deduplication key (`ingest.retry_keys`), by which a merge
+recognises retries, and no id and no body. It contains the accepted reports as columns of numbers,
+by their kind, which is the pair of metric and fingerprint (hash of the parameters).
+
+The bytes are a version byte, 1, and a MessagePack array. Example: two uploads A and B, each with
+one report of the same metric. A has a third report that was refused:
+
+    keys        key of A, key of B         16 bytes each, in increasing order of the keys
+    is_whole    0, 1                       a byte for each upload: 1 if no report was refused
+    reports     kind                       one element for each kind, with columns of bytes:
+                owners      0, 1           index of the upload of each report in `keys`
+                positions   2, 1           position of each report in its upload, from 1
+                cohorts     71, 5
+                bits        n_bytes each
+    refusals    metric, reason, 1          one element for each metric and reason
+
+Keys are random. Uploads in the order of their keys do not reveal the order of arrival, so a stolen
+inbox does not reveal it. `decode` accepts exactly what `encode` writes and raises RecordError for
+anything else.
 """
 
 from __future__ import annotations
@@ -28,7 +43,8 @@ _VERSION: Final = b"\x01"
 _INTEGER: Final = np.dtype("<u4")
 """Format of the numbers in the columns of a record: 32 bits, unsigned, little-endian."""
 _Metric = Annotated[str, msgspec.Meta(pattern=rf"^{METRIC_NAME.pattern}\Z")]
-_MetricOrNone = Annotated[str, msgspec.Meta(pattern=rf"^({METRIC_NAME.pattern})?\Z")]
+_MetricOrEmpty = Annotated[str, msgspec.Meta(pattern=rf"^({METRIC_NAME.pattern})?\Z")]
+"""Metric of a refusal, empty if the refused report names no metric of the registry."""
 _Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
 _Reason = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,32}\Z")]
 _Number = Annotated[int, msgspec.Meta(gt=0, lt=2**32)]
@@ -50,7 +66,11 @@ class Kind(NamedTuple):
 
 
 class _PackedReports(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The reports of one kind, with each column of `Reports` as bytes."""
+    """The reports of one kind, with each column of `Reports` as bytes.
+
+    `owners`, `positions` and `cohorts` have 4 bytes for each report (`_INTEGER`). `bits` has
+    `Params.n_bytes` bytes for each report.
+    """
 
     kind: Kind
     owners: bytes
@@ -60,12 +80,15 @@ class _PackedReports(msgspec.Struct, array_like=True, frozen=True, forbid_unknow
 
 
 class _Body(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A record without its version byte."""
+    """A record without its version byte.
+
+    `keys` has `KEY_BYTES` bytes for each upload, and `is_whole` has one byte for each upload.
+    """
 
     keys: bytes
     is_whole: bytes
     reports: list[_PackedReports]
-    refusals: list[tuple[_MetricOrNone, _Reason, _Number]]
+    refusals: list[tuple[_MetricOrEmpty, _Reason, _Number]]
 
 
 class Reports(NamedTuple):
@@ -75,10 +98,10 @@ class Reports(NamedTuple):
     ----------
     kind : metric and fingerprint
     params : parameters of the fingerprint
-    owners : (n,) index in the record of the upload that contains the report
+    owners : (n,) index in `Record.keys` of the upload that contains the report
     positions : (n,) position of the report in its upload, from 1
     cohorts : (n,) cohort
-    packed : (n, n_bytes) uint8, the bits, little-endian
+    packed : (n, n_bytes) uint8, the bits. The first bit is the lowest bit of the first byte
     """
 
     kind: Kind
@@ -126,7 +149,7 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
         for report in submission.accepted:
             kind = Kind(report.metric, report.fingerprint)
             rows[kind].append((len(owners), report.position, report.cohort, report.bits))
-        # The upload is appended after its reports: its index is the length of `owners` before that.
+        # Until here, the length of `owners` is the index of this upload.
         if submission.accepted:
             owners.append(submission)
     body = _Body(
@@ -167,8 +190,8 @@ def decode(data: bytes, find_params: Callable[[str], Params | None]) -> Record:
         body = msgspec.msgpack.decode(data[1:], type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordError(f"the bytes are not a record: {type(error).__name__}") from None
-    # The bytes may be damaged, or written by another version. A wrong index would add a report to
-    # another upload, so every column is checked.
+    # The bytes may be damaged, or written by another version, so every column is checked. A report
+    # with a wrong index in `owners` would count although its own upload is a retry.
     n_keys = len(body.is_whole)
     _require(len(body.keys) == n_keys * KEY_BYTES and max(body.is_whole, default=0) <= 1)
     return Record(

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from rappor_server.base.errors import StoreError
 
 _WIDTHS: Final = ((1 << 8, np.dtype("u1")), (1 << 16, np.dtype("<u2")), (1 << 32, np.dtype("<u4")))
-"""Pairs of a number of reports and the format of a sum, little-endian. The format holds the sums of
-fewer reports than the number."""
+"""Pairs of a limit and a format of a sum, little-endian. The format is wide enough if the number of
+reports is below the limit."""
 _WIDEST: Final = np.dtype("<i8")
-"""Format that holds a sum of any number of reports, little-endian."""
+"""Format of a sum for all larger numbers of reports, little-endian."""
 
 
 def _sum_format(reports: int) -> np.dtype[Any]:
@@ -49,7 +49,8 @@ class Tally:
     ones: NDArray[np.int64]
 
     def __add__(self, other: Tally) -> Tally:
-        # numpy would add the only sum of a damaged row to every sum of the other tally.
+        # Without this check, numpy would broadcast: if a damaged row has a single sum, it would be
+        # added to every sum of the other tally.
         if len(self.ones) != len(other.ones):
             raise _make_damaged_error()
         return Tally(self.reports + other.reports, self.ones + other.ones)
@@ -101,7 +102,8 @@ def sum_by_cohort(
     order = np.argsort(cohorts, kind="stable")
     bits = np.unpackbits(packed[order], axis=1, count=k, bitorder="little")
     in_order = cohorts[order].astype(np.int64)
-    # Index of the first report of each cohort. -1 is no cohort, so index 0 is a start.
+    # Index of the first report of each cohort in the sorted reports. The first report differs from
+    # the prepended -1, which is no cohort, so index 0 is included.
     starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     numbers = np.diff(starts, append=len(order))
     # The smallest type that holds a sum of the largest cohort. Sums of one byte are computed ten
