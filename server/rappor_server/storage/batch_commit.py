@@ -1,9 +1,18 @@
 """Commits of uploads: concurrent uploads share one transaction, a group commit.
 
-One task takes a batch of the queued uploads, writes the batch to the inbox, and delivers the
-results. No upload gets a response before its batch is on the disk. A group commit is what makes
-thousands of durable uploads a second possible: a commit costs one flush of the disk, whatever the
-size of the batch.
+No upload gets a response before it is on the disk. A commit costs one flush of the disk, whatever
+the number of uploads in it. So commits of batches make thousands of durable uploads a second
+possible.
+
+    endpoint --submit--> Writer --commit--> Receiver --append--> inbox (`inbox`)
+    endpoint <--deliver-- Writer
+
+The `Writer` has a queue, and a task on the event loop that takes a batch from the queue, waits for
+its commit, and delivers the results. The `Receiver` encodes a batch (`record`) on the event loop,
+and writes it to the inbox in a thread, so the event loop goes on meanwhile.
+
+A ticket identifies the request that waits for an upload. The type of a ticket is the choice of the
+caller, who gets the tickets back with their results.
 
 States of an upload:
 
@@ -14,7 +23,8 @@ States of an upload:
     committed    failed      the response is sent: the report statuses, or 503
 
 An upload whose request timed out while it was queued is dropped. An upload whose request timed out
-while it was committing may be stored; the device sends it again, and its key counts once.
+while it was committing may be stored. The device sends it again, and its deduplication key
+prevents that it counts twice.
 """
 
 from __future__ import annotations
@@ -37,26 +47,33 @@ from rappor_server.storage.inbox import Batch, Inbox
 from rappor_server.storage.record import Refusals, encode
 
 Ticket = TypeVar("Ticket")
+"""The request that waits for an upload, in the caller's own type."""
 Result = bytes | StoreError
+"""Result of an upload: the body of the HTTP response, or the error if the commit failed."""
 
 _IDLE_SECONDS: Final = 1.0
-"""Longest time that counted refusals wait for a commit if no upload comes."""
+"""Longest time in seconds that numbers of refusals wait for a commit if no upload comes. A smaller
+value writes to the disk more often while only refused uploads come."""
 _GATHER_SECONDS: Final = 0.003
-"""Time that an incomplete batch waits for more uploads. A commit costs as much as parsing ten
-uploads, so larger batches use less of the machine, but each upload waits longer."""
+"""Time in seconds that an incomplete batch waits for more uploads. A commit uses as much of the
+processor as parsing ten uploads, so larger batches use less of it, but each upload waits longer."""
 _MAX_INBOX_BYTES: Final = 2_000_000_000
-"""Size of the inbox from which on uploads are refused: merging has failed for a long time."""
+"""Size of the inbox, in bytes, above which uploads are refused. The inbox becomes so large only if
+merging has failed for a long time. A larger value accepts uploads for longer, and uses more of the
+disk."""
 _MIN_FREE_BYTES: Final = 64_000_000
-"""Free disk space that must remain in addition to the space of a merge. A merge is the only way to
-empty the inbox, so uploads must never take the space that a merge needs."""
+"""Free disk space, in bytes, that must remain in addition to the space of a merge. Only a merge can
+empty the inbox, so uploads must never take the space that a merge needs. A larger value refuses
+uploads earlier on a small disk."""
 
 
 class Receiver:
-    """Writes batches to an inbox in a thread, while the event loop goes on.
+    """The thread that writes batches to an inbox, while the event loop goes on.
 
     Attributes
     ----------
-    waiting_bytes, waiting_reports : size of the inbox by the last status of the merge process
+    waiting_bytes, waiting_reports : size of the inbox, in bytes and reports. The collector sets
+        both from the last status of the merge process.
     """
 
     def __init__(
@@ -71,7 +88,8 @@ class Receiver:
         Parameters
         ----------
         inbox : the inbox, used by the thread only
-        merge_bytes : returns the disk space that a merge of so many bytes and reports needs
+        merge_bytes : returns the disk space in bytes that a merge needs, from the size of the inbox
+            in bytes and in reports
         today : returns the day of receipt, or None if the database determines the day
         """
         self._inbox = inbox
@@ -134,12 +152,13 @@ class Writer(Generic[Ticket]):
         Parameters
         ----------
         commit : writes a batch of uploads, and numbers of refusals by metric and reason
-        deliver : called with the tickets and results of each batch
-        observe : called with the seconds of each successful commit and its uploads
+            (`Receiver.commit`)
+        deliver : called with the pairs of ticket and result of each batch
+        observe : called after each successful commit, with its duration in seconds and its uploads
         max_queued : largest number of queued uploads
         max_uploads : largest number of uploads in a batch
         max_reports : number of reports at which a batch is complete. A larger batch would block the
-            event loop for longer while the batch is passed to the thread.
+            event loop for longer while the batch is encoded.
         """
         self._commit_batch = commit
         self._deliver = deliver
@@ -174,7 +193,7 @@ class Writer(Generic[Ticket]):
         self._wake.set()
 
     def refuse(self, metric: str, reason: str) -> None:
-        """Count a refused upload; the next commit writes the number."""
+        """Count an upload that was not parsed; the next commit writes the number."""
         self._refusals[metric, reason] += 1
 
     def drop(self, is_finished: Callable[[Ticket], bool]) -> None:
@@ -187,7 +206,7 @@ class Writer(Generic[Ticket]):
         )
 
     def probe(self) -> None:
-        """Request a commit even if no upload is queued; `observe` reports its success."""
+        """Request a commit even if no upload is queued; its success is passed to `observe`."""
         self._is_probe_requested = True
         self._wake.set()
 
@@ -211,7 +230,7 @@ class Writer(Generic[Ticket]):
             batch, refusals = self._take_batch()
             if batch or refusals or is_probe:
                 await self._commit(batch, refusals)
-            elif self._is_closed:  # and nothing is left to commit
+            elif self._is_closed:  # the queue is empty and no refusals wait
                 return
 
     def _take_batch(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
@@ -244,6 +263,7 @@ class Writer(Generic[Ticket]):
         if failure is None:
             self._observe(time.perf_counter() - start, submissions)
         elif not self._is_closed:
-            # The next commit writes the refusals. A closed writer would otherwise try for ever.
+            # The next commit writes the refusals again. A closed writer drops them, because its
+            # task would otherwise go on for as long as the database fails.
             self._refusals.update(refusals)
         self._deliver([(ticket, failure or submission.response) for submission, ticket in batch])

@@ -1,24 +1,35 @@
 """The merge process of a collector: it merges the inbox when a merge is worth its cost.
 
-A merge writes each counter that its reports touch, so its cost depends on the number of counters
-more than on the number of reports. The schedule therefore waits until there are several reports for
-each counter. Two limits bound the wait: no report waits for a minute, and no report waits long
-after the last upload has come. Several collectors may share a database; whichever process sees
-first that a merge is due merges. After the end of its collector, for whatever reason, the process
-merges once more and exits. A reader may delay that merged rows are erased; they are erased seconds
-after the reader's end.
+A receiver of the collector writes uploads to the inbox (`inbox`). A merge moves all of them into
+counters, which are sums by metric, fingerprint (hash of the parameters), day and cohort (`merge`).
+
+When to merge. A merge writes each counter to which it adds a report, so its cost depends on the
+number of counters more than on the number of reports. The process looks at the inbox every 0.25
+seconds (`_POLL_SECONDS`), and merges if one of these conditions is met (`MergeSchedule`):
+
+    16 reports for each counter that the previous merge wrote, and at least 4,096 reports
+    8 MB of batches, which are one transaction
+    the oldest batch is 50 seconds old, so no report waits for a minute
+    no batch has come for a second, so no report waits long after the last upload
+
+Several collectors may share a database. Each has a merge process, and the first process that finds
+a merge due merges for all of them.
+
+Every five seconds the process also erases the rows of merged batches that a reader, such as a dump,
+has kept until then (`Inbox.clear`).
 
 States of the process, as its collector sees them:
 
     running       sends a `MergeStatus` after each look at the inbox
       |  killed, or it failed to start
-    restarting    for a second. Uploads go on: receivers do not need the process
+    restarting    for a second. Uploads go on, because receivers do not need the process
       |  `_start`
     running
 
-The process itself never ends because of an error. It reports the error as `failure`, opens the
-inbox anew, and tries again after a second. While merging fails, the collector is not ready, and it
-refuses uploads when the inbox or the disk is full.
+The process never ends because of an error. It reports the error as `failure`, opens the inbox
+again, and tries again after a second. While merging fails, the collector is not ready, and it
+refuses uploads when the inbox or the disk is full. When the collector ends, also if it was killed,
+the process merges once more and exits.
 """
 
 from __future__ import annotations
@@ -44,28 +55,36 @@ from rappor_server.storage.merge import MergeResult, merge, retry_unreadable
 _POLL_SECONDS: Final = 0.25
 """Time between two looks at the inbox. A larger value delays merges."""
 _QUIET_SECONDS: Final = 1.0
-"""Time without a new batch after which the inbox is merged, however few reports it has."""
+"""Time without a new batch after which the inbox is merged, however few reports it has. A smaller
+value merges more often, and each merge writes more counters than it has reports."""
 _MAX_WAIT_SECONDS: Final = 50.0
 """Age of the oldest batch at which the inbox is merged. With the duration of a merge, the value
 keeps the documented limit: a single report stays in the inbox for less than a minute."""
 _REPORTS_PER_COUNTER: Final = 16
-"""Number of reports for each counter of the previous merge that makes a merge worth its cost."""
+"""Number of reports for each counter of the previous merge that makes a merge worth its cost. A
+larger value saves writes, and reports wait longer."""
 _MIN_REPORTS: Final = 4096
-"""Smallest number of reports that makes a merge worth its cost while more reports come."""
+"""Smallest number of reports that makes a merge worth its cost while more reports come. Without
+this number, a collector with ten counters would merge every 160 reports."""
 _RESTART_SECONDS: Final = 1.0
-"""Pause before an ended process is started again, and before a failed merge is tried again."""
+"""Pause before an ended process is started again, and before a failed merge is tried again. Without
+a pause, a lasting failure would use all of a processor."""
 _CLEAN_UP_SECONDS: Final = 5.0
-"""Time between two attempts to erase merged rows that a reader may have kept."""
+"""Time between two attempts to erase the rows of merged batches. A larger value keeps single
+reports on the disk for longer after a dump has ended."""
 
 
 class MergeSchedule:
     """Decision when to merge, from the contents of the inbox and the size of the last merge.
 
+    The inbox does not store when a batch came. The schedule concludes the age of the oldest batch
+    from the number of batches at each look, so the age is an upper bound.
+
     The class reads no clock. Every time is an argument, in seconds of one monotonic clock.
     """
 
     def __init__(self, now: float) -> None:
-        """Start with thresholds of 0: batches that an earlier process left are merged at once."""
+        """Start with a threshold of 0 reports: batches of an earlier process are merged at once."""
         self._enough_reports = 0
         self._n_batches = 0
         self._last_change = self._oldest_batch = now
@@ -73,14 +92,15 @@ class MergeSchedule:
     def is_due(self, contents: InboxContents, now: float) -> bool:
         """Return whether to merge now; the call also records the contents."""
         n_batches = contents.batches
-        # Fewer batches than before: another process has merged. No batches before: the inbox was
-        # empty. In both cases all batches arrived after the last look.
+        # Case: fewer batches than at the last look, because a process has merged. Case: the inbox
+        # was empty at the last look. In both cases all batches have come since the last look.
         if n_batches < self._n_batches or not self._n_batches:
             self._oldest_batch = now
         if n_batches != self._n_batches:
             self._last_change, self._n_batches = now, n_batches
         if not n_batches:
-            # The backlog of an earlier process is merged. From now on wait for more reports.
+            # An empty inbox shows that the batches of an earlier process are merged. From now on,
+            # the threshold of 0 would merge single reports.
             self._enough_reports = max(self._enough_reports, _MIN_REPORTS)
             return False
         is_quiet = now - self._last_change >= _QUIET_SECONDS
@@ -116,7 +136,10 @@ class MergeStatus(NamedTuple):
 
 
 class MergeProcess:
-    """The merge process of a collector, restarted whenever it ends. For one event loop."""
+    """The merge process of a collector, restarted whenever it ends.
+
+    All methods belong to the event loop in which the object was created.
+    """
 
     def __init__(self, database: str, handle_status: Callable[[MergeStatus], None]) -> None:
         """Start the process; the event loop calls `handle_status` with every status."""
@@ -173,13 +196,18 @@ def _serve(link: Connection[Any, Any], database: str) -> None:
     with contextlib.suppress(OSError):  # the collector ended between `poll` and `send`
         while not link.poll(_RESTART_SECONDS if worker.failure else _POLL_SECONDS):
             link.send(worker.run_once(is_last=False))
-    # The collector has ended and has written its last batches before. Nobody else may be left to
-    # merge them.
+    # The collector wrote its last batches before it ended. Without this merge they could stay in
+    # the inbox until a collector is started again.
     worker.run_once(is_last=True)
 
 
 class _MergeWorker:
-    """The work of a merge process, one look at the inbox at a time."""
+    """The work of a merge process, one look at the inbox at a time.
+
+    Attributes
+    ----------
+    failure : reason why the last merge failed, empty if it succeeded
+    """
 
     def __init__(self, database: str) -> None:
         self.failure = ""
@@ -187,13 +215,15 @@ class _MergeWorker:
         self._inbox: Inbox | None = None
         self._schedule = MergeSchedule(time.monotonic())
         self._last_clean_up = -math.inf
+        # The unreadable batches are tried once for each opened inbox, see `_clean_up`.
         self._retried_inbox: Inbox | None = None
         self._contents = InboxContents(0, 0, 0, 0)
 
     def run_once(self, *, is_last: bool) -> MergeStatus:
         """Merge if a merge is due, and return the status. The method raises nothing.
 
-        The last run merges whatever the schedule says, and waits for merges of other processes.
+        With `is_last`, the method merges whatever the schedule says, and waits for a merge of
+        another process to end.
         """
         merged = MergeResult()
         try:
@@ -205,14 +235,16 @@ class _MergeWorker:
             logs.log_unexpected_error(error)
             self.failure = f"merging failed: {type(error).__name__}"
         if self.failure and self._inbox is not None:
-            # The inbox may have been replaced or its connection may be broken: open it anew.
+            # The file of the inbox may have been replaced, or its connection may be broken. The
+            # next call opens the inbox again.
             self._inbox.close()
             self._inbox = None
         oldest_seconds = self._schedule.compute_oldest_age(time.monotonic())
         return MergeStatus(self._contents, oldest_seconds, merged, self.failure)
 
     def _merge_if_due(self, *, is_last: bool) -> MergeResult:
-        # Opened here, and not at the start: the database may not answer yet.
+        # At the start of the process the database may not answer yet, so the inbox is opened here,
+        # where an error is reported and the next call tries again.
         if self._inbox is None:
             self._inbox = open_inbox(self._engine)
         if time.monotonic() >= self._last_clean_up + _CLEAN_UP_SECONDS:
@@ -221,20 +253,21 @@ class _MergeWorker:
         if not self._schedule.is_due(self._contents, time.monotonic()) and not is_last:
             return MergeResult()
         merged = merge(self._engine, self._inbox, wait=is_last)
-        # If another process was merging, nothing was merged here, and the threshold stays.
+        # Nothing was merged here if another process was merging. The threshold then stays.
         if merged.uploads or merged.duplicates:
             self._schedule.record_merge(merged.counters)
         return merged
 
     def _clean_up(self, inbox: Inbox) -> None:
-        """Retry the unreadable batches once for each opened inbox, and erase merged rows.
+        """Erase the rows of merged batches, and retry the unreadable batches after the start.
 
-        An unreadable batch was written by a newer version. It becomes readable only when this
-        program has been updated and started again.
+        An unreadable batch was written by a newer version of the program. It becomes readable when
+        this program has been updated and started again. So one attempt for each opened inbox is
+        enough.
         """
         self._last_clean_up = time.monotonic()
         if self._retried_inbox is not inbox:
-            # A dump reads the table of unreadable batches. Try again with the next clean-up.
+            # Case: a dump reads the table of unreadable batches. The next clean-up tries again.
             with contextlib.suppress(LockedError):
                 retry_unreadable(self._engine)
                 self._retried_inbox = inbox

@@ -5,8 +5,8 @@ record contains for each upload its deduplication key (`ingest.retry_keys`), by 
 recognises retries, and no id and no body. It contains the accepted reports as columns of numbers,
 by their kind, which is the pair of metric and fingerprint (hash of the parameters).
 
-The bytes are a version byte, 1, and a MessagePack array. Example: two uploads A and B, each with
-one report of the same metric. A has a third report that was refused:
+The bytes are a version byte, 1, and a MessagePack array. Example: upload A has two reports, of
+which the first one was refused, and upload B has one report. All reports are of one kind:
 
     keys        key of A, key of B         16 bytes each, in increasing order of the keys
     is_whole    0, 1                       a byte for each upload: 1 if no report was refused
