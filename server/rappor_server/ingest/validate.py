@@ -24,11 +24,12 @@ affect the other reports. The reasons of a refused report:
 The cost of an upload is bounded in three steps, from cheap to expensive:
 
 1. `count_values` counts commas and brackets. An upload with more JSON values than its reports can
-   need is refused. A body of four kilobytes once stopped the collector for minutes, because each of
-   its entries became an exception.
-2. `read_canonical` parses the canonical form, which devices write.
-3. The strict parser of the protocol parses every other upload, and every report that the fast path
-   does not accept. It determines the reason of a refusal.
+   need is refused. Before this step existed, a body of four kilobytes stopped the collector for
+   minutes, because each of its entries became an exception.
+2. `read_canonical` parses the canonical form: JSON without spaces, with the keys in the order that
+   devices write. It is fast.
+3. The strict parser of the protocol (`rappor.protocol.wire`) parses every other upload, and every
+   report that the fast path does not accept. It determines the reason of a refusal.
 """
 
 from __future__ import annotations
@@ -250,7 +251,8 @@ class _ReportDecisions:
                 if accepted is not None and 0 <= entry.cohort < accepted.m:
                     bits = unpack(entry.bits)
                     if bits is not None and len(bits) == accepted.n_bytes:
-                        # Bits beyond k in the last byte are padding and must be 0.
+                        # Bits beyond k in the last byte are padding and must be 0. So the report,
+                        # read as an integer, must be below `end` = 2^k.
                         number = int.from_bytes(bits, "little")
                         if number < accepted.end:
                             self._decide(accepted, entry.cohort, bits, number.bit_count())

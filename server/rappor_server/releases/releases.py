@@ -2,31 +2,47 @@
 
 Theory of operation
 -------------------
-A release is a sum of whole release windows (`storage.release_windows`). A window contains closed
-blocks of one fingerprint, has at least `min_reports` reports, and never changes. So two releases
-differ by whole windows, whatever their days and whenever they are read, and never by a few reports.
+A release is a sum of whole release windows (`storage.release_windows`). Three units lead to it:
 
-    range of days     the sum of the windows that are dated inside it
-    period            a day, week or month: the sum of the windows that are dated inside it. The
-                      periods of a range add up to the range
+    counter    reports of one fingerprint, cohort and day
+    block      reports of one fingerprint and cohort, on consecutive whole days. It is closed when
+    it
+               has at least `min_cohort` reports for each interval in which a device reports once
+    window     all closed blocks of one fingerprint that end on some consecutive days, at least
+               `min_reports` reports together. It never changes, and is dated on the last day
+
+A fingerprint is the hash of a parameter set. A segment (a group of devices, such as those of one
+country) is a parameter, so each segment has fingerprints of its own.
+
+So two releases differ by whole windows, whatever their days and whenever they are read, and never
+by a few reports. A query selects windows:
+
+    range of days     the windows that are dated inside the range
+    period            a day, week or month of the range: the windows that are dated inside it. The
+                      periods of a range add up to the range, because a window has one date
     parameter set     the windows of one fingerprint
-    segments          added up, unless the query asks for separate segments
+    segments          the windows of all segments are added, unless the query asks for separate
+                      segments
 
 Nothing of a parameter set is released before it has a window. A reader cannot distinguish such a
 set from a set without reports.
 
-A metric with `min_reports` = 0, for trials, has no windows. Its release adds its counters and all
-its blocks, and every report shows at once. Each of them is dated on its last day.
+A metric with `min_reports` = 0, for trials, has no windows. Its release adds counters and blocks as
+they are, so every report shows at once. A counter is dated on its day, and a block on its last day.
 
-Days are withheld if some reports of the metric are in no window yet. The list of withheld days is
-the same for every parameter set and segment: a list for each set would show on which day the first
-report of a rare segment came.
+A day is withheld if some reports that came on this day are in no window yet. The list of withheld
+days is the same for every parameter set and segment. If each set had its own list, the list would
+show on which day the first report of a rare segment came.
+
+The rows are read one by one (`ReleaseQuery.read_rows`) and added into a table of periods
+(`_PeriodTable`). Each period has a sum for each fingerprint (`_PeriodSums`, `_ParamsSum`), from
+which the counts of a release are made.
 
 Example: a daily metric with two cohorts, `min_cohort` = 10 and `min_reports` = 30.
 
     cohort 1    block Mon (12 reports), block Tue (15), block Wed (11)
     cohort 2    block Mon-Tue (22), Wed 3 reports, which wait
-    windows     Tue (12 + 15 + 22 reports), because Mon alone has 12 < 30
+    windows     dated Tue, of 12 + 15 + 22 reports. No window is dated Mon, because 12 < 30
 
     from Mon to Tue    49 reports
     only Mon           nothing
@@ -74,8 +90,8 @@ from rappor_server.storage.release_windows import COHORT_REPORTS, select_waiting
 from rappor_server.storage.tallies import Tally
 
 MAX_PERIODS: Final = 400
-"""Largest number of periods in one response: the days of a year and of one more month. Each period
-has sums of its own in memory, so a larger number takes more memory."""
+"""Largest number of periods in one response: a year and one more month of days. Each period has
+sums of its own in memory, so a larger number takes more memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +108,13 @@ class Release:
 
     Attributes
     ----------
+    metric : name of the metric
     first, last : first and last day, both included
-    collections : counts of each parameter set
+    collections : counts of each parameter set, in the order of their fingerprints
     days : number of reports by the dates of their windows
     withheld : days with reports of the metric that are in no window yet
-    parts : the same reports as `collections`, by day. Only `read_release_by_day` fills it
+    parts : empty, except after `read_release_by_day`: the same reports as `collections`, divided
+        into counts of one parameter set and one day
     """
 
     metric: str
@@ -115,7 +133,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortReports:
-    """Number of released reports of each cohort, (m,) int64, under one parameter set."""
+    """Numbers of released reports under one parameter set.
+
+    Attributes
+    ----------
+    fingerprint : fingerprint of the parameter set
+    reports : (m,) int64, number of reports of each cohort
+    """
 
     fingerprint: str
     reports: NDArray[np.int64]
@@ -123,7 +147,14 @@ class CohortReports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A release of all days without its sums of bits. Its cost does not grow with the bits."""
+    """Numbers of released reports on all days, without sums of bits. No block is read for it.
+
+    Attributes
+    ----------
+    days : number of reports by the dates of their windows
+    withheld : days with reports of the metric that are in no window yet
+    cohorts : numbers of reports of the cohorts, for each parameter set
+    """
 
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
@@ -131,14 +162,17 @@ class Overview:
 
 
 class _ReleasedRow(NamedTuple):
-    """A released block of a cohort, or a counter of a metric without a minimum.
+    """A released block, or a counter of a metric without a minimum of reports.
 
     Attributes
     ----------
     params : fingerprint
+    cohort : cohort, from 0
     first, last : first and last day of the block
-    day : date of its window
-    ones : the sums of bits as the database stores them
+    day : date of the window that contains the block, which decides the period. Without a minimum,
+        the last day of the block
+    reports : number of reports
+    ones : the sums of bits as the database stores them (`storage.tallies`)
     """
 
     params: str
@@ -156,6 +190,7 @@ class ReleaseQuery:
 
     Attributes
     ----------
+    metric : entry of the metric in the registry
     first, last : first and last day, both included
     params : fingerprint of the only parameter set to read; None for all sets
     """
@@ -166,7 +201,10 @@ class ReleaseQuery:
     params: str | None = None
 
     def read_rows(self, db: Connection) -> Iterator[_ReleasedRow]:
-        """Yield the blocks of the windows; without a minimum, all blocks and counters."""
+        """Yield the blocks of the windows of the query.
+
+        Without a minimum of reports, yield all blocks and counters of the query.
+        """
         if self.metric.min_reports:
             return self._read_windows(db)
         rows = db.execute(select(self.select_everything("reports", "ones")))
@@ -180,13 +218,15 @@ class ReleaseQuery:
             .where(self._is_of_query(schema.release_window, window.last))
             .order_by(window.params, window.last)
         )
-        # A statement for each fingerprint. With one statement that joins windows and blocks, SQLite
-        # reads every block of the metric and looks for its window, also for a range of one day.
+        # Each fingerprint has a statement of its own. With one statement that joins windows and
+        # blocks, SQLite reads every block of the metric and looks for its window, also for a range
+        # of one day.
         rows = db.execute(windows).all()
         for fingerprint, group in itertools.groupby(rows, key=lambda row: str(row.params)):
             days_of_windows = [(row.first, row.last) for row in group]
             dates = [last for _, last in days_of_windows]
-            # Windows of a fingerprint follow each other, so no other window is between these ones.
+            # The windows of a fingerprint follow each other without gaps. So every closed block
+            # that ends between the first and the last of these windows is in one of them.
             blocks = select(block.cohort, block.first, block.last, block.reports, block.ones).where(
                 block.metric == self.metric.name,
                 block.closed,
@@ -199,12 +239,14 @@ class ReleaseQuery:
                 yield _ReleasedRow(fingerprint, cohort, first, last, date, reports, ones)
 
     def select_everything(self, *names: str) -> Subquery:
-        """Return the rows of all blocks and counters of a metric without a minimum.
+        """Return the rows of the blocks and counters of the query, for a metric without a minimum.
 
-        The columns are params, cohort, first and last (the days of the block), day (the last day),
-        and the columns `names`.
+        Parameters
+        ----------
+        names : further columns to return, such as "reports". The first columns are always params,
+            cohort, first and last (the days of the block), and day (the last day)
         """
-        # Blocks exist if the metric had a minimum before.
+        # A metric without a minimum has blocks if it had a minimum before.
         block, tally = schema.block.c, schema.tally.c
         blocks = select(
             *(block.params, block.cohort, block.first, block.last, block.last.label("day")),
@@ -222,13 +264,14 @@ class ReleaseQuery:
     def read_withheld(self, db: Connection) -> list[datetime.date]:
         """Return the days of the range with reports of the metric that are in no window yet.
 
-        Of a block, only the first and the last day are returned, because a block does not contain
-        the days of its reports.
+        A block does not store on which of its days reports came. So for a block, its first and its
+        last day are returned, and not the days between them.
         """
         if not self.metric.min_reports:
             return []
-        # All parameter sets, also if the query is for one set. And days only, never numbers of
-        # reports: a number that grows would show each report.
+        # The days are those of all parameter sets, also if the query is for one set (see the
+        # opening of the module). Numbers of reports are not returned: somebody who reads a number
+        # again and again would see each report as it comes.
         block, tally = schema.block.c, schema.tally.c
         is_open = (block.metric == self.metric.name, ~block.closed)
         waiting = select_waiting_totals(self.metric.name)
@@ -265,13 +308,14 @@ def read_release(
 
     Parameters
     ----------
-    params : fingerprint of the only parameter set to read; `days` are its days then
-    separate_segments : whether each segment has counts of its own. Otherwise segments are added up
+    params : fingerprint of the only parameter set to read. `Release.days` then has the reports of
+        this set only
+    separate_segments : whether each segment has counts of its own. Otherwise segments are added
     """
-    # The whole range is one period.
+    # A table with one period, the whole range, which contains every day.
     table = _PeriodTable(lambda _: (first, last), most=1)
     _add_rows(engine, ReleaseQuery(metric, first, last, params), table)
-    # A parameter set contains at most one segment, so there is nothing to add up.
+    # A parameter set has at most one segment, so there is nothing to add.
     is_separate = separate_segments or params is not None
     return table.get(first).make_release(metric, first, last, separate_segments=is_separate)
 
@@ -279,10 +323,11 @@ def read_release(
 def read_release_by_day(
     engine: Engine, metric: Metric, first: datetime.date, last: datetime.date
 ) -> Release:
-    """Return the release of `read_release`, and in `parts` the same reports by day.
+    """Return the release of `read_release`, and in `Release.parts` the same reports by day.
 
-    The days are the dates of windows. The decoder estimates from the parts how often devices report
-    again. With segments, or with more than `MAX_PERIODS` days, the parts are the collections.
+    The day of a report is the date of its window. The decoder estimates from the parts how often
+    devices report again. If the metric has segments, or windows on more than `MAX_PERIODS` days,
+    the parts are not divided by day: `parts` is `collections`.
     """
     days = _PeriodTable(lambda day: (day, day), most=MAX_PERIODS)
     try:
@@ -297,8 +342,8 @@ def read_release_by_day(
         for fingerprint, params_sum in day.sums.items():
             total.get(fingerprint, params_sum.params).add_sum(params_sum)
     release = total.make_release(metric, first, last, separate_segments=False)
-    # A rare segment has a window now and then, and the sums of the days between are without it. The
-    # decoder would take the difference for devices that do not report again.
+    # A rare segment has a window only now and then, so the sum of most days does not contain its
+    # devices. From such sums the decoder would conclude that fewer devices report again than do.
     if any(params_sum.params.segment for params_sum in total.sums.values()):
         return replace(release, parts=release.collections)
     parts = [
@@ -320,8 +365,8 @@ def read_releases_by_period(
 ) -> list[Release]:
     """Return the released counts of each "day", "week" or "month" of a query, in order.
 
-    The periods add up to the range, because a window has one date. Periods without reports are left
-    out.
+    The periods add up to the range, because a window has one date. Periods without reports are not
+    in the list.
 
     Raises
     ------
@@ -356,8 +401,9 @@ def _read_window_numbers(
 ) -> tuple[_DayCounter, tuple[CohortReports, ...]]:
     """Return the numbers of reports of all windows, by day and by cohort.
 
-    The numbers were added up when the windows formed. A year of a metric has tens of thousands of
-    blocks, and the list of metrics shows all metrics at each view.
+    The numbers were added and stored when the windows were formed. Adding them here would be slow:
+    a year of a metric has tens of thousands of blocks, and the page with the list of metrics reads
+    the numbers of all metrics at each view.
     """
     window, released = schema.release_window.c, schema.released_cohorts.c
     by_day = (
@@ -374,7 +420,8 @@ def _read_window_numbers(
     cohorts = []
     for fingerprint in sorted(stored):
         reports = np.frombuffer(stored[fingerprint], dtype=COHORT_REPORTS)
-        # The cohorts after the last one that has a block are not stored.
+        # The row ends with the largest cohort that has a released block. The cohorts after it have
+        # 0 reports.
         padded = np.pad(reports, (0, sets[fingerprint].m - len(reports))).astype(np.int64)
         cohorts.append(CohortReports(fingerprint=fingerprint, reports=padded))
     return days, tuple(cohorts)
@@ -399,10 +446,10 @@ def _read_all_numbers(
 
 
 _DayCounter = Counter[datetime.date]
-"""The counter has the number of reports by the dates of their windows."""
+"""Numbers of reports by the dates of their windows."""
 
 _BlockReports = tuple[datetime.date, datetime.date, int]
-"""The tuple has the first day, last day and number of reports of a block of one cohort."""
+"""First day, last day and number of reports of a block."""
 
 
 def _list_days(days: _DayCounter) -> tuple[DayReports, ...]:
@@ -411,10 +458,11 @@ def _list_days(days: _DayCounter) -> tuple[DayReports, ...]:
 
 
 def _add_rows(engine: Engine, query: ReleaseQuery, table: _PeriodTable) -> None:
-    """Add the released rows of a query, and its withheld days, each to its period."""
+    """Add the released rows and the withheld days of a query to the periods of a table."""
     sets: dict[str, Params] = {}
     with translate_errors(), engine.connect() as db:
-        # Before the rows: a period whose reports all wait must be in the table, too.
+        # `table.get` creates a period if necessary, so a period without released reports is in the
+        # table if one of its days is withheld.
         for day in query.read_withheld(db):
             table.get(day).withheld.append(day)
         for row in query.read_rows(db):
@@ -429,9 +477,11 @@ class _ParamsSum:
 
     Attributes
     ----------
-    reports : (m,) number of reports of each cohort
-    ones : (m, k) sums of bits
-    blocks : days and number of reports of each block, by cohort
+    params : the parameter set
+    reports : (m,) int64, number of reports of each cohort
+    ones : (m, k) int64, sums of bits
+    blocks : days and number of reports of each block, by cohort. They bound how often one device
+        reported
     days : number of reports by the dates of their windows
     """
 
@@ -457,7 +507,11 @@ class _ParamsSum:
         self.days[row.day] += row.reports
 
     def add_sum(self, other: _ParamsSum) -> None:
-        """Add another sum. A device has the same cohort in all segments."""
+        """Add the sum of another day or of another segment to this sum.
+
+        Cohorts are added to the same cohorts. A device has one cohort, on all days and in all
+        segments, so its reports stay together.
+        """
         self.reports += other.reports
         self.ones += other.ones
         self.days += other.days
@@ -465,11 +519,18 @@ class _ParamsSum:
             self.blocks[cohort] += blocks
 
     def make_counts(self, metric: Metric) -> Counts:
-        """Return the counts; StoreError if they are impossible, such as more ones than reports.
+        """Return the counts, with an upper bound on the sum of squared reports of devices.
 
-        The sum of squared reports is the largest possible one. It is computed cohort by cohort,
-        because a device is in one cohort, and by the pace of the fingerprint: after an interval
-        became slower, devices that were not updated still report as often as before.
+        The bound (`compute_max_squares_by_pace`) follows from the intervals that the blocks
+        contain, because a device reports at most once in an interval. It is computed for each
+        cohort alone, because a device is in one cohort. The pace is a parameter of the fingerprint
+        and not of the registry: if the registry now has longer intervals, the counted devices still
+        reported by the shorter intervals of their fingerprint.
+
+        Raises
+        ------
+        StoreError
+            The counts are impossible, for example more ones than reports.
         """
         squares = sum(
             compute_max_squares_by_pace(self.params.pace, self.params.epoch, blocks)
@@ -485,7 +546,13 @@ class _ParamsSum:
 
 @dataclass(slots=True)
 class _PeriodSums:
-    """Sums of one period by fingerprint, and its withheld days in order."""
+    """Sums of one period.
+
+    Attributes
+    ----------
+    sums : sum of each parameter set, by fingerprint
+    withheld : withheld days of the period, in order
+    """
 
     sums: dict[str, _ParamsSum] = field(default_factory=dict)
     withheld: list[datetime.date] = field(default_factory=list)
@@ -515,8 +582,8 @@ class _PeriodSums:
             metric=metric.name,
             first=first,
             last=last,
-            # In the order of the fingerprints: the order of the rows may change between two reads,
-            # and the digest of a release must not.
+            # In the order of the fingerprints, so that equal counts have an equal digest. The order
+            # of the rows in the database may change between two reads.
             collections=tuple(total.sums[key].make_counts(metric) for key in sorted(total.sums)),
             days=_list_days(days),
             withheld=tuple(self.withheld),
@@ -524,7 +591,10 @@ class _PeriodSums:
 
 
 def _add_segments(sums: Iterable[_ParamsSum]) -> _PeriodSums:
-    """Return the sums of the parameter sets that differ in their segment only."""
+    """Return the sums with all segments added.
+
+    Parameter sets that differ in their segment only become one parameter set without a segment.
+    """
     total = _PeriodSums()
     for params_sum in sums:
         params = params_sum.params.without_segment
@@ -533,10 +603,21 @@ def _add_segments(sums: Iterable[_ParamsSum]) -> _PeriodSums:
 
 
 class _PeriodTable:
-    """Sums of each period of a query, at most `most` periods."""
+    """Sums of each period of a query.
+
+    Attributes
+    ----------
+    periods : sums by the first and last day of the period
+    """
 
     def __init__(self, find_days: Callable[[datetime.date], DayRange], *, most: int) -> None:
-        """Create an empty table. `find_days` returns the first and last day of a day's period."""
+        """Create an empty table.
+
+        Parameters
+        ----------
+        find_days : returns the first and last day of the period that contains a day
+        most : largest number of periods
+        """
         self.periods: dict[DayRange, _PeriodSums] = {}
         self._find_days = find_days
         self._most = most
@@ -548,7 +629,8 @@ class _PeriodTable:
         """
         days = self._find_days(day)
         if days not in self.periods:
-            # Checked while rows are read: afterwards, ten years of days would be in memory already.
+            # The check is here, while rows are read. A check afterwards would be too late: the sums
+            # of ten years of days would already be in memory.
             if len(self.periods) == self._most:
                 raise ParamsError(
                     f"by must give at most {self._most} days, weeks or months: ask for fewer"
@@ -566,6 +648,6 @@ def read_params(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:
     return {key: _parse_params(document) for key, document in db.execute(query)}
 
 
-# The list of metrics reads the same few documents at every view, and parsing one takes as long as a
-# query.
+# The page with the list of metrics reads the same few documents at every view. Parsing a document
+# takes as long as a query to the database.
 _parse_params = functools.lru_cache(maxsize=1000)(Params.from_json)

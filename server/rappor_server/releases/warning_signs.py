@@ -1,9 +1,12 @@
 """Signs that something is wrong with the reports of a metric, and numbers of reports.
 
+`operations.metric_health` shows them to the operator. The signs are:
+
 - Refused reports: devices with another registry, or forged uploads.
 - Overfull cohorts: forged uploads may name the same cohort again and again.
 - Small blocks: released blocks with fewer reports than the present `min_cohort` requires. They were
-  closed while `min_cohort` was smaller.
+  closed while `min_cohort` was smaller. A block is a sum of the reports of one cohort, which
+  protects each report by its size (`storage.blocks`).
 """
 
 from __future__ import annotations
@@ -42,7 +45,14 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class OverfullCohort:
-    """A cohort with more reports than honest devices send."""
+    """A cohort with more reports than honest devices send.
+
+    Attributes
+    ----------
+    fingerprint : parameter set of the reports
+    cohort : the cohort, from 0
+    reports : number of its released reports
+    """
 
     fingerprint: str
     cohort: int
@@ -50,7 +60,7 @@ class OverfullCohort:
 
 
 def read_refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -> list[Refusals]:
-    """Return the refusals since a day, by day, metric and reason."""
+    """Return the refusals since a day, ordered by day, metric and reason."""
     columns = schema.refusal.c
     keys = (columns.day, columns.metric, columns.reason)
     query = select(*keys, func.sum(columns.number)).where(columns.day >= since)
@@ -63,9 +73,9 @@ def read_refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -
 
 
 def count_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
-    """Return the number of reports of a metric in counters that no block contains yet.
+    """Return the number of reports of a metric in counters, which are not moved into blocks yet.
 
-    With `day`, only the reports of that day are counted.
+    With `day`, only the reports of this day are counted.
     """
     columns = schema.tally.c
     query = select(func.coalesce(func.sum(columns.reports), 0)).where(columns.metric == metric)
@@ -87,8 +97,8 @@ def count_in_small_blocks(engine: Engine, metric: Metric) -> int:
         window.params == total.params,
         total.last.between(window.first, window.last),
     )
-    # The smallest block of the days says whether any block is too small. Only then are the blocks
-    # of these days read one by one, which are thousands in a year.
+    # A row of `block_total` has the size of the smallest block among all cohorts with the same
+    # days. Only if it is too small are these blocks read, because a year has thousands of blocks.
     days_with_small_blocks = select(total.params, total.last, total.first, total.intervals).where(
         total.metric == metric.name,
         total.smallest < metric.min_cohort * total.intervals,
@@ -124,9 +134,14 @@ def count_released(engine: Engine, metric: str) -> tuple[int, int]:
 def find_overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort, ...]:
     """Return the cohorts whose number of reports exceeds a bound for honest devices.
 
-    Honest devices choose cohorts uniformly, so a cohort of n reports in m cohorts has mean n / m.
-    By Hoeffding's inequality and a union bound over the m cohorts, any cohort exceeds
-    n / m + sqrt(n log(m / alpha) / 2) with probability alpha at most.
+    Let n be the number of reports, m the number of cohorts, and alpha = `_FALSE_ALARM`. Assumption:
+    each honest device chooses its cohort uniformly and independently, and sends one report. So the
+    number of reports of a cohort has mean n / m. By Hoeffding's inequality it exceeds
+
+        n / m + sqrt(n log(m / alpha) / 2)
+
+    with probability alpha / m at most. By the union bound, the probability that any of the m
+    cohorts exceeds the bound is at most alpha.
     """
     overfull: list[OverfullCohort] = []
     for cohorts in sets:
