@@ -57,7 +57,7 @@ from rappor_client.folder.identity_folder import (
     BusyError,
     GoneError,
     HungError,
-    patience_until,
+    compute_lock_seconds,
 )
 from rappor_client.folder.spool import SentUpload
 from rappor_client.folder.spool_tables import read_counters
@@ -366,7 +366,7 @@ class Client:
 
         def read() -> PrivacySpent:
             if writer is not None and self._consent:
-                self._run_safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
+                self._run_safely(lambda: writer.commit(lock_seconds=BUSY_SECONDS), None)
             return read_spent(folder)
 
         try:
@@ -446,7 +446,7 @@ class Client:
         """
         deadline = time.monotonic() + BUSY_SECONDS
         if (writer := self._writer) is not None and self._consent:
-            self._run_safely(lambda: writer.commit(patience=BUSY_SECONDS), None)
+            self._run_safely(lambda: writer.commit(lock_seconds=BUSY_SECONDS), None)
         self._stop_sending(deadline)
         if writer is not None:
             seconds = max(deadline - time.monotonic(), 0.0)
@@ -480,7 +480,7 @@ class Client:
                 cache.note_event(tag)
         # Without a new event, too: an earlier event of this interval may still be in memory.
         if is_durable:
-            writer.commit(patience=_LOCK_SECONDS)
+            writer.commit(lock_seconds=_LOCK_SECONDS)
         return Outcome.RECORDED
 
     def _get_cache(self, name: str) -> MetricCache | None:
@@ -547,7 +547,7 @@ class Client:
         seconds = max(deadline - time.monotonic(), 0.0)
         resume = functools.partial(self._run_safely, self._resume, None)
         with contextlib.suppress(BusyError):  # the job goes on as soon as the disk answers
-            self._thread.run_within(resume, seconds=seconds, lasting=True)
+            self._thread.run_within(resume, seconds=seconds, is_lasting=True)
 
     def _open_folder(self) -> Writer:
         """Finish an interrupted withdrawal, and open the identity; runs in the folder's thread."""
@@ -587,7 +587,7 @@ class Client:
         # process has the lock, the next commit does both.
         if identity.state.reservations.lost is not None or not identity.has_equal_copies:
             with contextlib.suppress(BusyError):
-                writer.run(lambda _: None, patience=_LOCK_SECONDS)
+                writer.run(lambda _: None, lock_seconds=_LOCK_SECONDS)
         if not writer.store.exists():
             return
         self._drop_opted_out()
@@ -626,7 +626,7 @@ class Client:
         """
         if self._writer is not None and self._consent:
             seconds = _disk_seconds(deadline)
-            self._writer.commit(patience=patience_until(deadline), seconds=seconds)
+            self._writer.commit(lock_seconds=compute_lock_seconds(deadline), disk_seconds=seconds)
         while self._consent and (sender := self._get_sender()) is not None:
             step = sender.uploader.step(
                 timeout=max(deadline - time.monotonic(), 0.0),
@@ -655,7 +655,9 @@ class Client:
         if writer is None or not self._consent:
             return 0
         try:
-            self._n_queued = writer.read(spool.count_queued, 0, seconds=_disk_seconds(deadline))
+            self._n_queued = writer.read(
+                spool.count_queued, 0, disk_seconds=_disk_seconds(deadline)
+            )
         except HungError:
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
@@ -703,9 +705,9 @@ class Client:
 
         def drop() -> None:
             if writer or writer.store.exists():
-                writer.run(self._drop_opted_out_in, patience=BUSY_SECONDS)
+                writer.run(self._drop_opted_out_in, lock_seconds=BUSY_SECONDS)
 
-        self._thread.run_within(drop, seconds=BUSY_SECONDS, lasting=True)
+        self._thread.run_within(drop, seconds=BUSY_SECONDS, is_lasting=True)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
         """Drop the reports of refused metrics in an open transaction."""
@@ -763,7 +765,7 @@ class Client:
         if writer is None or not self._consent:
             return otherwise
         return self._run_safely(
-            lambda: writer.read(action, otherwise, seconds=BUSY_SECONDS), otherwise
+            lambda: writer.read(action, otherwise, disk_seconds=BUSY_SECONDS), otherwise
         )
 
     def _run_safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
@@ -818,7 +820,7 @@ def _disk_seconds(deadline: float) -> float:
 
     A flush without time would otherwise fail whenever the client's own thread is writing.
     """
-    return max(deadline - time.monotonic(), patience_until(deadline))
+    return max(deadline - time.monotonic(), compute_lock_seconds(deadline))
 
 
 def _erase(

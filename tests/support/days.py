@@ -19,7 +19,7 @@ def finish_ended_intervals(client: Client) -> None:
     """Queue the pending reports of all intervals that are over. Nothing is sent."""
     writer = client._writer
     assert writer is not None
-    writer.run(lambda _: None, patience=_LOCK_SECONDS, release_until=client._clock())
+    writer.run(lambda _: None, lock_seconds=_LOCK_SECONDS, queue_ended_by=client._clock())
 
 
 def finish_days(client: Client, *, days: int = 1) -> None:

@@ -5,7 +5,7 @@ return until the disk answers, and nothing can interrupt it. So no caller of the
 call itself. A caller hands the thread a job and waits for the result until a deadline:
 
 - The job ends in time: the caller gets its result or its exception.
-- The deadline passes before the job has begun: the job is dropped, unless it is `lasting`.
+- The deadline passes before the job has begun: the job is dropped, unless it is lasting.
 - The deadline passes while the job runs: the job goes on, and ends when the disk answers.
 
 In the last two cases the caller gets HungError, or BusyError where the thread is waiting for the
@@ -128,7 +128,7 @@ class FolderThread(ForkAware):
         super().__init__()
 
     def run_within(
-        self, action: Callable[[], _Result], *, seconds: float, lasting: bool = False
+        self, action: Callable[[], _Result], *, seconds: float, is_lasting: bool = False
     ) -> _Result:
         """Run an action in the thread, and return its result within some seconds.
 
@@ -138,8 +138,9 @@ class FolderThread(ForkAware):
             Function to call in the thread.
         seconds
             Longest wait of the caller.
-        lasting
-            Whether the action runs in any case, if necessary after the caller has timed out.
+        is_lasting
+            Whether the action runs in any case, if necessary after the caller has timed out. False
+            drops an action that has not begun by then.
 
         Raises
         ------
@@ -153,7 +154,7 @@ class FolderThread(ForkAware):
         # A job may use this method itself. The thread would wait for its own next job.
         if threading.get_ident() in self._own_threads:
             return action()
-        job = _Job(action, is_lasting=lasting)
+        job = _Job(action, is_lasting=is_lasting)
         self._jobs.put(job)
         if not self._has_thread():
             try:

@@ -77,10 +77,10 @@ class Turn:
         return self._owner is not None
 
     @contextlib.contextmanager
-    def acquire(self, patience: float) -> Iterator[None]:
+    def acquire(self, seconds: float) -> Iterator[None]:
         """Hold the lock while the block runs.
 
-        Raises BusyError if another thread holds the lock for longer than `patience` seconds, or if
+        Raises BusyError if another thread holds the lock for longer than `seconds`, or if
         this thread holds it.
         """
         me = threading.get_ident()
@@ -88,7 +88,7 @@ class Turn:
             raise BusyError
         lock = self.lock  # a handler may fork in the block, and then `self.lock` is another lock
         try:
-            if not lock.acquire(timeout=min(max(patience, 0.0), threading.TIMEOUT_MAX)):
+            if not lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
                 raise BusyError
             self._owner = me
             yield

@@ -58,8 +58,8 @@ Stamp = tuple[int, int, int]
 """Inode, modification time in ns and size of a file: a replaced file has another stamp."""
 
 
-def patience_until(deadline: float) -> float:
-    """Return the seconds that a flush waits for a lock: .5 or more, also after its deadline."""
+def compute_lock_seconds(deadline: float) -> float:
+    """Return the seconds that a flush waits for a lock: until its deadline, within [0.5, 2]."""
     return min(BUSY_SECONDS, max(deadline - time.monotonic(), _GRACE_SECONDS))
 
 
@@ -154,9 +154,9 @@ class IdentityFolder:
                 system.SYSTEM.unlock(locked)
 
     @contextlib.contextmanager
-    def lock(self, patience: float) -> Iterator[bool]:
-        """Lock the folder as `try_lock` does, and wait for the lock for `patience` seconds."""
-        deadline = time.monotonic() + patience
+    def lock(self, seconds: float) -> Iterator[bool]:
+        """Lock the folder as `try_lock` does, and wait for the lock up to `seconds`."""
+        deadline = time.monotonic() + seconds
         # The lock of the system has no timeout, so it is tried again and again.
         while True:
             with self.try_lock() as is_locked:
@@ -232,10 +232,10 @@ class IdentityFolder:
 
 
 @contextlib.contextmanager
-def lock_host_folder(host: Path, patience: float = BUSY_SECONDS) -> Iterator[bool]:
+def lock_host_folder(host: Path, seconds: float = BUSY_SECONDS) -> Iterator[bool]:
     """Lock a host's folder against other processes that create or erase an identity.
 
-    Yields False if the lock is not free within `patience` seconds, or the folder cannot be opened.
+    Yields False if the lock is not free within `seconds`, or the folder cannot be opened.
     """
     try:
         folder = IdentityFolder(host)
@@ -243,7 +243,7 @@ def lock_host_folder(host: Path, patience: float = BUSY_SECONDS) -> Iterator[boo
         yield False
         return
     try:
-        with folder.lock(patience) as is_locked:
+        with folder.lock(seconds) as is_locked:
             yield is_locked
     finally:
         folder.close()

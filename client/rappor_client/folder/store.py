@@ -109,12 +109,12 @@ class Store(Shared):
         return self.path.exists()
 
     @contextlib.contextmanager
-    def transaction(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, lock_seconds: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block as one write transaction: all of its changes are stored, or none.
 
         Parameters
         ----------
-        patience
+        lock_seconds
             Seconds to wait for the lock of another thread or process.
 
         Raises
@@ -126,9 +126,9 @@ class Store(Shared):
         BusyError
             Another thread or process kept a lock.
         """
-        with self._turn.acquire(patience), self._translate_errors():
-            connection = self._connect_current(patience)
-            connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
+        with self._turn.acquire(lock_seconds), self._translate_errors():
+            connection = self._connect_current(lock_seconds)
+            connection.execute(f"PRAGMA busy_timeout = {1000 * lock_seconds:.0f}")
             # IMMEDIATE takes the write lock now. A transaction that reads first and then writes
             # would fail at its first write if another process has written in between.
             connection.execute("BEGIN IMMEDIATE")
@@ -140,10 +140,10 @@ class Store(Shared):
                 raise
 
     @contextlib.contextmanager
-    def reading(self, *, patience: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
+    def reading(self, *, lock_seconds: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
         """Run the block on a snapshot of the database; raises as `transaction`."""
-        with self._turn.acquire(patience), self._translate_errors():
-            connection = self._connect_current(patience)
+        with self._turn.acquire(lock_seconds), self._translate_errors():
+            connection = self._connect_current(lock_seconds)
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -216,7 +216,7 @@ class Store(Shared):
             self._at_end.detach()
         return connection
 
-    def _connect_current(self, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
+    def _connect_current(self, lock_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
         """Return a connection to the file that has the database's name now."""
         current = _identify_file(self.path)
         if current in _USED_BY_PARENT:
@@ -229,7 +229,7 @@ class Store(Shared):
             if current is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no database")
             self._file = current
-            opened = _connect(self.path, patience)
+            opened = _connect(self.path, lock_seconds)
             # A host may never close its clients. The collector of garbage then closes the
             # connection in any thread of the host, so it must not wait for the disk.
             self._at_end = weakref.finalize(self, _close_elsewhere, opened, 0.0)
@@ -317,30 +317,30 @@ def _await_disk(path: str | os.PathLike[str]) -> None:
         os.utime(path)
 
 
-def _connect(path: Path, patience: float) -> sqlite3.Connection:
+def _connect(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """Open the file, and retry while another process creates the log.
 
     SQLite itself does not wait in this case.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + lock_seconds
     _await_disk(path)
     # SQLite would copy memory of this process, and maybe the secret, to the index of such a log.
     remove_void_log(path)
     while True:
         try:
-            return _connect_once(path, patience)
+            return _connect_once(path, lock_seconds)
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(RETRY_SECONDS)
 
 
-def _connect_once(path: Path, patience: float) -> sqlite3.Connection:
+def _connect_once(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """Open an existing file, and create the tables in an empty one."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
-        timeout=patience,
+        timeout=lock_seconds,
         isolation_level=None,
         check_same_thread=False,
     )

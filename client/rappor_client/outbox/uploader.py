@@ -79,7 +79,7 @@ from rappor_client.folder.identity_folder import (
     BusyError,
     GoneError,
     HungError,
-    patience_until,
+    compute_lock_seconds,
 )
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, QueuedUpload
 from rappor_client.folder.spool_tables import read_value, write_value
@@ -217,17 +217,17 @@ class Uploader:
         another process.
         """
         now = self._clock()
-        seconds = patience_until(deadline)
+        seconds = compute_lock_seconds(deadline)
         # A flush may wait for the disk until its timeout. The background sender tries again later.
         if tried is not None:
             seconds = max(seconds, deadline - time.monotonic())
         try:
             upload = self._writer.run(
                 lambda db: self._claim(db, now, tried, is_backlog=is_backlog),
-                patience=patience_until(deadline),
-                seconds=seconds,
-                release_until=now,
-                synced=True,
+                lock_seconds=compute_lock_seconds(deadline),
+                disk_seconds=seconds,
+                queue_ended_by=now,
+                is_synced=True,
             )
         # Another process has withdrawn consent.
         except GoneError:
@@ -505,7 +505,7 @@ class Uploader:
         and the collector counts it once.
         """
         with contextlib.suppress(HungError):
-            self._writer.change(action, seconds=patience_until(deadline))
+            self._writer.change(action, disk_seconds=compute_lock_seconds(deadline))
 
     def _send(self, upload: QueuedUpload, timeout: float) -> tuple[str, object]:
         """Send an upload; return the status of its report and the stops in the response.

@@ -1,29 +1,60 @@
 """The writer: keeps events in memory, and commits them to the disk in the folder's thread.
 
-`record` appends an event to memory and returns. The life of an event:
+An event is the noisy report of one recorded value. `Client.record` appends the event to memory and
+returns. The life of an event:
 
     t = 0 ms     `add` appends the event and wakes the folder's thread
-    t = 20 ms    the thread commits all events in memory, in one transaction
+    t = 20 ms    the thread commits all events in memory
                  - another process has the folder's lock: next attempt after 50 ms
                  - the disk fails: the failure is counted, next attempt after 1 s
     committed    the event is in the spool, as the pending report of its interval, or it was not
-                 chosen and leaves no trace
+                 chosen and leaves no trace (`budget/admission.py` chooses)
 
-A commit holds two locks: one between threads, then one between processes. It releases both while
-it waits for another process, so that a fork never copies a commit that is half done. Under the
-locks it reads the state again, because another process may have changed it.
+Two things are on the disk, in two files: the spool (an SQLite database with all reports) and the
+state (the secret, the memoized responses and the reserved budget; `budget/state.py`).
 
-Order of the writes, if the events change the state:
+Three groups of callers use the writer:
 
-    1. the spool, flushed to the disk, with the number of the state that will follow
-    2. both copies of the state, flushed
-    3. the spool: reports that may leave
+    `record`      adds events (`add`), and for a durable metric waits for their commit (`commit`)
+    the uploader  commits, and claims an upload in the same transaction (`run`); stores the result
+                  of an attempt (`change`)
+    the person    reads the spool (`read`), or drops reports of a refused metric (`run`)
 
-So no report leaves whose privacy cost is not on the disk. A reservation of budget goes before all
-of this, in a round of its own: `_commit_events` rolls the spool back, writes the state with the
-reservation, and starts again. Without this round, a process that was killed between 1 and 2 left a
-pending report in the spool without its reservation. The report left later, and a withdrawal then
-renewed the budget.
+Call chain of a commit:
+
+    `run`                    hands a job to the folder's thread, and waits for its end
+      `_run`                 acquires the lock between threads, then the lock between processes.
+                             While another process has the lock, both are released, so that a fork
+                             never copies a commit that is half done
+        `_commit_repaired`   removes a damaged spool, and tries a second time
+          `_commit`          reads the state again, because another process may have changed it;
+                             removes the events from memory after a success
+            `_commit_events` writes spool and state, in one of the orders below
+
+What `_commit_events` writes, and in which order:
+
+    case                                    writes
+    no event changes the state              the spool, in one transaction
+    a scope begins, or a scope with a       1. the spool: pending reports, and the version number
+    report limit reports again                 that the state will have. Flushed to the disk
+                                            2. the state, flushed
+                                            3. the spool: the decided reports are queued
+    a metric reserves budget (and           first a round that writes only the version number and
+    possibly the case above, too)           the state with the reservation; then the events again,
+                                            which is one of the two cases above
+
+Bad cases that the order prevents:
+
+- A report leaves, and the process is killed before its privacy cost is on the disk. So a report is
+  queued (3) after the state (2).
+- The process is killed between 1 and 2. The next commit reads an older state, decides the same
+  intervals again, and leads to the same bytes.
+- The process is killed between 1 and 2, and the spool contains a pending report whose reservation
+  was lost with the state. The report left later, and after a withdrawal the person's budget was
+  renewed. So the reservation has a round of its own before the spool contains the report.
+- The spool is older than the state, because the whole machine lost power. The spool would look like
+  a copy from a backup (`admission.drop_outdated`), and all of its reports would be dropped. So the
+  spool is flushed (1) before the state.
 
 Invariants: memory has at most `MAX_EVENTS` events, also while commits fail. A commit that fails
 keeps its events. The same events, committed again, lead to the same bytes.
@@ -61,35 +92,39 @@ from rappor_client.periods import day_of
 from rappor_client.settings import Settings
 
 MAX_EVENTS: Final = 1000
-"""Largest number of events in memory. Further events are dropped and counted (`dropped_full`). A
-larger value takes more memory beside a disk that fails."""
+"""Largest number of events in memory. Further events are dropped and counted (`dropped_full`). With
+a larger value, a host whose disk fails spends more memory on events."""
 _BUSY_SECONDS: Final = 0.05
-"""Time between two attempts to lock the folder, and longest wait for the lock of the database, in
-seconds. A larger value writes later beside another process."""
+"""Time between two attempts of the folder's thread to lock the folder, and longest wait for the
+lock of the database, in seconds. With a larger value, events wait longer in memory while another
+process has a lock."""
 _FAILED_SECONDS: Final = 1.0
 """Time between two attempts to write to a disk that fails, in seconds. A smaller value takes more
-CPU and logs nothing more."""
+CPU. A larger value leaves events longer in memory after the disk has recovered."""
 _EXIT_SECONDS: Final = 0.5
-"""Longest time that the end of the program waits for the last writes."""
+"""Longest time that the end of the program waits for the last commits of all writers together, in
+seconds. With a larger value, a disk that hangs delays the end of the program longer."""
 
 _Result = TypeVar("_Result")
 Action = Callable[[sqlite3.Connection], _Result]
+"""A function that reads or changes the spool in an open transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The report of a value that waits in memory.
+    """The noisy report of a recorded value, which waits in memory for its commit.
 
     Attributes
     ----------
     secret_id
-        Identifier of the secret under which the report was drawn.
+        Identifier of the secret from which the report was drawn.
     metric
         Entry of the registry.
     request
-        The report, with the rules of the metric.
+        The report, with the rules of the metric on the day of the event.
     tag
-        Random tag. The event with the smallest tag becomes the report of its interval.
+        Random number of 64 bits. Among the events of an interval, the event with the smallest tag
+        becomes the report of the interval.
     timestamp
         Time of the event, in seconds since 1970.
     """
@@ -143,8 +178,9 @@ class Writer(Shared):
         self._limits = BudgetLimits.combine(settings.registry, settings.options.budget_cap)
         self._events = collections.deque[Event]()
         self._counts = collections.Counter[str]()
+        # Cache of `find_unaffordable`: the reservations and the year of the call, and its result.
         self._unaffordable: tuple[Reservations, int, frozenset[str]] | None = None
-        self._is_awake = False  # the thread has been woken since it last took the events
+        self._is_awake = False  # `wake` was called since the last commit began
         self._thread = thread
         thread.write_waiting = self._write_waiting
         super().__init__()
@@ -170,7 +206,11 @@ class Writer(Shared):
         self._counts[name] += 1
 
     def find_unaffordable(self, reservations: Reservations, year: int) -> frozenset[str]:
-        """Return the metrics that do not fit into the budget of a year, from a cache."""
+        """Return the metrics that do not fit into the budget of a year.
+
+        The last result is cached, because every `record` asks for it. A changed reservation is a
+        new object, so comparing the objects is enough.
+        """
         cached = self._unaffordable
         if cached is None or cached[0] is not reservations or cached[1] != year:
             metrics = reservations.find_unaffordable(self._settings.registry, self._limits, year)
@@ -185,10 +225,10 @@ class Writer(Shared):
     def wake(self) -> None:
         """Let the folder's thread commit soon. The handler of a signal may call this method."""
         # At the end of the program no thread may start any more, and nothing calls `commit` later.
-        # An event that was recorded after the last commit would be lost.
+        # An event that was recorded after the last commit would be lost, so this call commits.
         if is_ending():
             with contextlib.suppress(Exception):
-                self.commit(patience=_BUSY_SECONDS)
+                self.commit(lock_seconds=_BUSY_SECONDS)
             return
         try:
             if self._is_awake:
@@ -199,40 +239,41 @@ class Writer(Shared):
         except RuntimeError as error:  # no thread can start: the next call commits the events
             self._thread.on_failure(error)
 
-    def commit(self, *, patience: float, seconds: float = BUSY_SECONDS) -> None:
-        """Commit the events in memory; `patience`, `seconds` and exceptions as in `run`."""
-        # Another thread may have taken the events and not committed them yet. Then this call waits
-        # for that commit, so that a durable event is on the disk when `record` returns.
+    def commit(self, *, lock_seconds: float, disk_seconds: float = BUSY_SECONDS) -> None:
+        """Commit the events in memory. Parameters and exceptions are those of `run`."""
+        # `is_taken`: another thread is committing, and has taken the counts out of memory. Its
+        # commit may still fail and put them back, so this call waits for the end of the commit.
         if self or self._turn.is_taken:
-            self.run(lambda _: None, patience=patience, seconds=seconds)
+            self.run(lambda _: None, lock_seconds=lock_seconds, disk_seconds=disk_seconds)
 
     def run(
         self,
         action: Action[_Result],
         *,
-        patience: float,
-        seconds: float = BUSY_SECONDS,
-        release_until: float | None = None,
-        synced: bool = False,
-        lasting: bool = False,
+        lock_seconds: float,
+        disk_seconds: float = BUSY_SECONDS,
+        queue_ended_by: float | None = None,
+        is_synced: bool = False,
     ) -> _Result:
-        """Commit the events in memory, then change the spool by an action, under the lock.
+        """Commit the events in memory, then change the spool by an action, under the locks.
+
+        An action that has not begun when the caller times out is dropped. An action that has begun
+        is completed.
 
         Parameters
         ----------
         action
             Called with the open transaction of the spool.
-        patience
-            Seconds to wait for the lock of another process.
-        seconds
-            Seconds to wait for the disk.
-        release_until
+        lock_seconds
+            Seconds that the job waits for the lock of another thread or process.
+        disk_seconds
+            Seconds that the caller waits for the job. The job takes longer if the disk hangs.
+        queue_ended_by
             Time, in seconds since 1970. Pending reports of intervals that have ended by this time
-            are queued first.
-        synced
+            are decided and queued before the action. None decides only the intervals that are over
+            for the events in memory.
+        is_synced
             Whether the change must survive a loss of power when this method returns.
-        lasting
-            Whether the change is made later if the disk does not answer in time.
 
         Raises
         ------
@@ -245,29 +286,30 @@ class Writer(Shared):
         sqlite3.Error, OSError, DamagedError
             The disk fails.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + lock_seconds
 
         def run() -> _Result:
-            result = self._run(action, deadline, release_until)
-            if synced:
+            result = self._run(action, deadline, queue_ended_by)
+            if is_synced:
                 self.store.sync()
             return result
 
-        return self._thread.run_within(run, seconds=seconds, lasting=lasting)
+        return self._thread.run_within(run, seconds=disk_seconds)
 
-    def change(self, action: Action[_Result], *, seconds: float) -> _Result:
+    def change(self, action: Action[_Result], *, disk_seconds: float) -> _Result:
         """Change the spool by an action, now or as soon as the disk answers; raises as `run`.
 
-        The events in memory are not committed.
+        The events in memory are not committed, and the folder's lock is not acquired: the lock of
+        the database is enough, because the action changes no state.
         """
 
         def change() -> _Result:
             with self.store.transaction() as db:
                 return action(db)
 
-        return self._thread.run_within(change, seconds=seconds, lasting=True)
+        return self._thread.run_within(change, seconds=disk_seconds, is_lasting=True)
 
-    def read(self, action: Action[_Result], absent: _Result, *, seconds: float) -> _Result:
+    def read(self, action: Action[_Result], absent: _Result, *, disk_seconds: float) -> _Result:
         """Commit the events in memory, and read the spool by an action; raises as `run`.
 
         Returns `absent` without a spool. A failed commit does not prevent the reading: a full disk
@@ -277,7 +319,7 @@ class Writer(Shared):
         def read() -> _Result:
             try:
                 if self:
-                    self._run(lambda _: None, time.monotonic() + seconds, None)
+                    self._run(lambda _: None, time.monotonic() + disk_seconds, None)
             except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
                 self._thread.on_failure(error)
             if not self.store.exists():
@@ -285,12 +327,15 @@ class Writer(Shared):
             with self.store.reading() as db:
                 return action(db)
 
-        return self._thread.run_within(read, seconds=seconds)
+        return self._thread.run_within(read, seconds=disk_seconds)
 
     def _run(
-        self, action: Action[_Result], deadline: float, release_until: float | None
+        self, action: Action[_Result], deadline: float, queue_ended_by: float | None
     ) -> _Result:
-        """Commit and run an action in the folder's thread, once no other process has the lock."""
+        """Commit and run an action, once no other thread or process has a lock.
+
+        Runs in the folder's thread. Raises BusyError at the deadline.
+        """
         try:
             while True:
                 with (
@@ -300,7 +345,7 @@ class Writer(Shared):
                 ):
                     if is_inside:
                         self._thread.is_locked_out = False
-                        return self._commit_repaired(action, release_until)
+                        return self._commit_repaired(action, queue_ended_by)
                 self._thread.is_locked_out = True
                 # `is_mine`: this is the handler of a signal that interrupted a commit of this very
                 # thread. Waiting for that commit would never end.
@@ -311,28 +356,28 @@ class Writer(Shared):
             self._thread.is_locked_out = False
 
     def after_fork_in_child(self) -> None:
-        """Drop the events that the parent writes, create new locks and reopen the folder."""
+        """Drop the events that the parent writes, create new locks, and reopen the folder later."""
         self.clear()
         super().after_fork_in_child()
         self._is_awake = False
         self.identity.folder.leave_to_parent()
         self.identity.invalidate()
 
-    def _commit_repaired(self, action: Action[_Result], release_until: float | None) -> _Result:
-        """Commit. A damaged spool is removed first, and the loss of its reports is counted.
+    def _commit_repaired(self, action: Action[_Result], queue_ended_by: float | None) -> _Result:
+        """Commit. If the spool is damaged, remove the spool, count the loss, and commit once more.
 
-        Budget and memoized responses are in the state, so the loss costs no privacy.
+        Budget and memoized responses are in the state, so the loss costs reports and no privacy.
         """
         try:
-            return self._commit(action, release_until)
+            return self._commit(action, queue_ended_by)
         except DamagedError as error:
             self._thread.on_failure(error)
             self.identity.invalidate()
             self.store.remove()
             self._counts["spool_lost"] += 1
-            return self._commit(action, release_until)
+            return self._commit(action, queue_ended_by)
 
-    def _commit(self, action: Action[_Result], release_until: float | None) -> _Result:
+    def _commit(self, action: Action[_Result], queue_ended_by: float | None) -> _Result:
         """Commit all events in memory. The events stay in memory if the commit fails."""
         self._is_awake = False
         self._refresh()
@@ -340,12 +385,13 @@ class Writer(Shared):
         counts, self._counts = self._counts, collections.Counter()
         has_events = bool(events)
         try:
-            result = self._commit_events(events, counts, action, release_until)
+            result = self._commit_events(events, counts, action, queue_ended_by)
         except BaseException:
             self._counts.update(counts)
             raise
-        # Other threads may have appended events, and a withdrawal may have cleared the deque, while
-        # this commit was running. So only its own events are removed, one by one.
+        # While this commit was running, other threads may have appended events, and a withdrawal
+        # may have cleared the deque (IndexError). So only the committed events are removed, one by
+        # one.
         with contextlib.suppress(IndexError):
             while events and self._events[0] is events.popleft():
                 self._events.popleft()
@@ -355,6 +401,8 @@ class Writer(Shared):
     def _refresh(self) -> None:
         """Read the state again: another process may have replaced the secret or the state."""
         self.identity.refresh()
+        # The name of the spool contains the identifier of the secret. Another process has lost its
+        # state and begun a new identity.
         if self.identity.spool != self.store.path:
             self.store.close()
             self.store.path = self.identity.spool
@@ -366,55 +414,76 @@ class Writer(Shared):
         events: Sequence[Event],
         counts: collections.Counter[str],
         action: Action[_Result],
-        release_until: float | None,
+        queue_ended_by: float | None,
     ) -> _Result:
-        """Commit events and an action, in the order that the head of this module describes."""
+        """Commit events and an action, in an order from the table at the head of this module.
+
+        Parameters
+        ----------
+        events
+            Events to enter into their intervals.
+        counts
+            Numbers to add to the counters of the spool.
+        action
+            Called in the last transaction, after the decided reports were queued.
+        queue_ended_by
+            As in `run`.
+
+        Returns
+        -------
+        object
+            The result of the action.
+        """
         identity, now = self.identity, self._settings.options.clock()
-        with self.store.transaction(patience=_BUSY_SECONDS) as db:
+        with self.store.transaction(lock_seconds=_BUSY_SECONDS) as db:
             # The spool may be a copy from a backup. Its reports may have left already.
             admission.drop_outdated(db, identity.number)
             # Another process may have received a newer response of the collector.
             self._stops.reload(db)
-            db.execute("SAVEPOINT before")
-            # The clock may have reached another year, which ends a lost year.
+            db.execute("SAVEPOINT before_events")
+            # Reservations may be lost until the end of a year (`LostYear`). The clock may have
+            # reached the next year since.
             reservations = identity.state.reservations.advance_to(day_of(now).year)
             state = identity.state.with_reservations(reservations)
             entries = Admission(db, state, self._settings.options.coins)
             for event in events:
                 self._admit(entries, event, now)
-            if release_until is not None:
-                entries.decide_ended(AdmissionTime(release_until, now))
+            if queue_ended_by is not None:
+                entries.decide_ended(AdmissionTime(queue_ended_by, now))
+            # A state or reservations that have not changed are the same object as before.
             reservations, state = entries.state.reservations, entries.state
             is_reserving = reservations is not identity.state.reservations
             # The reservation must be on the disk before the spool contains a report that needs it.
-            # A process that is killed in between would leave such a report without a reservation.
+            # So this round takes all events back, and writes the old scopes with the reservation.
             if is_reserving:
-                db.execute("ROLLBACK TO before")
+                db.execute("ROLLBACK TO before_events")
                 state = identity.state.with_reservations(reservations)
-            # Nothing needs the state: no scope has begun, so one transaction is enough.
+            # No decided report changes a scope, so one transaction is enough.
             if state is identity.state:
                 return self._finish(db, entries, counts, action)
             admission.note_state_number(db, identity.number + 1)
-        # Steps 1 to 3 of the order at the head of this module. Without this flush, a loss of power
-        # could leave a spool that is older than the state. It would look like a copy from a backup,
-        # and all of its reports would be dropped.
+        # The end of the transaction has written the spool (step 1). This flush keeps a loss of
+        # power from leaving a spool that is older than the state.
         self.store.sync()
+        # Step 2.
         identity.write(state)
-        # The reservation is on the disk now. The second round finds it there, and reserves nothing.
+        # The second round reads the reservation in the state, and reserves nothing.
         if is_reserving:
-            return self._commit_events(events, counts, action, release_until)
-        with self.store.transaction(patience=BUSY_SECONDS) as db:
+            return self._commit_events(events, counts, action, queue_ended_by)
+        # Step 3.
+        with self.store.transaction(lock_seconds=BUSY_SECONDS) as db:
             return self._finish(db, entries, counts, action)
 
     def _admit(self, entries: Admission, event: Event, now: float) -> None:
-        """Offer an event to its interval, and reserve the budget of its metric.
+        """Enter an event into its interval, and reserve the budget of its metric.
 
-        The event is dropped if anything has changed since it was recorded: another secret, a metric
-        that the person or the collector has stopped, or a budget that is used up. An event whose
-        interval takes no further event reserves nothing.
+        The event is dropped if a condition of `record` no longer holds: the secret is another one,
+        the person has refused the metric, the collector has stopped it, or the budget has no room
+        for it. An event that takes no part in its interval reserves nothing.
         """
         name, year = event.metric.name, event.day.year
-        # The report was drawn under a secret that is gone, or the person has refused the metric.
+        # Consent was withdrawn and given again, which replaced the secret; or the person has
+        # refused the metric.
         if event.secret_id != entries.state.secret_id or name in self._opted_out:
             return
         if self._stops.is_stopped(name, event.day):
@@ -422,7 +491,8 @@ class Writer(Shared):
         reservations = entries.state.reservations
         if name in self.find_unaffordable(reservations, year):
             return
-        # `max`: a clock that was set back since must not make this event's interval far ahead.
+        # `max`: the clock was set back since the event. By the time `now` alone, the interval of
+        # the event would be far in the future, and would be treated as an error of the clock.
         time_of_event = AdmissionTime(event.timestamp, max(event.timestamp, now))
         if not entries.add_event(event.request, tag=event.tag, time=time_of_event):
             return
@@ -450,7 +520,7 @@ class Writer(Shared):
         Raises HungError if the files are not closed within some seconds.
         """
         deadline = time.monotonic() + seconds
-        self._thread.run_within(self.close_files, seconds=seconds, lasting=True)
+        self._thread.run_within(self.close_files, seconds=seconds, is_lasting=True)
         self._thread.end(deadline - time.monotonic())
 
     def end_thread(self, seconds: float) -> None:
@@ -469,6 +539,7 @@ class Writer(Shared):
         seconds = _BUSY_SECONDS
         try:
             if self:
+                # The deadline is now, so the thread makes one attempt to lock the folder.
                 self._run(lambda _: None, time.monotonic(), None)
         except BusyError:
             pass
@@ -486,15 +557,17 @@ _ALL: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
 def _end_all() -> None:
     """Commit the events in memory when the program ends, and commit later events at once.
 
-    Half a second is the longest wait in all, however many devices a program has: the end of a
-    program once waited without end for a disk that hung.
+    All writers together wait for `_EXIT_SECONDS` at most. The end of a program once waited without
+    end for a disk that hung.
     """
     deadline = time.monotonic() + _EXIT_SECONDS
     writers = list(_ALL)
     for writer in writers:
         seconds = max(deadline - time.monotonic(), 0.0)
         with contextlib.suppress(Exception):
-            writer.commit(patience=seconds, seconds=seconds)
+            writer.commit(lock_seconds=seconds, disk_seconds=seconds)
+    # From here on `wake` commits in the thread that records: code of the host that runs later at
+    # the end of the program may still record values.
     set_ending()
     for writer in writers:
         writer.end_thread(max(deadline - time.monotonic(), 0.0))

@@ -48,7 +48,7 @@ def open_identity(host: Path, clock: Clock) -> Identity:
         if _is_settled(host):  # true also as soon as another process has created the identity
             with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster than this call
                 return Identity(host, clock)
-        with lock_host_folder(host, patience=0.0) as is_inside:
+        with lock_host_folder(host, seconds=0.0) as is_inside:
             if is_inside:
                 return _settle(host, clock)
         if time.monotonic() > deadline:

@@ -149,7 +149,7 @@ def erase_within(
         return erase(host, now=now)
 
     try:
-        return thread.run_within(run, seconds=_ERASE_SECONDS, lasting=True)
+        return thread.run_within(run, seconds=_ERASE_SECONDS, is_lasting=True)
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
         thread.on_failure(error)
         left = UNVERIFIED if isinstance(error, BusyError) else host.name

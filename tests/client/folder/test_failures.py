@@ -370,10 +370,10 @@ def test_handler_of_a_signal_does_not_wait_for_the_commit_that_it_interrupted(ho
     client.record("page0", "x")
     writer = client._writer
     assert writer is not None
-    with writer._turn.acquire(patience=5.0):
+    with writer._turn.acquire(seconds=5.0):
         client.record("page1", "y")
         with pytest.raises(BusyError):
-            writer.commit(patience=0.05)
+            writer.commit(lock_seconds=0.05)
     finish_days(client)
     assert client.queued_count() == 2
 

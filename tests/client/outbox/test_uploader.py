@@ -270,7 +270,7 @@ def claim_upload(client: Client, clock: FixedClock) -> None:
     assert writer is not None
     claimed = writer.run(
         lambda db: sender.uploader._claim(db, clock(), (), is_backlog=False),
-        patience=1.0,
+        lock_seconds=1.0,
     )
     assert isinstance(claimed, QueuedUpload)
 
