@@ -630,7 +630,7 @@ class Client:
         while self._consent and (sender := self._get_sender()) is not None:
             step = sender.uploader.step(
                 timeout=max(deadline - time.monotonic(), 0.0),
-                tried={earlier.upload_id for earlier in steps if earlier.is_attempt},
+                tried_by_flush={earlier.upload_id for earlier in steps if earlier.is_attempt},
             )
             steps.append(step)
             # Counted here too: the disk may hang before the number can be read.

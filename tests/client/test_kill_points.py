@@ -49,11 +49,14 @@ TOUCHING: Final = frozenset({"write", "fsync", "replace", "rename", "unlink", "l
 """Contains the names of the functions whose calls are the moments."""
 SENDING: Final = (
     "admission.py",
+    "backoff.py",
+    "cooldowns.py",
     "copies.py",
     "identity.py",
     "identity_folder.py",
     "spool.py",
     "store.py",
+    "upload_response.py",
     "uploader.py",
     "writer.py",
 )

@@ -24,7 +24,7 @@ from rappor_client.cli.show import format_upload
 from rappor_client.folder.spool import ACCEPTED, ReportRecord, SentUpload
 from rappor_client.network.http_transport import HttpTransport
 from rappor_client.network.transport import Transport, UploadError
-from rappor_client.outbox.uploader import read_status
+from rappor_client.outbox.upload_response import read_status
 
 
 def run(args: Namespace) -> bool:

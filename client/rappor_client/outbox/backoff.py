@@ -1,0 +1,187 @@
+"""Waits after failures: the backoff of an upload, the pause of all uploads, and Retry-After.
+
+The uploader calls `back_off` after a failed attempt, and `clear_failures` after a result. Before
+each attempt it calls `find_wait`.
+
+After the n-th attempt of an upload fails, its backoff is uniform on [0, min(5 s * 2^(n - 1), 1 h)].
+After the n-th failure in a row, of whichever upload, the pause of all uploads is drawn from the
+same distribution. Both begin where the wait that the collector has asked for (Retry-After) ends.
+
+    failure                                       waits
+    the collector has responded with an error,    the upload: only this upload may be at fault
+    for the first time in a row
+    the collector has responded with an error,    the upload, and all others
+    again
+    no response                                   the upload, and all others
+    the collector refuses the upload for good     none: the collector works
+
+Three values in the table `state` of the spool, absent or 0 if there is no such wait:
+
+    retry_after_until   end of the wait that the collector asked for, in seconds since 1970
+    pause_until         end of the pause of all uploads, in seconds since 1970
+    failures_in_a_row   failures since the last result of any upload
+
+The table `report` contains `backoff_until` of each upload.
+
+Clocks may be wrong: a wait that ends later than the longest possible wait from now was computed by
+a clock that was ahead. Such a wait is ignored (`is_ahead`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from rappor.protocol.responses.response import Coins
+from rappor.protocol.thresholds import ONE
+from rappor_client.folder import spool
+from rappor_client.folder.spool import CLAIM_SECONDS, QueuedUpload
+from rappor_client.folder.spool_tables import read_value, write_value
+from rappor_client.network.transport import UploadError
+from rappor_client.outbox.flush_result import FlushReason, Step
+from rappor_client.periods import DAY, HOUR
+
+_FIRST_BACKOFF_SECONDS: Final = 5.0
+"""Largest backoff after the first attempt, in seconds. Every further attempt doubles the limit."""
+_MAX_BACKOFF_SECONDS: Final = HOUR
+"""Largest backoff, in seconds. With a larger value, reports arrive later after an outage."""
+_MAX_WAIT_SECONDS: Final = DAY
+"""Longest wait that this module sets: Retry-After of at most 23 h, plus a backoff of at most 1 h.
+In seconds. A longer wait in the spool was set by a wrong clock."""
+_RETRY_AFTER: Final = "retry_after_until"
+_PAUSE_UNTIL: Final = "pause_until"
+_FAILURES: Final = "failures_in_a_row"
+
+
+def back_off(
+    db: sqlite3.Connection,
+    upload: QueuedUpload,
+    retry_after_until: float,
+    coins: Coins,
+    *,
+    has_response: bool,
+) -> float:
+    """Set the waits after a failed attempt; return the time of the next attempt of any upload.
+
+    The head of this module lists the cases.
+
+    Parameters
+    ----------
+    db
+        The open transaction.
+    upload
+        The upload whose attempt has failed, as it was before the attempt.
+    retry_after_until
+        End of the wait that the collector asked for; the present time if it asked for none.
+    coins
+        Source of the coins for the random waits.
+    has_response
+        Whether the collector has responded, with an error.
+    """
+    # `attempts` does not count the attempt that has just failed.
+    until = retry_after_until + _draw_backoff(upload.attempts, coins)
+    spool.postpone(db, upload, until=until)
+    failures = int(read_value(db, _FAILURES) or 0) + 1
+    write_value(db, _FAILURES, failures)
+    write_value(db, _RETRY_AFTER, retry_after_until)
+    if has_response and failures == 1:
+        return retry_after_until
+    pause_until = retry_after_until + _draw_backoff(failures - 1, coins)
+    write_value(db, _PAUSE_UNTIL, pause_until)
+    return pause_until
+
+
+def clear_failures(db: sqlite3.Connection) -> None:
+    """End the pause and the wait of Retry-After, because the collector has sent a result.
+
+    Backoffs of single uploads stay.
+    """
+    if read_value(db, _FAILURES):
+        for name in (_FAILURES, _PAUSE_UNTIL, _RETRY_AFTER):
+            write_value(db, name, 0)
+
+
+def has_failed(db: sqlite3.Connection) -> bool:
+    """Return whether the last attempt of any upload was a failure."""
+    return bool(int(read_value(db, _FAILURES) or 0))
+
+
+def is_backing_off(upload: QueuedUpload, now: float) -> bool:
+    """Return whether the backoff of an upload is not over."""
+    return _is_ahead(upload.backoff_until, now, _MAX_WAIT_SECONDS)
+
+
+def find_wait(
+    db: sqlite3.Connection,
+    upload: QueuedUpload,
+    now: float,
+    *,
+    ignore_backoff: bool,
+    ignore_pause: bool,
+) -> Step | None:
+    """Return the step that waits until an upload may be sent, None if it may be sent now.
+
+    Parameters
+    ----------
+    db
+        The open transaction.
+    upload
+        The upload to send next.
+    now
+        The present time.
+    ignore_backoff
+        Whether the backoff of the upload is ignored.
+    ignore_pause
+        Whether the pause of all uploads is ignored.
+
+    Returns
+    -------
+    Step, optional
+        A claim comes first, then Retry-After, then backoff and pause.
+    """
+    retry_after_until = float(read_value(db, _RETRY_AFTER) or 0.0)
+    pause_until = 0.0 if ignore_pause else float(read_value(db, _PAUSE_UNTIL) or 0.0)
+    backoff_until = 0.0 if ignore_backoff else upload.backoff_until
+    # Another process is sending this upload, or was killed while it was sending.
+    if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
+        return Step(next_at=upload.claimed_until, reason=FlushReason.BUSY)
+    if _is_ahead(retry_after_until, now, _MAX_WAIT_SECONDS):
+        return Step(next_at=retry_after_until, reason=FlushReason.ASKED_TO_WAIT)
+    until = max(backoff_until, pause_until)
+    if _is_ahead(until, now, _MAX_WAIT_SECONDS):
+        return Step(next_at=until)
+    return None
+
+
+def read_retry_after(error: UploadError) -> float:
+    """Return the seconds that a collector asked to wait, in [0, 23 h]; 0 without a number.
+
+    A transport of the host may store anything in `retry_after`.
+    """
+    try:
+        seconds = float(error.retry_after or 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    # A backoff follows. The sum must not exceed the longest wait, or it would be ignored.
+    longest = _MAX_WAIT_SECONDS - _MAX_BACKOFF_SECONDS
+    return min(max(0.0, seconds), longest)  # `max` returns 0.0 for a NaN
+
+
+def _is_ahead(timestamp: float, now: float, longest: float) -> bool:
+    """Return whether a time is in the future, and not by more than the longest possible wait.
+
+    A time that is further ahead was stored before the clock was set back.
+    """
+    return now < timestamp <= now + longest
+
+
+def _draw_backoff(n_earlier: int, coins: Coins) -> float:
+    """Return the seconds to wait after a failure: exponential backoff with full jitter.
+
+    `n_earlier` is the number of failures before this failure. Full jitter: the wait is uniform
+    between 0 and its limit. Otherwise all devices that met one outage of the collector would return
+    at the same time.
+    """
+    # The exponent is limited, because 2.0 ** 1024 raises OverflowError.
+    limit = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(n_earlier, 32), _MAX_BACKOFF_SECONDS)
+    return coins(1)[0] / ONE * limit
