@@ -1,33 +1,57 @@
 """Changes of the share of each string, by a regression on the rows of a contrast.
 
 A comparison has several samples, such as two weeks. A *contrast* is a weighted sum of the samples
-whose weights sum to 0, such as the second week minus the first. The input is a `ContrastRows`: the
-contrast of the proportions of each bit of each cohort (a row). The output is `Changes`: the change
-of the share of each of c candidates.
+whose weights sum to 0, such as the second week minus the first. `Samples.estimate_changes` calls
+`estimate_string_changes`. The input is a `ContrastRows`: the contrast of the proportions of each
+bit of each cohort (a row). The output is `Changes`: the change of the share of each of c
+candidates.
+
+*Example.* 3 % of the devices have the string `a` in the first week, and 5 % in the second week.
+Each row that `a` sets rises by .02, and the estimated change of `a` is .02. A string `b` with 40 %
+in both weeks changes no row, so the contrast does not contain `b` and its collisions.
+
+The steps are:
+
+1. Test whether any row changed at all. This test needs no candidates.
+2. Estimate `device_share` from the rows, if rho is unknown (both are explained below).
+3. Select and fit the changed strings.
+4. Fit all candidates in place of the selection, if very many strings changed
+   (`rappor.estimator.near_capacity`).
+5. Compute p-values, standard errors and intervals.
 
 The selection and the fit are those of `decode` (`rappor.estimator.selection`, `fit`), with two
 differences:
 
-- A share may fall as well as rise, but the selection is non-negative. So the selection has every
-  candidate twice: once with a column of 1, and once with a column of -1. Afterwards both columns
-  become one signed estimate (`_merge_signs`).
+- A share may fall as well as rise, but the selection only finds coefficients above 0. So the
+  selection has every candidate twice: once with a column of 1, and once with a column of -1.
+  Afterwards both columns become one signed estimate (`_merge_signs`).
 - A changed string that is no candidate may raise or lower a row. So the taper, which gives outliers
   a smaller weight, works above and below the fit (`ContrastRows.compute_excess`).
 
 The *device noise* of a sample comes from the devices that happen to be in the sample, and from the
 permanent response, which a device draws once for a value. rho is the correlation of the device
-noise of two samples: 1 if they have the same devices, 0 if they have none in common. The variance
-of a change has two parts (`rappor.comparison.shared_devices`):
+noise of two samples: 1 if they have the same devices, 0 if they have none in common. The caller
+passes rho or, if it is unknown, None. *device_share* is the variance of the device noise of the
+contrast, divided by its largest possible value over all rho. The largest value belongs to samples
+of different devices.
 
-- *The variance if the share of this string did not change.* It is the variance of the fit. A device
-  with one value in two samples has the same noise in both, which cancels in their difference. A
-  device whose value changed draws a new permanent response, which adds noise to all rows. If rho is
-  unknown, this noise is included in `ContrastRows.device_share`, which is estimated from the rows.
-  If the caller passed rho, this noise is included in tau^2, the common variance of the rows.
-- *The variance that a change of this string adds.* Devices changed to or from the string, and the
-  permanent response to a 1 may have a larger variance than the response to a 0. This part is 0 if
-  the string did not change, so the test of no change omits it. It depends on the size of the
-  change, so each end of an interval is the solution of an equation (`ChangeVariance.interval`).
+The variance of a change has two parts (`rappor.comparison.shared_devices`):
+
+- *The variance if the share of this string did not change* (`null_error` squared). It is the
+  variance of the fit, plus the part of the sampling variance that the fit omits (`sampling`). A
+  device with one value in two samples has the same noise in both, which cancels in their
+  difference. A device whose value changed draws a new permanent response, which adds noise to all
+  rows. If rho is unknown, this noise is included in `device_share`, which is estimated from the
+  rows. If the caller passed rho, this noise is included in tau^2, the common variance of the rows.
+- *The variance that a change of this string adds* (`ChangeVariance`). Devices changed to or from
+  the string, and the permanent response to a 1 may have a larger variance than the response to a 0.
+  This part is 0 if the string did not change, so the test of no change omits it. It depends on the
+  size of the change, so each end of an interval is the solution of an equation
+  (`ChangeVariance.interval`).
+
+An *entry* is a candidate, or a group of candidates with the same bits, which have one estimate
+(`rappor.estimator.identifiability_groups`). Arrays of the fit have e entries, and arrays of the
+result c candidates.
 """
 
 from __future__ import annotations
@@ -47,7 +71,7 @@ from rappor.comparison.contrast_rows import (
     estimate_device_share,
 )
 from rappor.comparison.shared_devices import ChangeVariance
-from rappor.counts.arrays import Floats, Integers
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.fit import LEAST_NOISE, Fit
 from rappor.estimator.identifiability_groups import DistinctCandidates
@@ -64,7 +88,7 @@ ends of two-sided intervals, (c,) float64 each."""
 
 _MIN_QUANTILE_PROBABILITY: Final = 1e-300
 """Smallest probability for which a normal quantile is computed. Smaller numbers would give
-infinity. """
+infinity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,12 +102,12 @@ class Changes:
     p_value : (c,) float64, two-sided: probability that an unchanged candidate has this estimate or
         a more extreme one.
     interval : function from an error probability to the ends of two-sided intervals.
-    how : the method: "rows" for strings, "answers" for categories, "separate" for the difference of
-        separate decodes (`SampleContrast`).
-    rows_p_value : p-value of the test that no row changed, which uses no candidates; None without
-        rows.
+    how : the method, a value of the JSON output: "rows" for strings (this module), "answers" for
+        categories, "separate" for the difference of separate decodes.
+    rows_p_value : p-value of the test that no row changed, which uses no candidates. None unless
+        `how` is "rows".
     is_saturated : True if the changed strings are too many for the number of rows. Some changes may
-        then be missed, and the errors of others may be too small.
+        then be missed, and the errors of other changes may be too small.
     """
 
     estimate: Floats
@@ -109,10 +133,14 @@ class Changes:
 
 
 class _SignedPool:
-    """A pool of n candidates that may rise, followed by the same n candidates that may fall."""
+    """A pool of e candidates that may rise, followed by the same e candidates that may fall.
+
+    Candidate number i of the design has the numbers i (rising) and e + i (falling) in the pool. The
+    methods are those of `CandidatePool`.
+    """
 
     def __init__(self, design: Design) -> None:
-        """Store the design with the candidates."""
+        """Store the design with the e candidates."""
         self._design = design
         self.n_candidates = 2 * design.n_candidates
         self.n_terms = design.n_terms
@@ -143,21 +171,21 @@ def estimate_string_changes(
 
     Parameters
     ----------
-    target : the rows. If rho is unknown, `device_share` is 1, the largest possible device variance.
-        The test that nothing changed uses this variance.
+    target : the rows, with `device_share` 1.
     candidates : c candidates.
-    sampling : (c,) float64. The part of the sampling variance of each string that the fit omits.
-        The fit treats the h rows of a string in a cohort as independent, but the devices of the
-        string are the same in all h rows. If rho is unknown, the variance is the largest possible
-        one.
+    sampling : (c,) float64, in squared shares. The part of the sampling variance of each string
+        that the fit omits. The fit treats the h rows of a string in a cohort as independent, but
+        the devices of the string are the same in all h rows. If rho is unknown, the largest
+        possible variance.
     progress : function that reports the progress.
     """
-    # Tested before `device_share` is estimated: if many strings changed, the estimate would contain
-    # their changes.
+    # The test of all rows uses `device_share` = 1, the largest possible device variance. If many
+    # strings changed, an estimated `device_share` would contain their changes and hide them.
     rows_p_value = compute_rows_p_value(target)
     if target.device_correlation is None:
         target = estimate_device_share(target)
     strings = DistinctCandidates(candidates, target, progress)
+    # `design` has one column for each of e entries, and `entry` the entry of each candidate.
     design, entry = strings.design, strings.entry
     selection = _merge_signs(
         select_candidates(target, _SignedPool(design), progress), design, target
@@ -167,7 +195,9 @@ def estimate_string_changes(
     selection = full_selection or selection
     p_value = _compute_p_values(target, selection)
     change_variance = _compute_change_variance(target, selection)
-    # The error of the estimate of a string whose share did not change.
+    # The error of the estimate of a string whose share did not change. `sampling` is computed with
+    # the largest possible device variance, of which `device_share` is the estimated part. It is 1
+    # if the caller passed rho. `strings.first` are the candidates that represent the entries.
     null_error = np.sqrt(selection.std_error**2 + target.device_share * sampling[strings.first])
     compute_critical_values = _build_critical_values(target, selection.fit)
 
@@ -192,21 +222,25 @@ def estimate_string_changes(
 
 
 def _compute_change_variance(target: ContrastRows, selection: Selection) -> ChangeVariance:
-    """Compute the variance that a change adds to the estimate, for each of e entries.
+    """Compute the variance that a change adds to the estimate of each of e entries.
 
-    An entry is a candidate, or a group of candidates with the same bits. A change delta adds
+    A change delta adds |delta| `linear` - delta^2 `square`, from two effects of the devices that
+    changed to or from the string (`rappor.comparison.shared_devices`):
 
-        |delta| linear - delta^2 square
-
-    to the variance, from devices that changed to or from the string
-    (`rappor.comparison.shared_devices`).
+    - Sampling: these devices are a random sample. This effect has the coefficients
+      rho / `_compute_sampling_information`, times a factor above 1 for strings with collisions.
+    - Permanent response: a device that changes to the string draws the response to a 1 in place of
+      the response to a 0. This is the term |delta| (v_1 - v_0) / (g^2 D) and adds to `linear` only.
+      It is computed relative to the variance of the fit (`_compute_permanent_ratios`).
 
     Returns
     -------
-    `linear` and `square`, (e,) float64 each.
+    `linear` and `square`, (e,) float64 each, in squared shares.
     """
-    # `device_share` is estimated if rho is unknown. It is 1 if the samples have no devices in
-    # common, and 0 if all device noise cancels, so 1 - `device_share` takes the role of rho.
+    # Unchanged devices cancel in proportion to rho, and changed devices do not cancel. So both
+    # effects are proportional to rho. If rho is unknown, 1 - `device_share` takes its role:
+    # `device_share` is 1 if the samples have no devices in common, and 0 if all device noise
+    # cancels.
     rho = (
         1 - target.device_share if target.device_correlation is None else target.device_correlation
     )
@@ -215,24 +249,8 @@ def _compute_change_variance(target: ContrastRows, selection: Selection) -> Chan
     if not has_reports.any() or not rho:
         zeros = np.zeros(len(selection.estimate))
         return ChangeVariance(zeros, zeros)
-    # `sampling` contains the variance of each row from the devices that changed. All h rows of a
-    # string in a cohort show the same devices, so a cohort counts as one row: with the mean of
-    # 1 / variance over its k rows. The sum over all cohorts is the information about the change.
-    bits = np.array([counts.params.k for counts in target.counts])[target.collection_index]
-    linear, square = (
-        rho / np.sum(1 / (bits * np.maximum(variance, LEAST_NOISE))[has_reports])
-        for variance in (target.sampling, target.sampling_square)
-    )
-    # Variance of the permanent response to a 0 and to a 1, relative to the noise of a row that the
-    # fit assumes: the weighted mean over all rows. The variance of an estimate grows by the same
-    # ratio as the noise of its rows.
-    noise = selection.fit.coin_variance + selection.fit.tau2
-    zero_ratio, one_ratio = (
-        np.average(
-            (target.sampling * response / noise)[has_reports], weights=1 / noise[has_reports]
-        )
-        for response in target.permanent
-    )
+    linear_information, square_information = _compute_sampling_information(target, has_reports)
+    zero_ratio, one_ratio = _compute_permanent_ratios(target, selection.fit, has_reports)
     fit_variance = np.where(np.isfinite(selection.std_error), selection.std_error, 0.0) ** 2
     # If a string collides with other fitted strings, the fit uses fewer of its rows. Then fewer
     # devices determine the estimate, and the variance grows. The variance inflation factor is the
@@ -244,15 +262,72 @@ def _compute_change_variance(target: ContrastRows, selection: Selection) -> Chan
         fit_variance[selection.selected] * fit.kappa**2 * column_information, 1.0
     )
     return ChangeVariance(
-        inflation * linear + rho * max(one_ratio - zero_ratio, 0.0) * fit_variance,
-        inflation * square,
+        inflation * (rho / linear_information)
+        + rho * max(one_ratio - zero_ratio, 0.0) * fit_variance,
+        inflation * (rho / square_information),
     )
+
+
+def _compute_sampling_information(
+    target: ContrastRows, has_reports: Booleans
+) -> tuple[float, float]:
+    """Compute 1 / variance of a change from the sampling of the devices that changed, at rho = 1.
+
+    `ContrastRows.sampling` and `sampling_square` are the two coefficients of each row. All h rows
+    of a string in a cohort show the same devices, so a cohort counts as one row. Its information is
+    the mean of 1 / coefficient over its k rows. The sum over all cohorts is the information about
+    the change of a string without collisions.
+
+    Returns
+    -------
+    The information that belongs to `linear`, and the information that belongs to `square`.
+    """
+    n_bits = np.array([counts.params.k for counts in target.counts])[target.collection_index]
+    linear_information, square_information = (
+        np.sum(1 / (n_bits * np.maximum(coefficient, LEAST_NOISE))[has_reports])
+        for coefficient in (target.sampling, target.sampling_square)
+    )
+    return linear_information, square_information
+
+
+def _compute_permanent_ratios(
+    target: ContrastRows, fit: Fit, has_reports: Booleans
+) -> tuple[float, float]:
+    """Compute the variance of the permanent response relative to the noise of a row.
+
+    If all devices of a row draw a new permanent response, the row gains the variance `sampling`
+    times `permanent`. The ratio of this variance to the noise v + tau^2 that the fit assumes is
+    averaged over all rows, with the weights 1 / (v + tau^2). The variance of an estimate grows by
+    the same ratio as the noise of its rows.
+
+    Returns
+    -------
+    The ratio for the response to a 0, and the ratio for the response to a 1.
+    """
+    noise = fit.coin_variance + fit.tau2
+    zero_ratio, one_ratio = (
+        float(
+            np.average(
+                (target.sampling * response_variance / noise)[has_reports],
+                weights=1 / noise[has_reports],
+            )
+        )
+        for response_variance in target.permanent
+    )
+    return zero_ratio, one_ratio
 
 
 def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> Selection:
     """Return the same fit with columns of ones, and one signed estimate for each candidate.
 
     A selected column of -1 becomes a column of 1, and its coefficient changes its sign.
+
+    Parameters
+    ----------
+    selection : the selection from a `_SignedPool`, with 2 e estimates: e of rising, then e of
+        falling candidates.
+    design : the design with e columns of ones.
+    target : the rows.
     """
     n_candidates = design.n_candidates
     rises, falls = selection.estimate[:n_candidates], selection.estimate[n_candidates:]
@@ -264,7 +339,9 @@ def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> 
                 (falls, selection.std_error[n_candidates:]),
             )
         )
-    # The fit contains at most one sign of a candidate. That sign has the larger score.
+    # The fit contains at most one sign of a candidate, and this sign has the larger score. If it
+    # contains neither sign, the two estimates are opposite numbers, and both choices give the same
+    # signed estimate.
     is_fall = z_fall > z_rise
     # The columns of `basis` are the backgrounds, then the selected columns. Sort the selected
     # columns by candidate, and store the sign of each column.
@@ -293,7 +370,10 @@ def _merge_signs(selection: Selection, design: Design, target: ContrastRows) -> 
 
 
 def _mirror(target: ContrastRows, fit: Fit) -> tuple[ContrastRows, Fit]:
-    """Return the target and the fit with all changes negated."""
+    """Return the target and the fit with all changes negated.
+
+    The functions for one-sided tests then test whether shares fell.
+    """
     mirrored_fit = replace(
         fit, residual=-fit.residual, fitted=-fit.fitted, coefficients=-fit.coefficients
     )
@@ -316,8 +396,8 @@ def _build_critical_values(
 
     A critical value is the distance between estimate and end, in standard errors: the normal
     quantile, or the quantile of the distribution of the residuals if its tail is longer. The first
-    critical value belongs to the lower end: an estimate far above the true change is an event of
-    the upper tail.
+    critical value belongs to the lower end of an interval and comes from the upper tail. An
+    interval misses a true change below its lower end if the estimate is far too high.
     """
     upper_tail, lower_tail = (
         compute_null_tail(target, fit),

@@ -1,4 +1,15 @@
-"""`Overview`: shares in the latest periods, and their changes over time, for a metric's page."""
+"""`Overview`: shares in the latest periods, and their changes over time, for a metric's page.
+
+The collector calls `compute_overview` for the page of a metric, usually with eight weeks. The
+estimates come from two computations on the same counts:
+
+- `decode` adds the reports of the latest periods, such as four weeks, and estimates one share for
+  each string (`Overview.estimates`). More reports make these shares precise.
+- `trend` estimates the share of each string in every period, and the change over all periods
+  (`Overview.comparison`).
+
+`Overview.list_rows` joins both results by the name of the string.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +28,8 @@ from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.estimator.error_control import ErrorControl
 
 _MAX_NEAREST: Final = 5
-"""Number of candidates with the smallest p-values that are displayed if no candidate is detected.
-"""
+"""Number of candidates that the overview contains if no candidate is detected: those with the
+smallest p-values. They show a reader that the counts were tested, but too few for a detection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +38,17 @@ class OverviewRow:
 
     Attributes
     ----------
-    share, std_error : share of all reports in the latest periods; `std_error` is None if infinite.
-    low, high : confidence interval; adjusted for selection if the string is detected.
-    run : the string's row of the comparison in each period; empty if the comparison lacks the
-        string.
-    change : the comparison's row of the line through all periods; None without a line.
+    name : the string.
+    share, std_error : estimated proportion of the reports of the latest periods, and its standard
+        error. `std_error` is None if it is infinite.
+    low, high : confidence interval of the share. If the string is detected, the interval is
+        adjusted (wider), because the string was selected for its high estimate. None if the end is
+        infinite.
+    detected : True if the estimates of the latest periods detect the string.
+    course : `Comparison.share_row` of the string for each period, in the order of the periods. It
+        is empty if the comparison does not contain the string.
+    change : `Comparison.contrast_row` of the slope of the trend line. None if the comparison does
+        not contain the string, or if there is only one period.
     """
 
     name: str
@@ -40,7 +57,7 @@ class OverviewRow:
     low: float | None
     high: float | None
     detected: bool
-    run: tuple[dict[str, Any], ...]
+    course: tuple[dict[str, Any], ...]
     change: dict[str, Any] | None
 
 
@@ -52,6 +69,7 @@ class Overview:
     ----------
     estimates : estimates of the latest `n_latest` periods together.
     comparison : the trend over all periods.
+    n_latest : number of the latest periods.
     """
 
     estimates: Estimates
@@ -66,27 +84,33 @@ class Overview:
 
     @property
     def devices(self) -> float:
-        """The effective number of devices behind the estimates."""
+        """The effective number of devices of the latest periods.
+
+        As many devices with one report each would give the same standard errors. It is the number
+        of reports divided by the reports per device, which is at least 1.
+        """
         return sum(
             collection.n_reports / max(collection.repetition.reports_per_device, 1.0)
             for collection in self.estimates.collections
         )
 
-    def lines(self) -> list[OverviewRow]:
+    def list_rows(self) -> list[OverviewRow]:
         """Return a row for each detected string, the largest share first.
 
-        Strings that the metric's entry lists come first, detected or not. If no string is detected,
-        the candidates with the smallest p-values are returned.
+        Strings that the metric's entry lists come first, detected or not. If there is no row, the
+        `_MAX_NEAREST` candidates with the smallest p-values are returned.
         """
-        detected = list(self.estimates.rows(detected_only=True))
-        rows = detected or sorted(self.estimates.rows(), key=lambda row: float(row["p_value"]))
-        index_by_name = {name: i for i, name in enumerate(self.comparison.candidates)}
-        selected = rows if detected else rows[:_MAX_NEAREST]
+        # `detected_only` also yields the listed strings.
+        selected = list(self.estimates.rows(detected_only=True))
+        if not selected:
+            by_p_value = sorted(self.estimates.rows(), key=lambda row: float(row["p_value"]))
+            selected = by_p_value[:_MAX_NEAREST]
         selected.sort(key=lambda row: (not row.get("listed"), -float(row["share"])))
-        return [self._line(row, index_by_name.get(row["candidate"])) for row in selected]
+        index_by_name = {name: i for i, name in enumerate(self.comparison.candidates)}
+        return [self._build_row(row, index_by_name.get(row["candidate"])) for row in selected]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return the rows of significant changes over all periods, the largest change first."""
+        """Return `Comparison.contrast_row` of each significant change, the largest change first."""
         rows = (
             self.comparison.contrast_row(contrast, i)
             for contrast in self.comparison.primary
@@ -94,11 +118,27 @@ class Overview:
         )
         return sorted(rows, key=lambda row: -abs(row["estimate"]))
 
-    def _line(self, row: dict[str, Any], i: int | None) -> OverviewRow:
+    def _build_row(self, row: dict[str, Any], index: int | None) -> OverviewRow:
+        """Join the two results of one string.
+
+        Parameters
+        ----------
+        row : a row of `Estimates.rows`.
+        index : index of the string in the comparison. None if the comparison does not contain it.
+        """
+        # Rows of estimates have their standard error in reports.
         error = row["std_error"]
         low, high = adjusted_interval(row) if row["detected"] else (row["ci_low"], row["ci_high"])
-        periods = range(len(self.comparison.samples)) if i is not None else ()
-        primary = self.comparison.primary
+        course: tuple[dict[str, Any], ...] = ()
+        change = None
+        if index is not None:
+            course = tuple(
+                self.comparison.share_row(period, index)
+                for period in range(len(self.comparison.samples))
+            )
+            # The primary contrast of a trend is its slope. One period has no contrast.
+            if primary := self.comparison.primary:
+                change = self.comparison.contrast_row(primary[0], index)
         return OverviewRow(
             name=row["candidate"],
             share=row["share"],
@@ -106,10 +146,8 @@ class Overview:
             low=low,
             high=high,
             detected=row["detected"],
-            run=tuple(self.comparison.share_row(number, i or 0) for number in periods),
-            change=self.comparison.contrast_row(primary[0], i)
-            if primary and i is not None
-            else None,
+            course=course,
+            change=change,
         )
 
 
@@ -130,11 +168,16 @@ def compute_overview(  # noqa: PLR0913 - what is decoded, and how
     Parameters
     ----------
     released : counts of all periods.
-    latest : counts of the last `n_latest` periods, by day where days are separate: from several
-        days, the number of reports per device is estimated.
-    by : "day", "week" or "month".
+    latest : counts of the last `n_latest` periods, which are added. Counts of single days are
+        better than their sums, because `decode` estimates the number of reports per device from the
+        variance of the counts over several days.
+    candidates : strings to test. None if the bits are categories.
+    n_latest : number of periods of `latest`.
+    by : "day", "week" or "month": the length of a period.
     listed : the strings that the metric's entry lists.
     complete : True if every value is in one of the categories.
+    error_control : the error rate and confidence level of both computations.
+    progress : function that reports the progress.
 
     Raises
     ------

@@ -1,11 +1,13 @@
 """Fit all candidates if the present strings fill a large part of the rows.
 
-The decoder calls this module after the selection. The input is the `Selection` of
-`rappor.estimator.selection`. The output is the same selection, or another one whose fit contains
-all candidates.
+The decoder calls `fit_all_if_saturated` after the selection. The input is the `Selection` of
+`rappor.estimator.selection`. The output is the same selection, or another selection whose fit
+contains all candidates. At the end, the decoder calls `describe_capacity` for the diagnostics of
+the result.
 
 A *row* of the regression is one bit of one cohort. With m cohorts and h hash functions, a string
-sets at most m h rows: h bits in each cohort.
+sets at most m h rows: h bits in each cohort. Two strings *collide* in a row that both set. A string
+is *present* if some device has it.
 
 Theory of operation
 -------------------
@@ -16,20 +18,26 @@ are absent. It is wrong if hundreds of strings share hundreds of rows, for two r
 - The search for the selection chooses the candidates that follow the noise. The residuals become
   too small, as if the fit had more coefficients.
 
-A fit of all candidates searches nothing and has no collisions among the candidates, but each
-candidate uses one degree of freedom, as many as one row supplies. A selection is *saturated* if the
-number of selected strings is at least a sixth of the number of rows (`SATURATED`).
+A fit of all candidates searches nothing, and its candidates explain each other's collisions. But
+each candidate uses one degree of freedom, as many as one row supplies. Let n be the effective
+number of rows (below), c the number of candidates, and s the number of selected candidates. The
+selection is *saturated* if s >= n / 6 (`SATURATED`). There are *many collisions* if they cause more
+than half of the variance of a row (`_COLLIDING`). The first case that is true determines the fit:
 
 | case | fit |
 |---|---|
-| not saturated, few collisions | the selection |
-| saturated; the candidates fill at most three quarters of the rows | least squares of all |
-| saturated; more candidates than that | shrunken fit of all |
-| many collisions; at least half as many candidates as rows | shrunken fit of all |
-| last two cases, if strings that are no candidates cause most collisions | the selection |
+| 1. saturated, c <= 3/4 n and c <= 6,000 | least squares of all candidates |
+| 2. not saturated, and few collisions or c < n / 2 | the selection |
+| 3. the shrunken fit would be invalid or too slow | the selection |
+| 4. strings that are no candidates cause most collisions | the selection |
+| 5. all other cases | shrunken fit of all candidates |
 
 The shrunken fit (`rappor.estimator.shrinkage`) treats the shares of the candidates as random
 effects of one variance. It is possible with more candidates than rows.
+
+*Example.* 16 cohorts of 32 bits have n = 512 rows. A selection of 100 strings is saturated, because
+512 / 6 = 85. From a list of 300 candidates, all are fitted by least squares (300 <= 384). From a
+list of 1,000, all are fitted by the shrunken fit.
 
 Two numbers measure the size of a collection. Let i_r be the information of row r, which is the
 inverse of its variance.
@@ -54,22 +62,22 @@ from rappor.estimator.selection import Selection
 from rappor.estimator.shrinkage import ShrunkenFit, fit_shrunken
 
 _MOST_CANDIDATES_BY_LEAST_SQUARES: Final = 0.75
-"""Largest number of candidates, as a share of the rows, for a least-squares fit of all candidates.
-A fit of c candidates on n rows has standard errors 1 / sqrt(1 - c/n) times as large as a fit of one
-candidate: twice as large at three quarters."""
+"""Largest number of candidates, as a share of the effective rows, for a least-squares fit of all
+candidates. A fit of c candidates on n rows has standard errors 1 / sqrt(1 - c/n) times as large as
+a fit of one candidate: twice as large at three quarters."""
 
 _MOST_FITTED: Final = 6000
 """Largest number of candidates for a least-squares fit of all. The inverse takes 300 MB and about
 ten seconds."""
 
 _MOST_TESTED: Final = 4000
-"""Largest number of candidates that are fitted to test the goodness of their fit. The fit takes 1.5
-seconds of CPU time for 2,500 candidates. The time grows with the third power of the number."""
+"""Largest number of candidates that `fit_all_for_test` fits. The fit takes 1.5 seconds of CPU time
+for 2,500 candidates. The time grows with the third power of the number."""
 
 SATURATED: Final = 1 / 6
-"""Number of selected strings, as a share of the rows, from which all candidates are fitted. At a
-seventh, 94.4 % of the 95 % intervals of a selection still contain the true share, at a third 92 %.
-"""
+"""Number of selected strings, as a share of the effective rows, from which all candidates are
+fitted. If the selected strings are a seventh of the rows, 94.4 % of the 95 % intervals of the
+selection still contain the true share. If they are a third, 92 % do."""
 
 _COLLIDING: Final = 0.5
 """Share of the variance of a row that collisions cause, above which the collisions may come from
@@ -77,10 +85,11 @@ candidates that were not selected. The shrunken fit decides whether they do."""
 
 _MOST_ROWS: Final = 1024
 """Largest number of rows for the shrunken fit, which inverts a matrix of this size about thirty
-times."""
+times. The time grows with the third power of the number."""
 
 _MOST_CANDIDATES_PER_ROW: Final = 4
-"""Largest number of candidates per row for the shrunken fit. More candidates cost time."""
+"""Largest number of candidates per row for the shrunken fit. Its time and memory grow in proportion
+to the number."""
 
 _FEWEST_ROWS_FOR_SHRUNKEN_FIT: Final = 2
 """Smallest number of rows per candidate for the shrunken fit. If a candidate has only one row, a
@@ -118,15 +127,15 @@ deviations, above which the collection is reported as overfull if its fit is bad
 with one string that 60 % of the devices have, and at most 3 for other lists."""
 
 _FEWEST_CANDIDATES_PER_ROW: Final = 0.5
-"""Number of candidates per row from which collisions may come from present candidates that the
-selection missed. With fewer candidates, the collisions are taken for strings that are not
-candidates."""
+"""Number of candidates per effective row from which many collisions may come from present
+candidates that the selection missed. With fewer candidates, the selection is returned, and the
+diagnostics attribute the collisions to strings that are not candidates."""
 
 
 def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -> Selection:
     """Return a fit of all candidates if present strings fill the rows, otherwise the selection.
 
-    The fit is a least-squares fit if the candidates are few enough, otherwise a shrunken fit.
+    The module docstring lists the cases.
 
     Parameters
     ----------
@@ -143,8 +152,8 @@ def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -
         n_candidates >= _FEWEST_CANDIDATES_PER_ROW * n_rows
         and compute_collision_share(selection.fit) > _COLLIDING
     )
-    # The selection is better in three cases:
-    # - The present strings fill few rows and cause few collisions.
+    # Case 2: the present strings fill few rows and cause few collisions, so the selection is best.
+    # Case 3: the shrunken fit is invalid in two situations:
     # - Some rows have one-sided noise: a true 0 is never sent as 1, or a true 1 never as 0. Such a
     #   row may have no noise at all, but the shrunken fit treats all noise as normal.
     # - A candidate has only one row.
@@ -154,17 +163,17 @@ def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -
         or round(rows_per_candidate) < _FEWEST_ROWS_FOR_SHRUNKEN_FIT
     ):
         return selection
-    # The shrunken fit inverts a matrix of all rows many times, which is too slow for this size.
+    # Case 3: the shrunken fit inverts a matrix of all rows many times, which would be too slow.
     if len(target) > _MOST_ROWS or n_candidates > _MOST_CANDIDATES_PER_ROW * len(target):
         return selection
     columns = design.columns(np.arange(n_candidates))
     has_fixed_effects = rows_per_candidate >= _FEWEST_ROWS_FOR_STRONG
     shrunken = fit_shrunken(target, columns, selection.fit, has_fixed_effects=has_fixed_effects)
-    # `collisions` is the mean variance of a row from collisions among candidates, and `tau2` from
-    # collisions with strings that are not candidates. Case: `tau2` is larger. The shrunken fit
-    # cannot explain these collisions, and treats a frequent string that is no candidate as noise.
-    # With 300 strings on 512 rows, whose shares follow Zipf's law, and without the most frequent
-    # string as a candidate, 18 % of the detections were false.
+    # `collisions` is the mean variance of a row from collisions among candidates, and `tau2` the
+    # variance from collisions with strings that are not candidates. Case 4: `tau2` is larger. The
+    # shrunken fit would take a frequent string that is no candidate for noise, and would attribute
+    # its rows to candidates. With 300 strings on 512 rows, whose shares follow Zipf's law, and
+    # without the most frequent string as a candidate, 18 % of the detections were false.
     if shrunken.collisions < shrunken.tau2:
         return selection
     return Selection(
@@ -178,20 +187,21 @@ def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -
 def fit_all_by_least_squares(
     target: Target, design: Design, selection: Selection
 ) -> Selection | None:
-    """Return the least-squares fit of all candidates, or None if the selection is better.
+    """Return the least-squares fit of all candidates, or None if it should not be used.
 
-    The fit is computed if the selection is saturated, and all candidates together leave enough
-    degrees of freedom (`_MOST_CANDIDATES_BY_LEAST_SQUARES`).
+    The fit should be used if the selection is saturated, and if all candidates together leave
+    enough degrees of freedom (`_MOST_CANDIDATES_BY_LEAST_SQUARES`).
     """
-    n = design.n_candidates
     if not _is_saturated(target, selection):
         return None
+    n_candidates = design.n_candidates
     most = _MOST_CANDIDATES_BY_LEAST_SQUARES * count_effective_rows(selection.fit)
-    if n > min(most, _MOST_FITTED):
+    if n_candidates > min(most, _MOST_FITTED):
         return None
-    fit = fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
+    every_candidate = np.arange(n_candidates)
+    fit = fit_rows(target, design.columns(every_candidate), start=selection.fit)
     estimate, std_error = fit.compute_selected_estimates()
-    return Selection(selected=np.arange(n), fit=fit, estimate=estimate, std_error=std_error)
+    return Selection(selected=every_candidate, fit=fit, estimate=estimate, std_error=std_error)
 
 
 def fit_all_for_test(target: Target, design: Columns, selection: Selection) -> Fit | None:
@@ -206,18 +216,19 @@ def fit_all_for_test(target: Target, design: Columns, selection: Selection) -> F
     The fit, or None if the candidates are too many, or were read from a stream. Of a stream, only
     the best candidates are in memory.
     """
-    n = design.n_candidates
+    n_candidates = design.n_candidates
     most = _MOST_CANDIDATES_BY_LEAST_SQUARES * count_effective_rows(selection.fit)
-    # `other_counts` is the histogram of the p-values of the candidates that are not in memory.
-    if selection.other_counts is not None or n > min(most, _MOST_TESTED):
+    # `other_counts` is the histogram of the p-values of the candidates that are not in memory. It
+    # is None for a list, whose candidates are all in memory.
+    if selection.other_counts is not None or n_candidates > min(most, _MOST_TESTED):
         return None
-    return fit_rows(target, design.columns(np.arange(n)), start=selection.fit)
+    return fit_rows(target, design.columns(np.arange(n_candidates)), start=selection.fit)
 
 
 def _is_saturated(target: Target, selection: Selection) -> bool:
-    """Return whether the selected strings are at least a sixth of the number of rows.
+    """Return whether the selected strings are at least a sixth of the effective number of rows.
 
-    The limit is an eighth if each string has few rows.
+    The limit is an eighth if each string has fewer than `_FEWEST_ROWS_FOR_STRONG` rows.
     """
     rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
     has_few_rows = rows_per_candidate < _FEWEST_ROWS_FOR_STRONG
@@ -226,7 +237,10 @@ def _is_saturated(target: Target, selection: Selection) -> bool:
 
 
 def compute_collision_share(fit: Fit) -> float:
-    """Compute the share of the variance of a mean row that collisions cause, in [0, 1]."""
+    """Compute the share of the variance of a mean row that collisions cause, in [0, 1].
+
+    The variance of a row is tau^2 of the collisions plus v of the randomized responses.
+    """
     # Rows of cohorts without reports have infinite noise.
     noise = fit.coin_variance[np.isfinite(fit.coin_variance)]
     return float(fit.tau2 / (fit.tau2 + noise.mean()))
@@ -262,18 +276,21 @@ def count_effective_rows(fit: Fit) -> float:
 def compute_overlap_excess(target: Target, columns: sparse.csc_array) -> float:
     """Compute the excess of shared rows among the selected candidates, in standard deviations.
 
-    Two strings share h^2 / k bits of a cohort on average, because bits are hashes. The numbers of
-    different pairs of strings are uncorrelated. So the number of shared rows, summed over all pairs
-    of s selected candidates, has a variance of at most its mean. Case: somebody chose the
-    candidates because they share bits with one frequent string. Such candidates also share many
-    rows with each other, more than by chance.
+    Case: somebody chose the candidates because they share bits with one frequent string. Such
+    candidates also share many rows with each other, more than by chance.
+
+    Two strings share h^2 / k bits of a cohort on average, because bits are hashes. So s strings
+    share s (s - 1) / 2 h^2 / k bits of a cohort, summed over all pairs of strings. With b = s h,
+    the number of bits that they set together, this is b (b - h) / (2 k). The numbers of different
+    pairs are uncorrelated, so the sum over all pairs has a variance of at most its mean. The excess
+    is the number of shared rows minus its mean, divided by the square root of the mean.
 
     Parameters
     ----------
     target : n rows.
     columns : (n, s) sparse. The rows of the selected candidates.
     """
-    # Number a of selected candidates in each row, (n,). They form a (a - 1) / 2 pairs.
+    # Number a of selected candidates that set each row, (n,). They form a (a - 1) / 2 pairs.
     n_candidates = np.asarray(abs(columns).sum(axis=1)).ravel()
     shared = expected = 0.0
     start = 0
@@ -294,16 +311,20 @@ def describe_capacity(
     """Describe the number of rows, the kind of the fit, and whether the collection is overfull.
 
     *Overfull* means that more strings are present than the rows can separate. Intervals may then
-    contain the true share less often than their confidence level states. The four cases are:
+    contain the true share less often than their confidence level states. A collection is overfull
+    in these cases:
 
-    - The selection is saturated, but neither fit of all candidates was possible.
-    - A candidate has so few rows that collisions with strings outside the fit do not average out,
-      and there are such strings. They are present if collisions cause much of the variance of the
-      rows, if the fit is bad, or if the fit is shrunken.
-    - The selected candidates share more rows than strings do by chance, and the fit is bad. Case:
-      a frequent string is outside the candidates, and the candidates were chosen because they share
-      rows with it. Together they explain the rows of that string, and each seems to be present.
-    - A shrunken fit finds many collisions with strings that are not candidates.
+    - *Saturated*: the selection is saturated, but neither fit of all candidates was used.
+    - *Few rows*: a candidate has so few rows that collisions with strings outside the fit do not
+      average out, and such strings are present. The test of their presence depends on the fit. A
+      selection has them if collisions cause more than half of the variance of the rows, or if the
+      fit is bad. For a shrunken fit they are always assumed to be present.
+    - *Foreign collisions*: a shrunken fit finds many collisions with strings that are not
+      candidates.
+    - *Shared rows*: the selected candidates share more rows than strings do by chance, and the fit
+      is bad. A frequent string is outside the candidates, and the candidates were chosen because
+      they share rows with it. Together they explain the rows of that string, and each seems to be
+      present.
 
     Parameters
     ----------
@@ -320,12 +341,13 @@ def describe_capacity(
     n_rows = count_effective_rows(selection.fit)
     rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
     has_few_rows = rows_per_candidate < _FEWEST_ROWS_TO_AVERAGE
-    all_fitted = len(selection.selected) == len(selection.estimate)
+    is_all_selected = len(selection.selected) == len(selection.estimate)
     if isinstance(selection.fit, ShrunkenFit):
         limit = _MOST_FOREIGN_COLLISIONS * selection.fit.collisions
         has_foreign_collisions = selection.fit.tau2 > limit
         fitted, is_overfull = "shrunken", has_few_rows or has_foreign_collisions
-    elif all_fitted and len(selection.selected) >= SATURATED * n_rows:
+    # A fit of all candidates by least squares is valid, so it is never overfull by itself.
+    elif is_all_selected and len(selection.selected) >= SATURATED * n_rows:
         fitted, is_overfull = "all", False
     else:
         may_collide = misfit or compute_collision_share(selection.fit) > _COLLIDING

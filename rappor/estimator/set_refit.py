@@ -23,47 +23,60 @@ is a selected item. Let pi_s be the share of the devices whose set contains item
 
 | symbol | meaning, for bucket r of the cohort |
 |---|---|
-| Q_r | probability that a device has no fitted item of bucket r: the product of their (1 - pi_s) |
-| A_r | expected number of other buckets that fitted items fill: sum of 1 - Q over other buckets |
-| u_r | probability that one of the remaining n - A_r own buckets is r: (n - A_r) / (k - A_r) |
+| Q_r | probability that a device has no fitted item of bucket r: product of their 1 - pi_s |
+| A_r | expected number of other buckets that fitted items fill: sum of their 1 - Q |
+| u_r | probability that a device without a fitted item of bucket r owns r: (n - A_r) / (k - A_r) |
 | theta_r | probability that a device owns bucket r: 1 - Q_r + Q_r u_r |
-| y_r | proportion in the regression: (p* + (q* - p*) theta_r - p') / (q' - p') |
+| y_r | expected proportion in the regression: (p* + (q* - p*) theta_r - p') / (q' - p') |
+
+Assumptions: the items of a device are independent of each other, and the own buckets that are not
+filled by fitted items are spread evenly. So u_r is a ratio of two numbers of buckets. Fitted items
+fill A_r of the n own buckets and leave n - A_r. These lie anywhere among the k - A_r buckets that
+are not filled, and r is one of those.
 
 p* is the probability that a report names a given bucket that the device does not own, and q* the
-same for an own bucket. p' and q' replace p* and q* in the linear regression, so that a share pi_s
-raises the row of its bucket by pi_s (`Response.regression_probabilities`):
+probability that it names a given own bucket. The linear regression uses p' and q' in place of p*
+and q*. A device without item s may still own the bucket of s through another item or padding. So
+the item raises the probability that the bucket is named, relative to all other buckets, by less
+than q* - p*. On average over all hashes the difference is
 
     q' - p' = (q* - p*) (k - n) / (k - 1)
 
-Assumption: the items of a device are independent, and its other buckets are spread evenly.
+(`Response.regression_probabilities`).
 
 A Gauss-Newton step computes y and its derivatives at the previous shares. It then fits new shares
-to the rows by a regression whose design matrix contains these derivatives. If pi_s grows, y_r grows
-in the bucket of s, and u falls in all other buckets of the cohort:
+to the rows by a regression whose design matrix contains these derivatives. Let r be the bucket of
+item s in a cohort. If pi_s grows, Q_r falls at the rate Q_r / (1 - pi_s). So y grows in bucket r.
+More devices fill bucket r, so A grows and u falls in all other buckets of the cohort. With
+1 - u = (k - n) / (k - A), the derivative of y by pi_s is about
 
-    at the bucket of s     Q_r / (1 - pi_s) (k - 1) / (k - A_r)
+    at bucket r            Q_r / (1 - pi_s) (k - 1) / (k - A_r)
     at other buckets       - Q_r / (1 - pi_s) (k - 1) / (k - A_r)^2
 
-The regression has a background, which is one constant in all rows of a collection. So the second
-line may be subtracted from both lines. The matrix then stays sparse:
+The regression has a background, which is one free constant in all rows of a collection. A constant
+that is subtracted from all rows of a column changes the background and no share. So the second line
+may be subtracted from both lines. Nearly all entries of the matrix are then 0 (a sparse matrix):
 
-    at the bucket of s     Q_r / (1 - pi_s) (k - 1) / (k - A_r) (1 + 1 / (k - A_r))
+    at bucket r            Q_r / (1 - pi_s) (k - 1) / (k - A_r) (1 + 1 / (k - A_r))
     at other buckets       0
 
-This derivative is approximate in two ways. The fall of u is weaker in buckets with fitted items,
-and it differs between cohorts, but there is one background for all cohorts. Both errors are smaller
-than the derivative by a factor of about k. They do not bias the result, because each step computes
-the residual from the exact y.
+This derivative is approximate in two ways. First, u counts in y with the factor Q, which is below 1
+in other buckets with fitted items, but the second line takes Q as 1 there. Second, the second line
+differs between cohorts, but all cohorts of a collection have one background. Both errors are
+smaller than the derivative by a factor of about k. They do not bias the result, because each step
+computes the residual from the exact y.
 
 Items of one device may be correlated, which the reports cannot show. The proportion of devices with
 both items s and t lies between max(0, pi_s + pi_t - 1) and min(pi_s, pi_t). The model assumes the
-product of pi_s and pi_t. For each pair of items of a bucket, the square of the largest possible
-difference is added to the variance of the row.
+product of pi_s and pi_t. For each pair of fitted items of a bucket, the square of the largest
+possible difference is added to the variance of the row. (A difference in theta would change y by
+(k - 1) / (k - A_r) times as much. This factor, near 1, is left out.)
 
 Example: two items, each on 60 % of the devices, share a bucket of a cohort. The linear regression
-expects that 120 % of the devices own the bucket. With independent items 1 - .4 * .4 = 84 % own it
-(theta = .84), plus padding. The proportion of devices with both items is .36 if they are
-independent, and .6 at most, so the difference is at most .24.
+expects that 120 % of the devices own the bucket. If the items are independent, Q = .4 * .4 = .16 of
+the devices have neither item. So theta is .84, plus .16 u for devices that own the bucket through
+padding or another string. The proportion of devices with both items is .36 if the items are
+independent. It is at least .2 and at most .6, so the largest possible difference is .24.
 """
 
 from __future__ import annotations
@@ -89,8 +102,8 @@ reports, the largest difference of an estimate from ten steps is .22 standard er
 .05 after two and .014 after three."""
 
 _LARGEST_SHARE: Final = 0.999
-"""Upper bound on a share during the steps. An estimate of 1 or more, which noise can cause, would
-divide by zero."""
+"""Upper bound on a share pi_s at which rows and derivatives are computed. The derivative divides by
+1 - pi_s, and noise can raise an estimate to 1 or more. The final estimates are not bounded."""
 
 _BLOCK: Final = 4096
 """Number of candidates whose estimates are computed at a time. Their columns take 8 MB at 128
@@ -99,17 +112,19 @@ cohorts."""
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SetDesign:
-    """The derivatives of the rows by the share of each candidate, at the fitted shares.
+    """The derivatives of the n rows by the share of each candidate, at the fitted shares.
 
-    It replaces the design matrix, so that the fit of the rows is a Gauss-Newton step.
+    It replaces the design matrix, so that the fit of the rows is a Gauss-Newton step. The entry of
+    candidate s in the row of its bucket is `row_derivative` / (1 - pi_s). All other entries are 0.
 
     Attributes
     ----------
-    design : the design matrix: 1 if the row is the bucket of the candidate, else 0.
-    row_derivative : (n,) float64. Derivative of each row by the share of an item of its bucket, if
-        that item is not fitted (pi_s = 0).
+    design : the design matrix of zeros and ones. An entry is 1 if the row is the bucket of the
+        candidate.
+    row_derivative : (n,) float64. Derivative of each row by the share of an item of its bucket that
+        is not fitted (pi_s = 0): Q_r (k - 1) / (k - A_r) (1 + 1 / (k - A_r)).
     selected : (s,) int64, increasing. Indices of the fitted items.
-    shares : (s,) float64. Shares of the fitted items.
+    shares : (s,) float64, in [0, 1). Shares pi_s of the fitted items.
     """
 
     design: Columns
@@ -125,9 +140,12 @@ class SetDesign:
     def columns(self, chosen: Integers) -> sparse.csc_array:
         """Return the derivatives by the shares of some candidates, (n, len(chosen))."""
         columns = self.design.columns(chosen).tocsc()
-        # Q_r is a product over all fitted items of the bucket. In the derivative by pi_s the factor
-        # 1 - pi_s of the item itself is absent, so it is divided out.
+        # Q_r in `row_derivative` is a product over all fitted items of the bucket. The derivative
+        # by pi_s lacks the factor 1 - pi_s of the item itself, so this factor is divided out. An
+        # item that is not fitted has no factor in the product.
         own_factor = np.ones(len(chosen))
+        # `searchsorted` returns the length of the array for numbers above all selected ones. The
+        # minimum is a valid index, and the comparison below then says that the item is not fitted.
         position = np.minimum(np.searchsorted(self.selected, chosen), len(self.selected) - 1)
         if len(self.selected):
             is_fitted = self.selected[position] == chosen
@@ -146,7 +164,7 @@ def has_sets(target: Target) -> bool:
 def refit_sets(
     target: Target, design: Columns, selection: Selection
 ) -> tuple[Target, SetDesign, Selection]:
-    """Fit the selected items again, with a bucket counted once for a device with two of its items.
+    """Fit the selected items again, so that a device with two items of a bucket owns it once.
 
     Parameters
     ----------
@@ -156,8 +174,9 @@ def refit_sets(
 
     Returns
     -------
-    target : the rows, with the expected proportions at the fitted shares as `offset`.
-    design : the derivatives of the rows.
+    target : the rows of the last step. Its `offset` and `extra_variance` are those at the shares
+        before the step.
+    design : the derivatives of the rows at the same shares.
     selection : the same items, the new fit, and estimates of all candidates in memory.
     """
     selected_columns = design.columns(selection.selected)
@@ -175,8 +194,9 @@ def refit_sets(
             shares=shares,
         )
         columns = derivatives.columns(selection.selected)
-        # The fit subtracts the offset from the rows. With this offset, the coefficients are the new
-        # shares themselves, not their differences from the previous shares.
+        # First-order model of a row: y(new) = expected + columns (new - previous shares). The fit
+        # subtracts the offset from the rows. With the offset `expected - columns @ shares`, the
+        # coefficients are the new shares themselves, not their differences from the previous ones.
         step_target = dataclasses.replace(
             target,
             offset=expected - columns @ shares,
@@ -195,18 +215,21 @@ def _compute_rows(
 ) -> tuple[Floats, Floats]:
     """Compute the expected proportion y of each row, and its derivative by the share of an item.
 
+    The rows of a collection are its m cohorts of k buckets, in this order.
+
     Parameters
     ----------
-    target : n rows.
+    target : n rows. Its `p_star` and `q_star` are p' and q' of the module docstring.
     columns : (n, s) sparse. 1 in the rows of each fitted item.
     shares : (s,) float64. pi, in [0, 1).
 
     Returns
     -------
-    y, derivative : (n,) float64 each. The derivative is for an item of the row's bucket that is not
-        fitted.
+    y : (n,) float64.
+    derivative : (n,) float64. `SetDesign.row_derivative`.
     """
-    none_fitted = np.exp(columns @ np.log1p(-shares))  # Q
+    # Q: the product of 1 - pi_s over the fitted items of a row, as a sum of logarithms.
+    none_fitted = np.exp(columns @ np.log1p(-shares))
     theta, derivative = np.empty_like(none_fitted), np.empty_like(none_fitted)
     first = 0
     for counts in target.counts:
@@ -220,14 +243,20 @@ def _compute_rows(
         padded = (n - n_others) / (k - n_others)  # u
         theta[rows] = (1 - q + q * padded).ravel()
         derivative[rows] = (q * (k - 1) / (k - n_others) * (1 + 1 / (k - n_others))).ravel()
+    # p* and q* of the response, for each row. `target.p_star` and `target.q_star` are p' and q'.
     star = np.array([[c.params.p_star, c.params.q_star] for c in target.counts])
     p_star, q_star = star[target.collection_index].T
-    named = p_star + (q_star - p_star) * theta
-    return (named - target.p_star) / (target.q_star - target.p_star), derivative
+    named_probability = p_star + (q_star - p_star) * theta
+    y = (named_probability - target.p_star) / (target.q_star - target.p_star)
+    return y, derivative
 
 
 def _compute_correlation_variance(columns: sparse.csc_array, shares: Floats) -> Floats:
     """Compute the variance that unknown correlations of items add to each row, (n,).
+
+    For two items of a bucket with the shares pi_s and pi_t, the proportion of devices with both is
+    between max(0, pi_s + pi_t - 1) and min(pi_s, pi_t). The variance of the pair is the square of
+    the distance between pi_s pi_t and the farther bound.
 
     Parameters
     ----------
@@ -240,9 +269,9 @@ def _compute_correlation_variance(columns: sparse.csc_array, shares: Floats) -> 
     for row in np.flatnonzero(np.diff(by_row.indptr) > 1):
         items = by_row.indices[by_row.indptr[row] : by_row.indptr[row + 1]]
         for first, second in combinations(shares[items], 2):
-            both = first * second
+            if_independent = first * second
             most, least = min(first, second), max(0.0, first + second - 1)
-            variance[row] += max(most - both, both - least) ** 2
+            variance[row] += max(most - if_independent, if_independent - least) ** 2
     return variance
 
 
@@ -259,7 +288,8 @@ def _estimate_all(design: SetDesign, fit: Fit, n_candidates: int) -> tuple[Float
     for start in range(0, len(others), _BLOCK):
         block = slice(start, start + _BLOCK)
         score[block], information[block] = fit.scores(design.columns(others[block]))
-    # A candidate with far less information than this is a combination of selected columns.
+    # A candidate whose information is a negligible part of the largest information is a combination
+    # of selected columns. `estimate_one_step` gives such a candidate an infinite standard error.
     largest_information = float(np.max(information, initial=0.0))
     estimate[others], std_error[others] = estimate_one_step(
         score, information, fit, largest_information

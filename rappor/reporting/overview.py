@@ -59,7 +59,7 @@ def overview_content(overview: Overview) -> Content:
     """Return the content of a metric's page."""
     comparison, estimates = overview.comparison, overview.estimates
     title = shorten(comparison.metric, 60) or "Overview"
-    rows = overview.lines()
+    rows = overview.list_rows()
     drawn = comparison.shown_rows[:_CHARTS].tolist() if len(comparison.samples) > 1 else []
     charts = ChartGrid(title="Shares", charts=[draw_shares(comparison, i) for i in drawn])
     n_more = len(rows) - _PAGE_ROWS
@@ -88,7 +88,7 @@ def overview_content(overview: Overview) -> Content:
 
 def overview_card(overview: Overview) -> Markup:
     """Return the card of a metric in a list of metrics: the sentence, and the first strings."""
-    rows = overview.lines()[:_CARD_ROWS]
+    rows = overview.list_rows()[:_CARD_ROWS]
     ranking = build_ranking(rows, overview.comparison.by)
     return join(tag("p", describe_leader(overview)), ranking)
 
@@ -96,7 +96,7 @@ def overview_card(overview: Overview) -> Markup:
 def describe_leader(overview: Overview) -> Markup:
     """Return a sentence about the string with the largest share, and about significant changes."""
     comparison, changes = overview.comparison, overview.changes()
-    detected = [row for row in overview.lines() if row.detected]
+    detected = [row for row in overview.list_rows() if row.detected]
     if not detected:
         return join("No listed string is common enough to be detected yet.")
     parts = [name_leader(detected, comparison)]
@@ -153,7 +153,7 @@ def _list_other_shares(estimates: Estimates) -> Iterator[str]:
 def build_ranking(rows: Sequence[OverviewRow], by: str) -> Markup:
     """Return the list of strings, each with its share, its bar and its course.
 
-    All bars have one scale. Rows without a `run` have no course.
+    All bars have one scale. Rows with an empty `course` have no course.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def build_ranking(rows: Sequence[OverviewRow], by: str) -> Markup:
         )
         for row in rows
     )  # fmt: skip
-    has_courses = any(len(row.run) > 1 for row in rows)
+    has_courses = any(len(row.course) > 1 for row in rows)
     return tag("ol", *items, class_="ranks" if has_courses else "ranks plain")
 
 
@@ -217,9 +217,9 @@ def _draw_course(row: OverviewRow, by: str) -> Iterator[Markup]:
 
     Yields nothing for one period.
     """
-    if len(row.run) < 2:
+    if len(row.course) < 2:
         return
-    estimates = [(period["ci_low"], period["estimate"], period["ci_high"]) for period in row.run]
+    estimates = [(period["ci_low"], period["estimate"], period["ci_high"]) for period in row.course]
     intervals = [None if None in numbers else numbers for numbers in estimates]
     ends = [end for numbers in intervals if numbers is not None for end in numbers]
     up = scale_shares(ends, start=_HEIGHT - 2, end=2)

@@ -154,9 +154,9 @@ def test_an_overview_marks_the_strings_that_its_samples_detect() -> None:
     dated = {MONDAY + datetime.timedelta(i): counts for i, counts in enumerate(days)}
     seen = compute_overview(decodings.released(dated), days, n_latest=3, by="day")
     rows = {row["candidate"]: row["detected"] for row in seen.estimates.rows()}
-    for line in seen.lines():
+    for line in seen.list_rows():
         column = seen.comparison.candidates.index(line.name)
         assert line.detected == rows[line.name]
-        assert [row["detected"] for row in line.run] == seen.comparison.per_sample.detected[
+        assert [row["detected"] for row in line.course] == seen.comparison.per_sample.detected[
             :, column
         ].tolist()

@@ -192,7 +192,7 @@ def test_numbers_of_a_ranking_have_equal_digits() -> None:
     rows = [
         OverviewRow(
             name=f"{share}", share=share, std_error=error, low=share - error, high=share + error,
-            detected=True, run=(), change=None,
+            detected=True, course=(), change=None,
         )
         for share, error in ((0.40612, 0.011), (0.29184, 0.0094), (0.1, 0.012))
     ]  # fmt: skip
