@@ -1,4 +1,15 @@
-"""The days, weeks or months of a trend, including periods without reports."""
+"""The days, weeks or months of a trend, including periods without reports.
+
+`trend` calls `split_periods`. The input is a `ReleasedCounts`, whose periods are those of a
+collector's response: only periods with reports, and perhaps shorter than the periods of the trend.
+The output is a calendar: consecutive `CalendarPeriod` of one length, each with its counts. A period
+without reports stays in the calendar, so that a trend shows the gap.
+
+Example: a response has counts of the days 2, 3 and 10 November 2026, for the range from 1 to 15
+November. By week, the calendar has the periods 1 November (the range begins on a Sunday), 2 to 8
+November with two days of counts and 5 missing days, and 9 to 15 November with one day of counts and
+6 missing days.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +25,8 @@ from rappor.counts.counts import Counts
 from rappor.counts.released_counts import Period, ReleasedCounts
 
 MOST_PERIODS: Final = 1000
-"""Largest number of periods in one trend: more than two years of days. Bounds time and memory."""
+"""Largest number of periods in one trend, which bounds time and memory: every period is decoded.
+1,000 days are more than two years."""
 
 
 @dataclass(slots=True)
@@ -23,8 +35,12 @@ class CalendarPeriod:
 
     Attributes
     ----------
-    missing_days : days without reports; None if the counts do not separate days.
-    withheld : days with reports that the collector has not released.
+    first, last : first and last day, both included. The first and the last period end where the
+        requested range ends.
+    missing_days : number of days without released reports. None if the counts of the period do not
+        separate days.
+    withheld : number of days with reports that the collector has not released.
+    collections : counts of the period, of all parameter sets and days. Empty without reports.
     """
 
     first: datetime.date
@@ -49,14 +65,16 @@ def split_periods(released: ReleasedCounts, by: str | None) -> tuple[str, list[C
 
     Parameters
     ----------
-    by : "day", "week" or "month", no finer than the counts' periods. By default the length that all
-        periods have. Periods of unequal length stay as they are, and their missing days are
-        unknown.
+    released : counts with their days.
+    by : "day", "week" or "month". The counts must not be coarser: the counts of a month cannot be
+        split into weeks. None takes the length that all periods of the counts have. If their
+        lengths differ, these periods stay as they are, without gaps, and the length is "period".
 
     Raises
     ------
     DecodeError
-        There are no reports, a period spans several days, weeks or months, or there are too many.
+        There are no reports, a period of the counts reaches beyond a period of the calendar, or
+        there are more than `MOST_PERIODS` periods.
     """
     if by is not None:
         check_choice("by", by, PERIOD_KINDS, error=DecodeError)
@@ -66,11 +84,12 @@ def split_periods(released: ReleasedCounts, by: str | None) -> tuple[str, list[C
     within = _resolve_range(released, periods)
     kind = by or _common_kind(periods, within)
     if kind is None:
+        # The periods of the counts have different lengths.
         calendar = [CalendarPeriod(period.first, period.last) for period in periods]
     else:
         calendar = list(_generate_calendar(kind, within))
     by_first_day = {calendar_period.first: calendar_period for calendar_period in calendar}
-    daily = kind is not None and all(period.first == period.last for period in periods)
+    has_daily_counts = kind is not None and all(period.first == period.last for period in periods)
     for period in periods:
         first, last = find_period(period.first, kind, within=within) if kind else _days_of(period)
         if period.last > last:
@@ -81,9 +100,11 @@ def split_periods(released: ReleasedCounts, by: str | None) -> tuple[str, list[C
     for day in released.withheld:
         for calendar_period in calendar:
             calendar_period.withheld += calendar_period.first <= day <= calendar_period.last
+    # Counts of a week do not say on which of its days there were reports. So only daily counts
+    # determine the missing days, and a period without any counts misses all its days.
     days = {period.first for period in periods}
     for calendar_period in calendar:
-        if daily or not calendar_period.collections:
+        if has_daily_counts or not calendar_period.collections:
             n_days = (calendar_period.last - calendar_period.first).days + 1
             calendar_period.missing_days = n_days - sum(
                 calendar_period.first <= day <= calendar_period.last for day in days
@@ -97,10 +118,11 @@ def _days_of(period: Period) -> DayRange:
 
 
 def _resolve_range(released: ReleasedCounts, periods: Sequence[Period]) -> DayRange:
-    """Return the requested days; an open end is replaced by the first or last day with reports.
+    """Return the first and the last requested day.
 
-    Collectors write a range without a beginning or an end with the first and the last possible
-    date.
+    A request may have no first or no last day. The response of the collector then contains the
+    first or the last possible date (the years 1 and 9999). Such a date is replaced by the first or
+    the last day with reports, released or not.
     """
     first, last = released.first, released.last
     if first == datetime.date.min:
@@ -111,7 +133,11 @@ def _resolve_range(released: ReleasedCounts, periods: Sequence[Period]) -> DayRa
 
 
 def _common_kind(periods: Sequence[Period], within: DayRange) -> str | None:
-    """Return the length that all periods have; None if lengths differ or fit no calendar unit."""
+    """Return the kind of which all periods are: "day", "week" or "month".
+
+    Return None if there is no such kind: the lengths differ, or a period is no whole calendar
+    period, such as ten days.
+    """
     for kind in PERIOD_KINDS:
         if all(
             find_period(period.first, kind, within=within) == _days_of(period) for period in periods
@@ -121,9 +147,17 @@ def _common_kind(periods: Sequence[Period], within: DayRange) -> str | None:
 
 
 def _generate_calendar(kind: str, within: DayRange) -> Iterator[CalendarPeriod]:
-    """Yield every period of the range, with or without reports.
+    """Yield every period of the range, still without counts.
 
-    Raises DecodeError if there are more than `MOST_PERIODS`.
+    Parameters
+    ----------
+    kind : "day", "week" or "month".
+    within : the first and the last day of the range.
+
+    Raises
+    ------
+    DecodeError
+        The range has more than `MOST_PERIODS` periods.
     """
     day, n_periods = within[0], 0
     while day <= within[1]:
@@ -134,6 +168,7 @@ def _generate_calendar(kind: str, within: DayRange) -> Iterator[CalendarPeriod]:
             )
         yield CalendarPeriod(first, last)
         n_periods += 1
+        # The next day cannot be represented.
         if last == datetime.date.max:
             return
         day = last + datetime.timedelta(1)

@@ -142,7 +142,7 @@ def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
     )  # fmt: skip
     bars = drawings(str(overview_card(found))).values()
     widths = [float(bar.findall(f"{SVG}rect")[0].attrib["width"].rstrip("%")) for bar in bars]
-    shares = [line.share for line in found.lines()[: len(widths)]]
+    shares = [line.share for line in found.list_rows()[: len(widths)]]
     assert len(widths) == 3
     assert np.array(widths) / widths[0] == pytest.approx(np.array(shares) / shares[0], abs=1e-3)
 
