@@ -13,15 +13,20 @@ The targets are:
   without detections counts as covered.
 - The false discovery rate is at most 5 %. So is the probability of any false detection under
   Bonferroni.
-- P-values of absent candidates fall below .05, 1e-2, 1e-3 and 1e-4 at most 1.2 times as often as
-  their nominal probability.
+- P-values of absent candidates fall below .05, 1e-2, 1e-3 and 1e-4 (the tails) at most 1.2 times as
+  often as their nominal probability. A p-value of an absent candidate should be below .05 in 5 % of
+  the cases.
 - Decoding raises no error and no warning.
 
-If 19 of 20 results of a cell warn that their errors are unreliable (`_is_unsure`), the cell is
-called *foretold*. Missed targets of a foretold cell are printed in yellow, and the cell does not
-fail.
+`decode` warns if the errors of a result are unreliable (`_is_unsure`). A cell is called *foretold*
+if 19 of 20 of its results have such a warning, because the warning foretells that targets may be
+missed. Missed targets of a foretold cell are printed in yellow, and the cell does not fail.
 
-A coverage above 96 % of all candidates breaks no promise. Such cells are only marked as wide.
+Intervals that cover more than 96 % of all candidates are too wide. That breaks no promise, so the
+cell does not fail and is marked as wide.
+
+Order of the work: `run_once` draws and decodes one collection (`Run`), `measure` repeats it for a
+cell, `judge` compares the figures with the targets (`Measured`), and `describe` makes the tables.
 """
 
 from __future__ import annotations
@@ -92,7 +97,8 @@ FORETOLD: Final = 0.95
 """Smallest share of results with a warning at which a cell counts as foretold."""
 
 TAIL_MOST: Final = 1.2
-"""Largest acceptable ratio of observed to nominal p-values. Small p-values are approximate."""
+"""Largest acceptable ratio of the number of p-values below a tail to the nominal number. It is
+above 1 because small p-values are approximate."""
 ERRORS: Final = 3.0
 """Number of standard errors by which a measured number may miss its target by chance."""
 
@@ -109,10 +115,10 @@ class Run:
 
     Attributes
     ----------
-    covered : pairs (intervals that contain the truth, intervals), in the order of `COVERAGE`: for
-        all candidates, for the most frequent candidates, and, adjusted, for the detected
-        candidates.
-    false, found : false detections and all detections, in the order of `ERROR_RATES`.
+    covered : pairs (number of intervals that contain the truth, number of intervals), in the order
+        of `COVERAGE`: intervals of all candidates, of the most frequent candidates, and adjusted
+        intervals of the detected candidates.
+    false, found : number of false detections and of all detections, in the order of `ERROR_RATES`.
     below : number of absent candidates with p-values up to each of `TAILS`.
     absent : number of absent candidates.
     unsure : whether the result warned that its errors are unreliable.
@@ -136,7 +142,7 @@ class Measured:
     ----------
     cell : the levels of the factors.
     n_runs : number of collections.
-    values : figures by name of the measure.
+    values : figures by name of the measure (`MEASURES`).
     misses : names of the measures that miss their targets.
     unsure : share of the results that warned that their errors are unreliable.
     wide : whether intervals are too wide.
@@ -301,14 +307,16 @@ def _judge_detection(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
 
 
 def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
-    """Return for each tail the ratio of observed to nominal p-values of absent candidates.
+    """Return for each tail the ratio of observed to nominal numbers of small p-values.
 
-    The second number is whether the ratio misses its target. The ratio is NaN without absent
-    candidates.
+    The p-values are those of absent candidates. The second result is whether the ratio misses its
+    target. The ratio is NaN without absent candidates.
 
-    The candidates of one collection depend on each other, so the number of small p-values is not a
-    Poisson number. Let `excess` be its variance over collections divided by its mean. The number
-    divided by `excess` is compared with a Poisson number, whose mean is divided by `excess` too.
+    If the candidates were independent, the number of p-values below a tail would be nearly a
+    Poisson number, whose variance equals its mean. The candidates of one collection depend on each
+    other, so the variance is `excess` times the mean. A number divided by `excess` has the ratio 1
+    again (quasi-Poisson), and is compared with a Poisson number whose mean is divided by `excess`
+    too.
     """
     judged = {}
     absent = sum(run.absent for run in runs)

@@ -14,7 +14,7 @@ The complete product of all levels would have millions of cells. A grid contains
 2. every other level alone, with the usual levels of the other factors;
 3. every pair of levels of two factors at least once, with varying levels of the other factors
    (pairwise testing);
-4. combinations of three or four levels that are hard together (`HARD`, `HARD_APART`).
+4. combinations of three or four levels that are hard together (`HARD`, `HARD_UNGRIDDED`).
 
 A fault that needs three levels at once, and is not in the fourth list, may be missed.
 """
@@ -38,25 +38,32 @@ from rappor.simulation.population import Population
 from rappor.simulation.repeated_reports import simulate_days, simulate_repeated
 
 Level = str | int
+"""Value of a factor: a number, or the name of a setting."""
 Cell = Mapping[str, Level]
+"""Level of each factor, by the name of the factor. In the lists below, a cell has only the levels
+that are not the usual levels."""
 Factors = Mapping[str, tuple[Level, ...]]
+"""Levels of each factor, by the name of the factor."""
 
 BY_DAY: Final = "days"
-"""Level of reports a device: one report on each of seven days, decoded as separate collections."""
+"""Level of the factor "reports a device": one report on each of seven days, decoded as separate
+collections."""
 SUMMED: Final = "sum of days"
-"""Level of reports a device: as `BY_DAY`, but the counts of all days are added before decoding."""
+"""Level of the factor "reports a device": as `BY_DAY`, but the counts of all days are added before
+decoding."""
 N_DAYS: Final = 7
 """Number of days that the levels `BY_DAY` and `SUMMED` have."""
 CHURN: Final = 0.1
 """Probability that a device has left by the next day, in the cells with several days."""
 
 UNEVEN: Final = "90 % in one"
-"""Level in which nine tenths of the devices are in one cohort."""
+"""Level of the factor "cohorts": nine tenths of the devices are in one cohort."""
 EVEN: Final = "even"
-"""Name of the level in which devices are spread evenly over the cohorts."""
+"""Level of the factor "cohorts": devices are spread evenly over the cohorts."""
 
 _REPORTS: Final = (1, 7, 30, 365, BY_DAY, SUMMED)
-"""Numbers of reports a device, which the counts contain; or days, decoded separately or summed."""
+"""Levels of the factor "reports a device". A number is the number of reports of each device in one
+collection."""
 
 _NO_PERMANENT: Final = "no permanent noise"
 """Level of noise in which f is 0, so that only the instantaneous response adds noise."""
@@ -75,12 +82,11 @@ _PRESENT_WEIGHTS_HARD: Final = {
     "one": np.array([1.0]),
     **{f"{n} falling": np.arange(3.0, n + 3.0) ** -1.1 for n in (40, 50, 60)},
 }
-"""Weights of further levels of the factor "held", which occur in cells of `HARD_APART` only."""
+"""Weights of further levels of the factor "held", which occur in cells of `HARD_UNGRIDDED` only."""
 
 _CROWDED: Final[Cell] = {"noise": "low-noise", "k": 64, "m": 8, "absent": 200}
-"""Levels under which strings collide often: 64 bits in 8 cohorts, 512 in all, for hundreds of
-strings.
-"""
+"""Levels under which strings often set the same bits: 64 bits in each of 8 cohorts are 512 bits,
+for hundreds of strings."""
 
 STRINGS: Final[Factors] = {
     "reports a device": _REPORTS,
@@ -121,7 +127,7 @@ nearly as many strings as equations (k m); devices with many reports, whose repe
 dominates the error of frequent strings.
 """
 
-HARD_APART: Final[tuple[Cell, ...]] = (
+HARD_UNGRIDDED: Final[tuple[Cell, ...]] = (
     {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
     {**_CROWDED, "held": "two sizes", "absent": 300, "devices": 10**8},
     {"noise": "low-noise", "m": 16, "held": "one", "devices": 30},
@@ -131,7 +137,8 @@ HARD_APART: Final[tuple[Cell, ...]] = (
         for held, absent in (("60 falling", 60), ("50 falling", 100), ("40 falling", 40))
     ),
 )
-"""Further hard combinations, with levels that no grid has. They do not count as cells of a pair."""
+"""Further hard combinations, with levels that `STRINGS` does not contain. `build_cells` does not
+know them, so they cover no pair of levels."""
 
 _CATEGORIES: Final = tuple(f"a{i}" for i in range(1000))
 """Names of the categories of one-hot encodings."""
@@ -149,7 +156,7 @@ _VALUES: Final = {
     "boolean": ("no", "false", "yes"),
     "buckets": ("0.5", "3.5", "7.5"),
 }
-"""The three values that devices have, by encoding."""
+"""The three values that devices have, by encoding. `_WEIGHTS` has their weights."""
 
 ANSWERS: Final[Factors] = {
     "reports a device": _REPORTS,
@@ -161,7 +168,7 @@ ANSWERS: Final[Factors] = {
 """Levels of the factors of encodings with listed values. Such metrics need no candidates."""
 
 _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
-"""Weights of the three values of an encoding in `_VALUES`."""
+"""Weights of the three values in `_VALUES`, by level of the factor "held" of the grid `answers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,19 +190,26 @@ class DecodeInput:
 def list_cells() -> dict[str, list[Cell]]:
     """Return the cells of both grids."""
     usual = {name: levels[0] for name, levels in STRINGS.items()}
-    further = [{**usual, **levels} for levels in HARD_APART]
+    further = [{**usual, **levels} for levels in HARD_UNGRIDDED]
     return {"strings": build_cells(STRINGS, HARD) + further, "answers": build_cells(ANSWERS)}
 
 
 def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
-    """Return the usual cell, every level alone, the added cells, and cells with every pair."""
+    """Return the cells of a grid: lists 1 to 4 of the docstring of the module.
+
+    Parameters
+    ----------
+    factors : levels of each factor
+    added : hard combinations, which have only the levels that are not the usual levels
+    """
     usual = {name: levels[0] for name, levels in factors.items()}
     chosen: list[Cell] = [usual]
     for name, levels in factors.items():
         chosen += [{**usual, name: level} for level in levels[1:]]
     chosen += [{**usual, **levels} for levels in added]
-    # Greedy pairwise covering: a new cell begins with a pair that no cell has yet, and takes for
-    # each other factor the level that covers most missing pairs.
+    # Greedy pairwise testing: a new cell begins with the first pair that no cell has yet
+    # (`missing`). Each other factor gets the level that covers most missing pairs. A dictionary
+    # with the value None is a set that keeps its order, so the cells are the same in every run.
     missing = dict.fromkeys(pair for pair in _all_pairs(factors) if _is_possible(dict(pair)))
     for cell in chosen:
         _remove(missing, cell)
@@ -207,7 +221,7 @@ def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
 
 
 Pair = tuple[tuple[str, Level], tuple[str, Level]]
-"""A pair of two factors, each with one of its levels, that a grid must contain."""
+"""Two factors, each with one of its levels. A cell of the grid must have both levels."""
 
 
 def _all_pairs(factors: Factors) -> Iterator[Pair]:
@@ -224,9 +238,10 @@ def _is_possible(cell: Cell) -> bool:
 
 
 def _fill(cell: dict[str, Level], factors: Factors, missing: Mapping[Pair, None]) -> Cell:
-    """Complete a cell: give every missing factor the level that covers most missing pairs.
+    """Return a complete cell from a cell with the levels of two factors.
 
-    Of levels that cover equally many, the first in the list is taken.
+    Every other factor gets the level that covers most missing pairs with the levels that the cell
+    already has. If several levels cover equally many pairs, the first level is taken.
     """
     for name, levels in factors.items():
         if name in cell:
@@ -255,7 +270,8 @@ def _remove(missing: dict[Pair, None], cell: Cell) -> None:
 def draw(cell: Cell, seed: int) -> DecodeInput:
     """Draw one collection of a cell.
 
-    Every seed has its own names, and therefore its own layout of bits.
+    The names of the strings contain the seed. So every seed has other strings, which set other
+    bits.
     """
     # Only the grid of strings has a number of cohorts.
     return _draw_strings(cell, seed) if "m" in cell else _draw_answers(cell, seed)
@@ -264,6 +280,7 @@ def draw(cell: Cell, seed: int) -> DecodeInput:
 def _make_params(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Params:
     """Return parameters with the noise of a cell."""
     if cell["noise"] in PROFILES:
+        # `balanced`, `strict` or `low-noise`
         return Params.profile(str(cell["noise"]), encoding=encoding, categories=categories)
     k = ENCODINGS[encoding].count_bits(categories) or 128
     return Params(encoding=encoding, k=k, categories=categories, f=0.0, p=0.225, q=0.775)
@@ -277,7 +294,8 @@ def _draw_strings(cell: Cell, seed: int) -> DecodeInput:
     k, h, m = (int(cell[letter]) for letter in "khm")
     params = dataclasses.replace(_make_params(cell, "bloom", ()), k=k, h=h, m=m)
     n = len(names)
-    # Indices of the strings that are candidates.
+    # Indices of the strings that are candidates, by the strings that are no candidates. The weights
+    # never rise, so no string is heavier than the string with index 0.
     listed = {
         "none": np.arange(n),
         "a random half": np.sort(np.random.default_rng([seed, 1]).permutation(n)[: n // 2]),
@@ -337,7 +355,7 @@ def _draw(
 
 
 def _keep_first_cohort(counts: Counts) -> Counts:
-    """Return the reports of the first cohort, with as many reports a device."""
+    """Return the counts without all cohorts but the first. Reports per device stay the same."""
     first: NDArray[np.int64] = (np.arange(counts.params.m) == 0).astype(np.int64)
     kept = Counts(counts.params, counts.bit_counts * first[:, None], counts.cohort_reports * first)
     return kept.with_devices(reports_per_device=counts.reports_per_device)

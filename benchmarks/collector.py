@@ -1,11 +1,17 @@
 """Uploads a second that the collector stores durably, compared with the same stack without a store.
 
-Three tables: the rate and delay of uploads on SQLite and PostgreSQL, with an empty and a
-full table of upload keys; the time of pruning old keys and the delay of uploads meanwhile; and the
-memory under a long load. For comparison, two smaller applications run on the same HTTP stack: a
-POST that does nothing, and one that parses and validates (`benchmarks.collector_apps`).
+Three tables:
+
+1. Rate and delay of uploads on SQLite and PostgreSQL, with an empty and a full table of upload
+   keys. A key is 16 bytes by which the collector recognizes a retry, and is stored for 14 days. For
+   comparison, two smaller applications run on the same HTTP stack: a POST that does nothing, and a
+   POST that parses and validates (`benchmarks.collector_apps`).
+2. The time of pruning (deleting the keys of an old day), and the delay of uploads meanwhile.
+3. The memory of the collector under a long load.
 
 The load comes from another process on the same machine (`benchmarks.load`), over 64 connections.
+Other virtual machines on the host may take processor time from this machine ("stolen" time). A
+measurement with much stolen time is repeated.
 """
 
 from __future__ import annotations
@@ -35,12 +41,10 @@ _CONNECTIONS = 64
 _NOTHING = "a POST that does nothing"
 """Name of the row that measures the stack without any processing."""
 _SHOWN = ("per_second", "p50", "p99")
-"""Figures of `load` that the table shows: uploads a second, and percentiles in milliseconds."""
+"""Figures of `load` that the table shows: uploads a second, and the 50th and the 99th percentile of
+the delay in milliseconds."""
 _MOST_STOLEN = 0.02
-"""Largest share of processor time that other virtual machines on the host may take ("stolen").
-
-A measurement with a larger share is repeated.
-"""
+"""Largest share of stolen processor time. A measurement with a larger share is repeated."""
 _TRIES = 4
 """Largest number of attempts for a measurement.
 
@@ -57,6 +61,7 @@ epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 """
+"""Registry of the collector, with one metric."""
 
 
 def collector(*, quick: bool) -> list[Table]:
@@ -125,10 +130,11 @@ def _measure_pruning(*, quick: bool) -> Table:
 
 
 def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
-    """Prune the keys of one day under load.
+    """Prune `n_ids` keys of one day under load.
 
-    Returns the seconds until the keys are unknown, the seconds until they are overwritten on the
-    disk, and the 99th percentile of the delay of uploads before and during pruning, in ms.
+    Returns the seconds until the collector does not use the keys any more, the seconds until they
+    are overwritten on the disk, and the 99th percentile of the delay of uploads before and during
+    pruning, in milliseconds.
     """
     from rappor_server.operations.retention import prune  # noqa: PLC0415 - the extra 'server'
     from rappor_server.storage.database import open_checked  # noqa: PLC0415
@@ -144,9 +150,9 @@ def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
             time.sleep(2.0)
             start = time.monotonic()
             pruned = pool.submit(prune, engine, today=today)
-            # The keys are unknown as soon as their day is no longer listed. Overwriting the disk
-            # takes longer.
-            while not pruned.done() and _n_days(engine) > 1:
+            # The collector does not use the keys any more as soon as their day is not in the table
+            # `day_table`. Overwriting them on the disk takes longer. The day of today stays.
+            while not pruned.done() and _count_days_with_keys(engine) > 1:
                 time.sleep(0.01)
             forgotten = time.monotonic() - start
             assert pruned.result() == n_ids
@@ -156,8 +162,8 @@ def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
     return [forgotten, overwritten, before["p99"], during["p99"]]
 
 
-def _n_days(engine: Any) -> int:
-    """Return the number of days whose keys the collector knows."""
+def _count_days_with_keys(engine: Any) -> int:
+    """Return the number of days whose keys the collector uses."""
     from rappor_server.storage.day_tables import UPLOAD, list_days  # noqa: PLC0415
 
     with engine.connect() as db:
@@ -226,16 +232,21 @@ def _read_resident_bytes(process: int) -> int:
 def _measure_rounds(
     n_reports: int, *, rounds: int, seconds: float, n_ids: int
 ) -> dict[str, list[dict[str, float]]]:
-    """Measure every application in turn, several times.
+    """Measure all applications, and repeat all of them in several rounds.
 
-    The pace of the machine changes by the minute, so the applications take turns.
+    The speed of the machine changes from minute to minute. In each round all applications are
+    measured within a short time, so their ratios are fair.
+
+    Returns
+    -------
+    The figures of each round, by the name of the application.
     """
     figures_by_label: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
         applications = list(_list_applications(Path(folder), urls, n_ids))
         for _ in range(rounds):
             for label, factory, url in applications:
-                figures = _measure(Path(folder), factory, url, seconds, n_reports)
+                figures = _measure_application(Path(folder), factory, url, seconds, n_reports)
                 figures_by_label.setdefault(label, []).append(figures)
     return figures_by_label
 
@@ -243,7 +254,10 @@ def _measure_rounds(
 def _list_applications(
     folder: Path, urls: dict[str, str], n_ids: int
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield label, factory and database of each application."""
+    """Yield each application: its label in the table, its name in `collector_apps`, its database.
+
+    The table of keys of a database is empty or has `n_ids` keys.
+    """
     yield _NOTHING, "nothing", urls["SQLite"]
     yield "parse and validate", "validation", urls["SQLite"]
     full = {
@@ -273,13 +287,13 @@ def create_database(url: str, name: str) -> str:
 
 def _fill_fortnight(folder: Path, url: str, n_ids: int) -> None:
     """Create a database with keys of the last 14 days, today included."""
-    _prepare(folder, url)
+    _prepare_database(folder, url)
     today = datetime.datetime.now(datetime.UTC).date()
     for i in range(14):
         _write_keys(url, today - datetime.timedelta(days=i), n_ids // 14)
 
 
-def _measure(
+def _measure_application(
     folder: Path, factory: str, url: str, seconds: float, n_reports: int
 ) -> dict[str, float]:
     """Measure one application. An attempt with too much stolen time is repeated."""
@@ -331,22 +345,22 @@ def create_databases(folder: str) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def serve(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
-    """Run one application in its own process. Yields its port and the process."""
-    registry = _prepare(folder, url)
+    """Run one application in a process of its own. Yields its port and its process id."""
+    registry = _prepare_database(folder, url)
     # The system chooses a free port. It is free again when this socket is closed.
     with socket.create_server(("127.0.0.1", 0)) as free_socket:
         port = free_socket.getsockname()[1]
     command = [sys.executable, "-m", "benchmarks.collector_apps", factory, str(port), registry, url]
     server = subprocess.Popen(command, cwd=ROOT)  # noqa: S603
     try:
-        _wait_for(port)
+        _wait_for_server(port)
         yield port, server.pid
     finally:
         server.terminate()
         server.wait(30)
 
 
-def _prepare(folder: Path, url: str) -> str:
+def _prepare_database(folder: Path, url: str) -> str:
     """Write the registry and create the tables. Returns the path of the registry."""
     from rappor_server.app.settings import Settings  # noqa: PLC0415
     from rappor_server.cli.serve import prepare_database  # noqa: PLC0415 - the extra 'server'
@@ -357,7 +371,7 @@ def _prepare(folder: Path, url: str) -> str:
     return str(registry)
 
 
-def _wait_for(port: int) -> None:
+def _wait_for_server(port: int) -> None:
     """Wait until a server listens on a port, at most 30 seconds."""
     end = time.monotonic() + 30
     while time.monotonic() < end:

@@ -1,13 +1,24 @@
 """The tables of [EPK14] section 5: the published figure, the closed form and our measurement.
 
-The tables show which figures of the paper this project reproduces. Each experiment has a table: 5.1
-(a normal distribution in bins), 5.2 with its Table 1 (exponential shares), 5.3 (names of
-processes), 5.4 (home pages), and the grid of bits, hashes and cohorts. The last column judges each
-figure.
+The tables show which figures of the paper this project reproduces. Each experiment has a table:
+
+    section 5.1         integers from a normal distribution, one bin for each integer
+    section 5.2         200 candidates; the shares of the first 100 fall exponentially (its Table 1)
+    section 5.3         names of processes
+    section 5.4         home pages
+    figure of a grid    combinations of bits k, hashes h and cohorts m
+
+A row of a table is one figure, such as a standard error or a number of detected strings. The
+columns:
 
 - *Published* is the figure of the paper, "-" if it states none.
 - *Closed form* is a formula for the figure, mostly from the standard error of a count.
-- *Ours* is measured on simulated collections with the paper's parameters.
+- *Ours* is the mean over simulated collections with the paper's parameters.
+- *Reproduced* is "yes" or "no", with the reason.
+
+A level is the probability that an absent string is detected. A string is detected if its estimate,
+in standard errors, exceeds the quantile of the normal distribution for the level. Bonferroni's
+correction for c candidates uses the level 5 % / c for each of them.
 
 [EPK14] is Erlingsson, Pihur, Korolova: RAPPOR, CCS 2014 (arXiv 1407.6981).
 """
@@ -54,12 +65,12 @@ PROCESSES = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
 HOMEPAGES = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
 """Parameters of section 5.4: home pages."""
 
-N_PROCESSES, N_HOMEPAGES, N_ASKED = 186_792, 14_000_000, 8_616
+N_PROCESSES, N_HOMEPAGES, N_CANDIDATES = 186_792, 14_000_000, 8_616
 """Published numbers: reports of 5.3, reports of 5.4, and candidates of 5.4."""
 
 
 def tables(*, quick: bool) -> list[Table]:
-    """Measure every table."""
+    """Measure every table. A quick run has few collections."""
     n_runs = 4 if quick else 40
     with start_pool() as pool:
         normal = {
@@ -70,28 +81,29 @@ def tables(*, quick: bool) -> list[Table]:
         homepages = run_many(_find_homepages, max(n_runs // 4, 2), pool)
         measured = {
             cell: run_many(partial(_run_grid_cell, params=cell), 3 if quick else 10, pool)
-            for cell in grid_cells(quick=quick)
+            for cell in list_grid_cells(quick=quick)
         }
     return [
-        _normal(normal),
-        _table_1(table_1),
-        _processes(processes),
-        _homepages(homepages),
-        *_grids(measured),
+        _tabulate_normal(normal),
+        _tabulate_exponential(table_1),
+        _tabulate_processes(processes),
+        _tabulate_homepages(homepages),
+        *_tabulate_grid(measured),
     ]
 
 
 _SIZES = (10_000, 100_000, 1_000_000)
-"""Numbers of clients of section 5.1. Each has a row of the table."""
+"""Numbers of clients in section 5.1. Each number has a row of the table."""
 
 
 def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
-    """Return the root mean square error of the bins' counts, and the mean standard error.
+    """Return the root mean square error of the counts of the bins, and the mean standard error.
 
     Both are in clients. Clients have integers from a Normal(50, 10), one bin for each integer from
     0 to 100.
     """
-    # Probability of each integer from 0 to 100: between its two edges.
+    # The probability of integer i is the probability of the normal distribution from i - .5 to
+    # i + .5.
     edges = np.arange(-0.5, 101.5)
     weights = np.diff(stats.norm.cdf(edges, 50, 10))
     population = Population(list(NORMAL.categories), weights)
@@ -103,7 +115,7 @@ def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     return float(np.sqrt(np.mean(errors**2))), float(np.mean(estimates.std_error)) * n_clients
 
 
-def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
+def _tabulate_normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
     """Return the table of section 5.1. `runs` has the results by number of clients."""
     table = Table(
         title="tables, [EPK14] 5.1: Normal(50, 10), one bin a bit, f = 0, p = .5, q = .75",
@@ -112,7 +124,9 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
         "of the 101 bins, in clients.\nClosed form: standard deviation of an empty bin, 2 sqrt(N).",
     )
     loss = epsilon_1(NORMAL)
-    table.rows.append(["eps_1", math.log(3), math.log(3), loss, _verdict(math.log(3), loss)])
+    table.rows.append(
+        ["eps_1", math.log(3), math.log(3), loss, _judge_published(math.log(3), loss)]
+    )
     for n, results in runs.items():
         closed = compute_standard_error(NORMAL, n)
         ours = float(np.mean([error for error, _ in results]))
@@ -122,28 +136,32 @@ def _normal(runs: dict[int, list[tuple[float, float]]]) -> Table:
     return table
 
 
-def _verdict(published: float, ours: float, within: float = 0.01) -> str:
-    """Judge whether our figure is within a relative distance of the published figure."""
+def _judge_published(published: float, ours: float, within: float = 0.01) -> str:
+    """Return "yes" if our figure is within a relative distance of the published figure, or "no"."""
     return "yes" if abs(ours / published - 1) <= within else "no"
 
 
 def _judge_closed_form(closed: float, ours: float) -> str:
-    """Judge a figure that the paper does not state: whether ours is the closed form to 10 %."""
-    return f"not published; closed form {_verdict(closed, ours, within=0.1)}"
+    """Return the verdict on a figure that the paper does not state.
+
+    The verdict says whether our figure is within 10 % of the closed form.
+    """
+    return f"not published; closed form {_judge_published(closed, ours, within=0.1)}"
 
 
 def _judge_one_run(published: int, values: list[int]) -> str:
-    """Judge whether a published count could be the count of one of our runs.
+    """Return the verdict on a count that the paper measured in one run.
 
-    The paper ran each experiment once. The published count agrees if it is within two standard
-    deviations of our runs.
+    The verdict is "yes" if the published count is within two standard deviations of the mean of our
+    runs. The standard deviation is that of single runs.
     """
+    # 0.1 stands for a standard deviation of 0, if all runs have the same count.
     away = abs(published - float(np.mean(values))) / max(float(np.std(values)), 0.1)
     return f"{'yes' if away <= 2 else 'no'}: {away:.1f} sd of a run away"
 
 
-def _table_1(runs: list[Run]) -> Table:
-    """Return the table of section 5.2, for the published Table 1."""
+def _tabulate_exponential(runs: list[Run]) -> Table:
+    """Return the table of section 5.2, whose published figures are in Table 1 of the paper."""
     design = DESIGNS["paper"]
     error = compute_standard_error(design, 1_000_000)
     ours = _measure_error(design)
@@ -165,8 +183,8 @@ def _table_1(runs: list[Run]) -> Table:
         "printed;\nno unbiased fit of all 200 has less than 2,913 in the mean (Cramer-Rao).",
     )
     table.rows += [
-        ["eps_1", 1.0743, _NONE, epsilon_1(design), _verdict(1.0743, epsilon_1(design))],
-        ["eps_inf", 4 * math.log(3), _NONE, whole, _verdict(4 * math.log(3), whole)],
+        ["eps_1", 1.0743, _NONE, epsilon_1(design), _judge_published(1.0743, epsilon_1(design))],
+        ["eps_inf", 4 * math.log(3), _NONE, whole, _judge_published(4 * math.log(3), whole)],
     ]
     table.rows += [
         [what, published, closed, float(np.mean(values)), _judge_one_run(published, values)]
@@ -186,7 +204,7 @@ def _table_1(runs: list[Run]) -> Table:
 
 
 def _measure_error(params: Params) -> float:
-    """Return the mean standard error of a count that decoding the data of 5.2 reports."""
+    """Decode one collection of section 5.2, and return the mean standard error of a count."""
     names = [f"v{i}" for i in range(200)]
     population = Population(names[:100], np.exp(-0.05 * np.arange(100)))
     counts = simulate_counts(population, params, n_reports=1_000_000, seed=1)
@@ -196,9 +214,14 @@ def _measure_error(params: Params) -> float:
 def _expect_detections(error: float, *, level: float) -> float:
     """Return the expected number of detected strings of 5.2 at a one-sided level.
 
-    A string is detected if its estimate exceeds the quantile of the level, in standard errors. The
-    probability is Phi(share / error - quantile), summed over the strings. `error` is the standard
-    error of a share.
+    A string is detected if its estimate exceeds the quantile of the level, in standard errors. Its
+    probability is Phi(share / error - quantile), where Phi is the normal distribution function. The
+    result is the sum over the strings.
+
+    Parameters
+    ----------
+    error : standard error of a share
+    level : probability that an absent string is detected
     """
     weights = np.exp(-0.05 * np.arange(100))
     shares = weights / weights.sum()
@@ -207,7 +230,13 @@ def _expect_detections(error: float, *, level: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """Detections of one run of a simulated deployment, and the mean standard error of a count."""
+    """Figures of one run of a simulated deployment.
+
+    Attributes
+    ----------
+    true, false : number of detected strings that devices have, and that no device has
+    error : mean standard error of a count, in reports
+    """
 
     true: int
     false: int
@@ -215,18 +244,20 @@ class Deployment:
 
 
 def _run_deployment(
-    seed: int, shares: NDArray[np.float64], params: Params, *, n_reports: int, n_asked: int
+    seed: int, shares: NDArray[np.float64], params: Params, *, n_reports: int, n_candidates: int
 ) -> Deployment:
-    """Decode strings with these shares among absent candidates.
+    """Decode one collection: strings with these shares, a tail, and absent candidates.
 
-    All other devices have one of 5,000 equally frequent strings that are not candidates (the tail).
+    The devices that have none of the strings have one of 5,000 equally frequent strings, which are
+    not candidates (the tail). The candidates are the strings, and absent candidates up to the
+    number `n_candidates`.
     """
     names = [f"{seed}/found/{i}" for i in range(len(shares))]
     tail = [f"{seed}/tail/{i}" for i in range(5_000)]
-    rest = np.full(len(tail), (1 - shares.sum()) / len(tail))
-    population = Population([*names, *tail], np.concatenate([shares, rest]))
+    tail_shares = np.full(len(tail), (1 - shares.sum()) / len(tail))
+    population = Population([*names, *tail], np.concatenate([shares, tail_shares]))
     counts = simulate_counts(population, params, n_reports=n_reports, seed=seed)
-    absent = [f"{seed}/absent/{i}" for i in range(n_asked - len(names))]
+    absent = [f"{seed}/absent/{i}" for i in range(n_candidates - len(names))]
     estimates = decode(counts, [*names, *absent], error_control=ErrorControl(method="bonferroni"))
     hits = [name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit]
     # Strings of the tail are not candidates, so a detection is either of `names` or absent.
@@ -241,16 +272,18 @@ def _run_deployment(
 def _find_processes(seed: int) -> Deployment:
     """Run section 5.3 once: ten strings of 4.5 to 2.5 %, as published."""
     shares = np.linspace(0.045, 0.025, 10)
-    return _run_deployment(seed, shares, PROCESSES, n_reports=N_PROCESSES, n_asked=200)
+    return _run_deployment(seed, shares, PROCESSES, n_reports=N_PROCESSES, n_candidates=200)
 
 
 def _find_homepages(seed: int) -> Deployment:
     """Run section 5.4 once: strings of 1 %, .65 % and .1 %."""
     shares = np.array([0.01] * 5 + [0.0065] * 10 + [0.001] * 10)
-    return _run_deployment(seed, shares, HOMEPAGES, n_reports=N_HOMEPAGES, n_asked=N_ASKED)
+    return _run_deployment(
+        seed, shares, HOMEPAGES, n_reports=N_HOMEPAGES, n_candidates=N_CANDIDATES
+    )
 
 
-def _processes(runs: list[Deployment]) -> Table:
+def _tabulate_processes(runs: list[Deployment]) -> Table:
     """Return the table of section 5.3."""
     error = compute_standard_error(PROCESSES, N_PROCESSES)
     share = error / N_PROCESSES
@@ -267,45 +300,46 @@ def _processes(runs: list[Deployment]) -> Table:
     detections = [run.true for run in runs]
     ours = float(np.mean([run.error for run in runs]))
     table.rows += [
-        ["standard error of a count", 1212, error, ours, _verdict(1212, ours, within=0.05)],
+        ["standard error of a count", 1212, error, ours, _judge_published(1212, ours, within=0.05)],
         ["strings found", 10, expected, float(np.mean(detections)), _judge_one_run(10, detections)],
         [
             "false strings",
             _NONE,
             0.05,
-            _false(runs),
+            _average_false(runs),
             "not published",
         ],
     ]
     return table
 
 
-def _homepages(runs: list[Deployment]) -> Table:
+def _tabulate_homepages(runs: list[Deployment]) -> Table:
     """Return the table of section 5.4."""
     error = compute_standard_error(HOMEPAGES, N_HOMEPAGES)
     share = 100 * error / N_HOMEPAGES
-    limit = float(stats.norm.isf(0.05 / N_ASKED)) * share
+    limit = float(stats.norm.isf(0.05 / N_CANDIDATES)) * share
     ours = float(np.mean([run.error for run in runs]))
     table = Table(
         title=f"tables, [EPK14] 5.4: {N_HOMEPAGES:,} reports of home pages, {len(runs)} runs",
         columns=_COLUMNS,
         note="Simulated: 5 strings of 1 %, 10 of .65 % and 10 of .1 %, a tail of 5,000 strings "
-        f"that are not candidates, and {N_ASKED:,} candidates.\nThe paper promises strings from "
-        f".1 % on, which is {0.1 / share:.2f} standard errors: noise alone exceeds it for a "
-        f"quarter\nof all candidates. Bonferroni over {N_ASKED:,} candidates needs {limit:.2f} %.",
+        f"that are not candidates, and {N_CANDIDATES:,} candidates.\nThe paper promises strings "
+        f"from .1 % on, which is {0.1 / share:.2f} standard errors: noise alone exceeds it for a "
+        f"quarter\nof all candidates. Bonferroni over {N_CANDIDATES:,} candidates needs "
+        f"{limit:.2f} %.",
     )
     one, whole = epsilon_1(HOMEPAGES), epsilon_inf(HOMEPAGES)
-    expected, detections = _homepages_expected(share), _true(runs)
+    expected, detections = _expect_homepages(share), _average_true(runs)
     table.rows += [
-        ["eps_1", 0.5343, _NONE, one, _verdict(0.5343, one)],
-        ["eps_inf", 2.0433, _NONE, whole, _verdict(2.0433, whole)],
+        ["eps_1", 0.5343, _NONE, one, _judge_published(0.5343, one)],
+        ["eps_inf", 2.0433, _NONE, whole, _judge_published(2.0433, whole)],
         ["standard error of a count", _NONE, error, ours, _judge_closed_form(error, ours)],
         [
             "smallest share found, %",
             0.1,
             limit,
             _NONE,
-            f"{_verdict(0.1, limit)}: it is {0.1 / share:.2f} standard errors",
+            f"{_judge_published(0.1, limit)}: it is {0.1 / share:.2f} standard errors",
         ],
         [
             "of 5 at 1 %, 10 at .65 %, 10 at .1 %",
@@ -314,24 +348,27 @@ def _homepages(runs: list[Deployment]) -> Table:
             detections,
             _judge_closed_form(expected, detections),
         ],
-        ["false strings", _NONE, 0.05, _false(runs), "not published"],
+        ["false strings", _NONE, 0.05, _average_false(runs), "not published"],
     ]
     return table
 
 
-def _true(runs: list[Deployment]) -> float:
+def _average_true(runs: list[Deployment]) -> float:
     """Return the mean number of true detections."""
     return float(np.mean([run.true for run in runs]))
 
 
-def _false(runs: list[Deployment]) -> float:
+def _average_false(runs: list[Deployment]) -> float:
     """Return the mean number of false detections."""
     return float(np.mean([run.false for run in runs]))
 
 
-def _homepages_expected(share: float) -> float:
-    """Return the expected detections of 5.4, for a standard error of `share` percent."""
-    limit = stats.norm.isf(0.05 / N_ASKED)
+def _expect_homepages(share: float) -> float:
+    """Return the expected number of detections of 5.4, as `_expect_detections` does for 5.2.
+
+    `share` is the standard error of a share, in percent.
+    """
+    limit = stats.norm.isf(0.05 / N_CANDIDATES)
     shares = np.array([1.0] * 5 + [0.65] * 10 + [0.1] * 10)
     return float(stats.norm.sf(limit - shares / share).sum())
 
@@ -342,8 +379,11 @@ GRID_PRESENT, GRID_ABSENT = 100, 100
 """Numbers of candidates with and without devices in each cell of the grid."""
 
 
-def grid_cells(*, quick: bool) -> list[Params]:
-    """Return all combinations of bits, hashes and cohorts. h = 1 is added to the paper's grid."""
+def list_grid_cells(*, quick: bool) -> list[Params]:
+    """Return all combinations of bits, hashes and cohorts.
+
+    The paper's grid begins with two hash functions. One hash function (h = 1) is added here.
+    """
     bits = (128, 256) if quick else (128, 256, 512, 1024)
     hashes = (1, 2, 8) if quick else (1, 2, 4, 8, 16)
     cohorts = (8, 32) if quick else (8, 16, 32, 64)
@@ -364,7 +404,11 @@ def _equal_loss_f(h: int) -> float:
 
 
 def _run_grid_cell(seed: int, params: Params) -> tuple[float, float]:
-    """Return precision and recall of one collection of the data of 5.2."""
+    """Return precision and recall of one collection of the data of 5.2.
+
+    Precision is the share of the detections that are present strings (NaN without detections).
+    Recall is the share of the present strings that are detected.
+    """
     names = [f"{seed}/{i}" for i in range(GRID_PRESENT + GRID_ABSENT)]
     weights = np.exp(-0.05 * np.arange(GRID_PRESENT))
     population = Population(names[:GRID_PRESENT], weights)
@@ -376,7 +420,7 @@ def _run_grid_cell(seed: int, params: Params) -> tuple[float, float]:
     return (true / len(hits) if hits else _NONE), true / GRID_PRESENT
 
 
-def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
+def _tabulate_grid(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
     """Return the table of the grid, and the table of preferred values of each letter.
 
     `measured` has precision and recall of each collection, by the parameters of the cell.
@@ -390,7 +434,7 @@ def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
     )
     for params, results in measured.items():
         precision = float(np.nanmean([one for one, _ in results]))
-        recall = _recall(results)
+        recall = _average_recall(results)
         table.rows.append(
             [
                 *(str(params.h), params.k, params.m, params.f),
@@ -401,7 +445,7 @@ def _grids(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
 
 
 def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
-    """Compare the best value of each letter on the grid with the paper's choice."""
+    """Compare the best value of h, k and m on the grid with the paper's choice."""
     table = Table(
         title="tables, [EPK14] grid: mean recall by hashes, bits and cohorts",
         columns=_COLUMNS,
@@ -419,7 +463,7 @@ def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> 
     for letter in ("k", "m"):
         by_letter = _average_recalls(measured, letter)
         recalls = [recall for _, recall in by_letter.values()]
-        verdict = _verdict(min(recalls), max(recalls), within=0.1)
+        verdict = _judge_published(min(recalls), max(recalls), within=0.1)
         for value, means in by_letter.items():
             table.rows.append([f"{letter} = {value:,}", "no preference", *means, verdict])
     return table
@@ -431,7 +475,7 @@ def _average_recalls(
     """Return the mean recall of the closed form and of ours at each value of one letter."""
     recalls: dict[int, list[tuple[float, float]]] = {}
     for params, results in measured.items():
-        recall = _recall(results)
+        recall = _average_recall(results)
         pair = (_expect_recall(params, recall), recall)
         recalls.setdefault(getattr(params, letter), []).append(pair)
     return {
@@ -440,7 +484,7 @@ def _average_recalls(
     }
 
 
-def _recall(results: list[tuple[float, float]]) -> float:
+def _average_recall(results: list[tuple[float, float]]) -> float:
     """Return the mean recall of the collections of a cell."""
     return float(np.mean([recall for _, recall in results]))
 
@@ -448,7 +492,8 @@ def _recall(results: list[tuple[float, float]]) -> float:
 def _expect_recall(params: Params, recall: float) -> float:
     """Return the expected recall at Benjamini-Hochberg's limit.
 
-    The limit depends on the number of detections, which is taken from the measured `recall`.
+    With n detections among c candidates, a string is detected if its p-value is at most 5 % * n /
+    c. The number of detections is taken from the measured `recall`.
     """
     error = compute_standard_error(params, GRID_REPORTS) / GRID_REPORTS
     n_detected = max(recall * GRID_PRESENT, 1)

@@ -1,12 +1,16 @@
 """The resources that a collector needs for a load of metrics: processors, disk and written bytes.
 
 Question: how many cores and gigabytes does a collector need for 100,000 to 10 million devices that
-report each metric once a day? The cost of one upload is measured in two parts: the store (reading
-the upload, appending it to the inbox, merging it into the counters) and HTTP (a POST that does
-nothing). The sum is multiplied by the number of uploads.
+report each metric once a day? The cost of one upload is measured in two parts:
+
+    the store    reading the upload, appending its batch to the inbox, merging it into the counters
+    HTTP         a POST that does nothing, on the same HTTP stack
+
+The sum is multiplied by the number of uploads. The inbox is the durable queue of accepted uploads.
+Counters are the sums of reports by metric and cohort, into which a merge moves the uploads.
 
 A second table has the delay of an upload at the inbox, alone and while a process merges without
-pause.
+pause. The heading "folds" of its columns means merges.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from benchmarks.collector import ROOT, create_database, create_databases, load, 
 from benchmarks.tables import Table
 
 _COHORTS: Final = 128
-"""Number of cohorts of every metric, as in the profiles. Counters grow with it."""
+"""Number of cohorts of every metric, as in the profiles. The bytes of the counters are in
+proportion to this number."""
 _BATCH: Final = 64
 """Number of uploads in a batch, as 64 connections produce it."""
 _PEAK: Final = 4
@@ -62,10 +67,17 @@ q = 0.75
 
 
 class _Cost(NamedTuple):
-    """Cost of the store for one upload: processor seconds, bytes of its key, and written bytes."""
+    """Cost of the store for one upload.
+
+    Attributes
+    ----------
+    seconds : processor time, in seconds
+    key_bytes : bytes of its deduplication key on the disk, with the index
+    written : bytes that are written to the disk
+    """
 
     seconds: float
-    kept: float
+    key_bytes: float
     written: float
 
 
@@ -101,9 +113,11 @@ def sizing(*, quick: bool) -> list[Table]:
         http = _measure_http(Path(folder), urls["SQLite"], seconds=1.0 if quick else 5.0)
         for (label, url), shape in itertools.product(urls.items(), _SHAPES):
             if url:
-                cost = _measure(Path(folder), url, *shape, n_reports=n_reports)
+                cost = _measure_store(Path(folder), url, *shape, n_reports=n_reports)
                 for devices in _DEVICES:
-                    table.rows.append([label, *shape, *_needs(cost, http, *shape, devices)])
+                    table.rows.append(
+                        [label, *shape, *_compute_resources(cost, http, *shape, devices)]
+                    )
                 waits.rows.append(
                     [label, *shape, *_measure_waits(Path(folder), url, *shape, quick=quick)]
                 )
@@ -113,14 +127,20 @@ def sizing(*, quick: bool) -> list[Table]:
 def _measure_waits(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, quick: bool
 ) -> list[float]:
-    """Append batches at a steady rate, first alone and then beside merges. Returns milliseconds."""
+    """Append batches at a steady rate, first alone and then while another process merges.
+
+    Returns
+    -------
+    Batches a second; the 99th percentile of the delay in both cases, in milliseconds, and their
+    ratio; the largest delay in both cases.
+    """
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
 
     database = _create_database(folder, url)
     engine = open_engine(database)
     seconds = 2.0 if quick else 20.0
-    bodies = list(_make_bodies(_registry(metrics, k), reports, 16 * _BATCH))
-    batches = _renew_keys(list(_read_batches(_registry(metrics, k), bodies)))
+    bodies = list(_make_bodies(_make_registry(metrics, k), reports, 16 * _BATCH))
+    batches = _renew_keys(list(_read_batches(_make_registry(metrics, k), bodies)))
     rate = _BATCHES_A_SECOND[reports]
     alone = _time_appends(engine, batches, rate, seconds)
     beside = multiprocessing.get_context("spawn").Process(target=_merge_forever, args=(database,))
@@ -173,11 +193,20 @@ def _merge_forever(url: str) -> None:
         merge_all(engine)
 
 
-def _needs(cost: _Cost, http: float, metrics: int, k: int, reports: int, devices: int) -> list[Any]:
-    """Compute the cells of a row: resources for a number of devices.
+def _compute_resources(
+    cost: _Cost, http: float, metrics: int, k: int, reports: int, devices: int
+) -> list[Any]:
+    """Return the resources for a number of devices, in the order of the columns of `sizing`.
 
-    `cost` is the store's cost of an upload, `http` the processor seconds of HTTP. The disk contains
-    the keys of `_KEY_DAYS` days, and the counters of two days: 8 bytes for each bit of each cohort.
+    The disk contains the keys of `_KEY_DAYS` days, and the counters of two days: 8 bytes for each
+    bit of each cohort.
+
+    Parameters
+    ----------
+    cost : cost of an upload in the store
+    http : processor seconds of an upload in HTTP
+    metrics, k, reports : the load, see `_SHAPES`
+    devices : number of devices, each of which reports each metric once a day
     """
     uploads = devices * metrics / reports
     seconds = cost.seconds + http
@@ -186,7 +215,7 @@ def _needs(cost: _Cost, http: float, metrics: int, k: int, reports: int, devices
         f"{devices:,}",
         1e6 * seconds,
         _PEAK * uploads * seconds / 86_400,
-        (uploads * cost.kept * _KEY_DAYS + counters) / 1e9,
+        (uploads * cost.key_bytes * _KEY_DAYS + counters) / 1e9,
         uploads * cost.written / 1e9,
     ]
 
@@ -199,7 +228,7 @@ def _measure_http(folder: Path, url: str, *, seconds: float) -> float:
         return (_read_processor_seconds(process) - before) / figures["total"]
 
 
-def _measure(
+def _measure_store(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, n_reports: int
 ) -> _Cost:
     """Read, append and merge uploads in a separate database, and return the cost of one upload."""
@@ -207,12 +236,12 @@ def _measure(
     from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415
     from rappor_server.storage.merge import merge  # noqa: PLC0415
 
-    registry = _registry(metrics, k)
+    registry = _make_registry(metrics, k)
     bodies = list(_make_bodies(registry, reports, n_reports // reports))
     engine = open_engine(_create_database(folder, url))
     inbox, meter = open_inbox(engine), _Meter(engine)
-    # A merge rewrites the counters of every metric and cohort. As in the collector, it runs when
-    # enough reports wait that this pays.
+    # A merge rewrites the counters of every metric and cohort. As in the collector, a merge begins
+    # when 16 reports for each counter wait, and at least 4,096 reports.
     merge_size, n_waiting = max(16 * metrics * _COHORTS, 4096), 0
     for batch in _read_batches(registry, bodies):
         inbox.append(*_pack(batch))
@@ -223,13 +252,13 @@ def _measure(
     merge(engine, inbox, wait=True)
     today = datetime.datetime.now(datetime.UTC).date()
     seconds, written = meter.read()
-    kept = meter.key_bytes(today) / len(bodies)
+    key_bytes = meter.read_key_bytes(today) / len(bodies)
     inbox.close()
     engine.dispose()
-    return _Cost(seconds / len(bodies), kept, written / len(bodies))
+    return _Cost(seconds / len(bodies), key_bytes, written / len(bodies))
 
 
-def _registry(metrics: int, k: int) -> Any:
+def _make_registry(metrics: int, k: int) -> Any:
     """Return a registry of equal metrics with k bits."""
     from rappor import Registry  # noqa: PLC0415 - what is measured is imported late
 
@@ -292,11 +321,16 @@ def _create_database(folder: Path, url: str) -> str:
 
 
 def _read_processor_seconds(pid: int, *, children: bool = False) -> float:
-    """Return the processor seconds of a process, and of its children if wanted (Linux, proc(5)).
+    """Return the processor seconds of a process, and with `children` of its children (Linux).
 
-    Fields 14 and 15 of /proc/PID/stat are the ticks of the process, 16 and 17 of its ended
-    children. Field 4 is its parent. After the name, which ends with a bracket, field n has the
-    index n - 3.
+    The fields of /proc/PID/stat (proc(5)), counted from 1:
+
+        2           name of the program in brackets, which may contain spaces
+        4           PID of the parent
+        14, 15      ticks of the process in user mode and in the kernel
+        16, 17      the same of its children that have ended
+
+    The text after the closing bracket begins with field 3, so field n has the index n - 3.
     """
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -315,14 +349,14 @@ class _Meter:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._is_postgresql = engine.dialect.name == "postgresql"
-        self._before = self._now()
+        self._before = self._read_now()
 
     def read(self) -> tuple[float, float]:
-        """Return seconds and bytes since the start."""
-        (before, written), (now, all_written) = self._before, self._now()
+        """Return the processor seconds and the written bytes since this object was created."""
+        (before, written), (now, all_written) = self._before, self._read_now()
         return now - before, all_written - written
 
-    def _now(self) -> tuple[float, float]:
+    def _read_now(self) -> tuple[float, float]:
         """Return the processor seconds and the written bytes until now.
 
         On PostgreSQL, the processor seconds contain the server's, and the written bytes are the
@@ -338,7 +372,7 @@ class _Meter:
         pid = int(postmaster.read_text().split()[0])
         return time.process_time() + _read_processor_seconds(pid, children=True), float(log)
 
-    def key_bytes(self, day: datetime.date) -> int:
+    def read_key_bytes(self, day: datetime.date) -> int:
         """Return the size of the table with the keys of a day."""
         name = f"upload_{day:%Y%m%d}"
         if self._is_postgresql:

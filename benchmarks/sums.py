@@ -1,16 +1,20 @@
 """Accuracy of sums of several rows: unallocated share, contrasts, and complete categories.
 
-Three tables:
+`decode` estimates the share of each candidate, and sums of such shares with an error of their own.
+This benchmark simulates many collections, decodes them, and counts how often the interval of a sum
+contains the true sum (coverage). Three tables:
 
-1. *Sums of detected rows*. The unallocated share (1 minus the share of all detected strings), and
-   the share of the detected rows after the first 10, 20, 50, ... The truth is the sum of the
-   population's shares of the same rows. For comparison the table has the plain sum of the
-   estimates, with the root of the sum of their squared standard errors. Rows are detected because
-   their estimates are high, so the plain sum is too large.
-2. *Contrasts* of rows that are named in advance, such as a group, a difference or a quantile, with
-   the coverage of their intervals.
-3. *Complete categories*: the gain from the knowledge that every value is in a category, compared
-   with the estimator IBU of multi-freq-ldpy on the same bit counts of the same mechanism.
+1. *Sums of detected rows*. A row is an estimate of one candidate, and rows are sorted by estimate.
+   The table has the unallocated share (1 minus the share of all detected rows), and the remaining
+   shares: the share of the detected rows after the first 10, 20, 50, ... rows. The true sum is the
+   sum of the population's shares of the same rows. For comparison the table has the plain sum of
+   the estimates, with the root of the sum of their squared standard errors. Rows are detected
+   because their estimates are high, so the plain sum is too large.
+2. *Contrasts* of rows that are named before the collection, such as a group, a difference or a
+   quantile, with the coverage of their intervals.
+3. *Complete categories*: every value is in one of the categories, and `decode` knows it
+   (`complete=True`). The table has the gain in accuracy, and the estimator IBU of multi-freq-ldpy
+   on the same bit counts for comparison.
 """
 
 from __future__ import annotations
@@ -73,46 +77,50 @@ CELLS: Final = {
     "Zipf .8, 50 + 50": ("Zipf .8, 50 + 50", BALANCED, 100_000),
     "2,000 equal + 500": ("2,000 equal + 500", LOW_NOISE, 1_000_000),
 }
-"""Population, parameters and number of reports of each cell."""
+"""Population (`benchmarks.populations`), parameters and number of reports of each cell. A cell is a
+setting, and has one row in the table of detected sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Errors of one collection: pairs of an error and its standard error, as shares.
+    """Errors of one collection.
+
+    Each error is a pair: the estimate minus the truth, and the standard error of the estimate. Both
+    are shares.
 
     Attributes
     ----------
     unallocated : error of the unallocated share.
-    plain : error of 1 minus the sum of the detected estimates.
-    rests : errors of the sums of the detected rows after the first 10, 20, 50, ...
+    plain : error of 1 minus the plain sum of the detected estimates.
+    remaining : errors of the sums of the detected rows after the first 10, 20, 50, ...
     """
 
     unallocated: tuple[float, float]
     plain: tuple[float, float]
-    rests: list[tuple[float, float]]
+    remaining: list[tuple[float, float]]
 
 
 def measure(seed: int, name: str) -> Errors:
-    """Decode one collection of a cell."""
+    """Draw and decode one collection of the cell `name`, and return the errors of its sums."""
     kind, params, n_reports = CELLS[name]
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     estimates = decode(counts, collection.candidates)
-    # Only detected rows are summed. Rows are sorted by estimate, so "after the first 10" are the
-    # rows with smaller estimates.
+    # Only detected rows are summed. Both arrays are in the order of the rows, which are sorted by
+    # estimate, so truth[10:] are the true shares of the rows after the first 10.
     truth = true_shares(estimates, collection)[estimates.detected]
     estimate, error = estimates.share[estimates.detected], estimates.std_error[estimates.detected]
     return Errors(
         unallocated=(estimates.unallocated - (1 - truth.sum()), estimates.unallocated_std_error),
         plain=(truth.sum() - estimate.sum(), float(np.sqrt((error**2).sum()))),
-        rests=[
-            (rest.share - truth[rest.after :].sum(), rest.std_error) for rest in estimates.remaining
+        remaining=[
+            (part.share - truth[part.after :].sum(), part.std_error) for part in estimates.remaining
         ],
     )
 
 
 def compute_coverage(errors: list[tuple[float, float]]) -> float:
-    """Return the share of the errors of at most 1.96 standard errors."""
+    """Return the share of the pairs whose error is at most 1.96 standard errors."""
     return float(np.mean([abs(error) <= WITHIN * std_error for error, std_error in errors]))
 
 
@@ -122,13 +130,13 @@ def sums(*, quick: bool) -> list[Table]:
     with start_pool() as pool:
         return [
             _measure_detected_sums(n_runs, pool),
-            _contrasts(n_runs, pool),
-            _complete(n_runs, pool),
+            _measure_contrasts(n_runs, pool),
+            _measure_complete_categories(n_runs, pool),
         ]
 
 
 def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
-    """Measure the sums of detected rows, for each cell."""
+    """Measure the coverage of sums of detected rows, for each cell."""
     table = Table(
         title=f"sums: what is unallocated, {n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=(
@@ -145,25 +153,25 @@ def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
         "of the detected rows after the first 10, 20, 50, ...",
     )
     for name in CELLS:
-        table.rows.append(_row(name, run_many(partial(measure, name=name), n_runs, pool)))
+        table.rows.append(_build_row(name, run_many(partial(measure, name=name), n_runs, pool)))
     return table
 
 
-def _row(name: str, runs: list[Errors]) -> list[Any]:
-    """Return the cells of a row, as the columns of the table name them."""
-    rests = [rest for run in runs for rest in run.rests]
+def _build_row(name: str, runs: list[Errors]) -> list[Any]:
+    """Return the row of a cell, with the columns of `_measure_detected_sums`."""
+    remaining = [error for run in runs for error in run.remaining]
     return [
         name,
         compute_coverage([run.unallocated for run in runs]),
         100 * float(np.mean([run.unallocated[0] for run in runs])),
         100 * float(np.mean([run.unallocated[1] for run in runs])),
-        compute_coverage(rests) if rests else float("nan"),
+        compute_coverage(remaining) if remaining else float("nan"),
         compute_coverage([run.plain for run in runs]),
         100 * float(np.mean([run.plain[0] for run in runs])),
     ]
 
 
-def _contrasts(n_runs: int, pool: Executor) -> Table:
+def _measure_contrasts(n_runs: int, pool: Executor) -> Table:
     """Measure how often the interval of each contrast contains the truth."""
     table = Table(
         title=f"contrasts: {n_runs} collections a row, seeds 0 to {n_runs - 1}",
@@ -180,8 +188,8 @@ def _contrasts(n_runs: int, pool: Executor) -> Table:
     return table
 
 
-def _complete(n_runs: int, pool: Executor) -> Table:
-    """Measure complete categories, for several losses and numbers of categories."""
+def _measure_complete_categories(n_runs: int, pool: Executor) -> Table:
+    """Measure the gain of `complete=True`, for several privacy losses and numbers of categories."""
     table = Table(
         title=f"complete: 5,000 reports of OUE, {n_runs} collections a row, seeds 0 to "
         f"{n_runs - 1}",
@@ -204,15 +212,18 @@ def _complete(n_runs: int, pool: Executor) -> Table:
 def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
     """Decode one collection of categories with and without `complete`, and by IBU.
 
-    Optimized unary encoding (OUE): one bit for each of k categories, q = 1/2 and
-    p = 1 / (e^epsilon + 1). A quarter of the categories is empty.
+    IBU (iterative Bayesian update) is the estimator of another library. The mechanism is optimized
+    unary encoding (OUE): one bit for each of k categories, q = 1/2 and p = 1 / (e^epsilon + 1). A
+    quarter of the categories is empty. The total variation is half the sum of the absolute errors
+    of the shares.
 
     Returns
     -------
-    The mean standard error with `complete` as a part of the standard error without, the share of
-    the intervals that contain the truth, and the total variations without `complete`, with
-    `complete`, and of IBU (NaN if multi-freq-ldpy is not installed).
+    The mean ratio of the standard errors with and without `complete`, the share of the intervals
+    that contain the truth, and the total variations without `complete`, with `complete`, and of IBU
+    (NaN if multi-freq-ldpy is not installed).
     """
+    # Each category has three quarters of the share of the category before.
     shares = np.power(0.75, np.arange(k)) * (np.arange(k) < k - k // 4)
     shares = shares / shares.sum()
     names = tuple(f"c{i:02}" for i in range(k))
@@ -239,7 +250,7 @@ def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
 
 
 def _total_variation(estimated: NDArray[np.float64] | None, shares: NDArray[np.float64]) -> float:
-    """Return the total variation, with the rest of the distribution as one more cell."""
+    """Return the total variation of all categories, and of the share of no category."""
     assert estimated is not None
     return float(np.abs(estimated - shares).sum() + abs(1 - estimated.sum())) / 2
 
@@ -283,7 +294,11 @@ def measure_categories(seed: int) -> dict[str, bool]:
 
 
 def measure_segments(seed: int) -> dict[str, bool]:
-    """Weigh three segments whose sizes and shares differ from the target."""
+    """Estimate shares of a target population from three segments (post-stratification).
+
+    The segments have other sizes in the collection than in the target, and different shares. The
+    weights are their sizes in the target.
+    """
     shares = {"x": _FALLING, "y": _FALLING[::-1], "z": np.full(12, 1 / 12)}
     reports = {"x": 20_000, "y": 5_000, "z": 2_000}
     weights = {"x": 0.2, "y": 0.5, "z": 0.3}
@@ -300,11 +315,15 @@ def measure_segments(seed: int) -> dict[str, bool]:
 
 
 def measure_buckets(seed: int, n_reports: int = 20_000) -> dict[str, bool]:
-    """Estimate mean and quantiles of standard normal numbers from twelve buckets."""
+    """Estimate mean and quantiles of standard normal numbers from twelve buckets.
+
+    "band" is True if the confidence band contains the distribution function at all edges.
+    """
     edges = np.linspace(-2, 2, 11)
-    # One number inside each bucket: the middles, and a number beyond each of the outer edges.
+    # One number inside each bucket: the middle of each inner bucket, and below a number beyond each
+    # of the outer edges.
     inner = (edges[:-1] + edges[1:]) / 2
-    # Distribution function at the edges.
+    # Standard normal distribution function at the edges, and the share of each bucket.
     below = special.ndtr(edges)
     shares = np.diff(below, prepend=0.0, append=1.0)
     values = [repr(float(number)) for number in (edges[0] - 1, *inner, edges[-1] + 1)]
@@ -340,14 +359,16 @@ def _collect_one_hot(shares: NDArray[np.float64], n_reports: int, seed: int) -> 
 
 
 CLOSED: Final = dataclasses.replace(BALANCED, h=1, m=1, k=2)
-"""Parameters with the noise of metrics of listed values. Encoding and k are replaced for each."""
+"""Noise of the parameters of the metrics of listed values (categories and buckets). Each metric
+replaces the encoding and k."""
 
 _FALLING: Final = 0.9 * 0.75 ** np.arange(12) / (0.75 ** np.arange(12)).sum()
 """Shares of twelve categories. Each is three quarters of the one before. A tenth of the devices
 fits no category."""
 
 _ROUNDING: Final = 1e-9
-"""Largest difference between equal shares that rounding can cause."""
+"""Largest difference from 0 that rounding can cause in 1 minus a sum of shares. A larger difference
+is the share of devices that fit no category."""
 
 CONTRASTS: Final[dict[str, Callable[[int], dict[str, bool]]]] = {
     "[EPK14] 5.2": measure_strings,

@@ -3,16 +3,21 @@
 Input: paths of files and folders, and a registry. Output: the counts of each collection, and the
 number of refused rows by reason (`FileAggregation`).
 
-Threads read parts of files and add them. The loops over bits and pyarrow's readers release the lock
-of the interpreter, so that the threads run on all cores. The memory contains one batch for each
-thread, and the sums.
+A file goes through these steps:
 
-A checkpoint contains the sums, the list of the files in them, and a SHA-256 of both. It is one file
-that is replaced as a whole. It is written every few seconds, and at an interruption. A later run
-with the same files continues from the checkpoint: it skips the files of the list, and counts no
-file twice. Three rules make this safe:
+    file -> parts -> sums of each part -> sums of the file -> sums of the run
+            |        in a thread          in the main thread, when all parts are summed
+            ranges of bytes of 128 MB (`rappor.engines.rows.Chunk`)
 
-- A file is added to the sums only as a whole, when all its parts are summed.
+The loops over bits and pyarrow's readers release the lock of the interpreter, so that the threads
+run on all cores. The memory contains one batch for each thread, and the sums.
+
+A checkpoint contains the sums of the run, the list of the files in them, and a SHA-256 of both. It
+is one file that is replaced as a whole. It is written every few seconds, and at an interruption. A
+later run with the same files continues from the checkpoint: it skips the files of the list, and
+counts no file twice. Three rules make this safe:
+
+- A file is added to the sums of the run only as a whole, when all its parts are summed.
 - A checkpoint is not written while a file is being added (`_is_whole`).
 - A checkpoint of other files, of another registry or of other columns is refused.
 """
@@ -48,7 +53,8 @@ from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 
 _STATE: Final = b"rappor.checkpoint"
-"""Key of the run's state in the metadata of a checkpoint, which is a Parquet file."""
+"""Key under which the metadata of a checkpoint contain the list of files. A checkpoint is a Parquet
+file, and its rows are the sums."""
 
 _HASH_BYTES: Final = 32
 """Number of bytes of the SHA-256 that is appended to the Parquet file of a checkpoint."""
@@ -82,9 +88,9 @@ class FileAggregation:
         Number of files.
     n_resumed : int
         Number of files whose sums came from a checkpoint.
-    road : str
-        Sentence about the way by which the workers of a cluster read the files: by their paths, or
-        as bytes that Spark passes (`rappor.engines.spark_files`). Empty for one machine.
+    file_access : str
+        Sentence that says how the workers of a cluster read the files: by their paths, or as bytes
+        that Spark passes (`rappor.engines.spark_files`). Empty for one machine.
     """
 
     counts: dict[Collection, Counts]
@@ -92,7 +98,7 @@ class FileAggregation:
     first_refused: dict[tuple[str, str, str], str]
     n_files: int
     n_resumed: int
-    road: str = ""
+    file_access: str = ""
 
     @property
     def n_reports(self) -> int:
@@ -173,14 +179,14 @@ def aggregate_files(  # noqa: PLR0913 - the options of a run
     check_no_table(files)
     run = _Run(shapes_of(registry), tuple(by), checkpoint)
     run.resume(files)
-    rest = [file for file in files if file.identity not in run.done]
-    run.work(rest, seconds, threads or os.cpu_count() or 1, progress)
+    remaining = [file for file in files if file.identity not in run.done]
+    run.work(remaining, seconds, threads or os.cpu_count() or 1, progress)
     return FileAggregation(
         counts=counts_of(run.sums, registry),
         refused=run.sums.refused,
         first_refused=run.first_refused,
         n_files=len(files),
-        n_resumed=len(files) - len(rest),
+        n_resumed=len(files) - len(remaining),
     )
 
 
@@ -256,6 +262,7 @@ def _describe_first_refused(batch: Any, first_row: int, shapes: Shapes) -> str:
         is_ahead = bool(_sums_of(batch.slice(0, half), shapes).refused)
         batch = batch.slice(0, half) if is_ahead else batch.slice(half)
         first_row += 0 if is_ahead else half
+    # A single parameter set is accepted, so the message can name it.
     ((metric, params),) = shapes
     named = {
         "unknown-metric": f"metric must be {metric!r}",
@@ -263,6 +270,7 @@ def _describe_first_refused(batch: Any, first_row: int, shapes: Shapes) -> str:
     }
     ((*_, reason),) = _sums_of(batch, shapes).refused
     sentence = (REASONS | named)[reason]
+    # Every sentence begins with the name of the column. The bits of a report are not shown.
     name = sentence.partition(" ")[0]
     got = "others" if name == "bits" else repr(batch.column(name)[0].as_py())
     return f"{sentence}, got {got} in row {first_row}"
@@ -306,7 +314,8 @@ class _Run:
             self._refuse_checkpoint("it is of another registry")
         self.done = {(path, size, mtime) for path, size, mtime in state["files"]}
         self.first_refused = {tuple(key): path for key, path in state["first_refused"]}
-        # The sums cannot be divided by file. So a file of the checkpoint must be there, unchanged.
+        # The sums cannot be divided by file, so the reports of a file cannot be subtracted. Every
+        # file of the checkpoint must therefore be among the files of this run, unchanged.
         for path, _, _ in sorted(self.done - {file.identity for file in files}):
             self._refuse_checkpoint(f"{path} was counted and is now missing or changed")
         for batch in table.to_batches():
@@ -318,7 +327,10 @@ class _Run:
         raise FileError(self._checkpoint, f"{reason}: delete this checkpoint to begin anew")
 
     def _collections(self) -> list[list[Any]]:
-        """Return the columns and shapes that the sums of a checkpoint must have."""
+        """Return the columns and shapes that the sums of a checkpoint must have, as JSON values.
+
+        Example: [["country"], ["theme", FINGERPRINT, k, m, is_exclusive], ...].
+        """
         return [list(self._by), *sorted([*key, *shape] for key, shape in self._shapes.items())]
 
     def save(self) -> None:
@@ -361,8 +373,8 @@ class _Run:
     ) -> None:
         """Sum parts in the pool, and add a file when all its parts are summed.
 
-        At most `max_parts` parts are in the pool, so that the sums of finished parts do not
-        accumulate.
+        At most `max_parts` parts are in the pool. Without this limit, the threads could finish
+        parts faster than this function adds their sums, and the sums would fill the memory.
         """
         n_all_bytes, n_done_bytes = sum(file.size for file in files), 0
         last_saved = time.monotonic()

@@ -315,7 +315,7 @@ def aggregate_paths(
         first_refused={},
         n_files=len(listing.files),
         n_resumed=0,
-        road=listing.road,
+        file_access=listing.access,
     )
 
 

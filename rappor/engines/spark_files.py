@@ -1,23 +1,35 @@
-"""Search for files of reports on a cluster, and the way by which workers read them.
+"""Search for files of reports on a cluster, and the choice how workers read them.
 
-Spark lists the files with its own credentials. There are two ways to read them:
+`rappor.engines.spark` calls `list_files` with the paths of the caller, such as `lake/day=*` or
+`s3://bucket/reports`. The result is a `Listing`. Its method `tasks` returns a data frame with the
+work of all tasks, and the function that a worker applies to it.
 
-- by path: all workers see the files, as in a folder that is mounted everywhere. Each task opens its
-  part of a file.
-- as bytes: Spark passes whole files, again with its own credentials, as from s3://.
+Spark lists the files with its own credentials. A listed file is an address (a scheme and a path,
+for example file:/lake/a.csv), a size, and a time of modification in milliseconds. There are two
+ways to read the files:
+
+- by path: all workers see the files, for example in a folder that is mounted on all hosts. Each
+  task opens its part of a file.
+- as bytes: Spark passes whole files with its own credentials, for example from s3://.
 
 In both cases the readers of one machine parse the contents (`rappor.engines.rows`).
 
-Spark's list has several faults, which the checks of this module turn into a FileError. It omits
-files that Java cannot read, without an error. It follows links to a folder above themselves without
-end. It contains a file once for each link. And it lists the files of a table (Delta Lake, Hudi,
-Iceberg), among which are deleted rows and earlier versions. `list_files` checks in this order:
+Spark's list has several faults, and each of them would count reports twice or lose reports without
+an error. The checks of this module raise a FileError instead:
 
-    search by a worker      broken links, endless links; before Spark's list, which may never end
-    Spark's list            the files, with size and time
-    checks of the list      hidden files, two addresses of one file, tables, empty files
-    comparison              files that the worker found and Spark did not list
-    identities              links to one file; decides between path and bytes
+    fault of Spark's list                                          check
+    it does not end if a link leads to a folder above itself       `_walk`, before Spark's list
+    it omits files that Java cannot read                           `_check_walked`
+    it omits hidden files that the caller has named                `_check_not_hidden`
+    it has one file under two addresses, such as s3: and s3a:      `_check_addresses`
+    it has the files of a table of Delta Lake, Hudi or Iceberg,    `_check_no_table`
+    among which are deleted rows and earlier versions
+    its rows omit empty files                                      `_find_empty_files`
+    it has a file once for each link, if workers see the file      `_find_distinct_files`
+    it has a file once for each link, if they do not               `_check_possible_links`
+
+`_walk` lets one worker search the same paths as a single machine does, and `_check_walked` compares
+its files with Spark's list.
 """
 
 from __future__ import annotations
@@ -64,11 +76,11 @@ from rappor.engines.workers import (
 )
 
 BY_PATH: Final = "the workers open them by their paths"
-"""Value of `Listing.road`, the way by which workers read files, if workers open the files. The
-output of `rappor aggregate` contains the value as it is."""
+"""Value of `Listing.access` if workers open the files. The output of `rappor aggregate` contains
+the value as it is."""
 
 AS_BYTES: Final = "Spark passes them to its workers, which do not see their paths"
-"""Value of `Listing.road` if Spark passes the files as bytes."""
+"""Value of `Listing.access` if Spark passes the files as bytes."""
 
 _MAX_FILE_BYTES: Final = 1 << 28
 """Largest size in bytes of a file that Spark passes to a worker as a whole.
@@ -79,8 +91,9 @@ Limits memory: Java and the worker each have two copies of the contents.
 _TASK_BYTES: Final = 1 << 28
 """Number of bytes that a task reads. A job with fewer bytes has one task.
 
-Reading the bytes takes a second, and the start of a task takes a quarter of a second. With larger
-tasks, a job has fewer tasks than workers, and some workers have no work.
+Reading so many bytes takes a second, and the start of a task takes a quarter of a second. With
+smaller tasks, the starts take a larger part of the time. With larger tasks, a job may have fewer
+tasks than workers, and some workers have no work.
 """
 
 _MAX_TASKS: Final = 10_000
@@ -98,14 +111,24 @@ _TABLE_FILE: Final = r"/(_delta_log|\.hoodie)/|/metadata/[^/]*\.metadata\.json$"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files of a job, and the way by which workers read them (`BY_PATH` or `AS_BYTES`)."""
+    """Files of a job, and how workers read them.
+
+    Attributes
+    ----------
+    files : the files. `ReportFile.mtime_ns` has milliseconds here, because Spark lists no smaller
+        unit.
+    access : `BY_PATH` or `AS_BYTES`.
+    """
 
     files: tuple[ReportFile, ...]
-    road: str
+    access: str
 
     def tasks(self, session: SparkSession) -> tuple[DataFrame, Callable[..., Iterator[Any]]]:
-        """Return a data frame for the workers, and the function that converts it to sums."""
-        if self.road == AS_BYTES:
+        """Return a data frame for the workers, and the function that converts it to sums.
+
+        The rows of the data frame are parts of files by path, or files with their bytes.
+        """
+        if self.access == AS_BYTES:
             frame, listed = _contents(session, self.files)
             return frame, functools.partial(sum_contents, listed=listed)
         parts = [part for file in self.files if file.size for part in parts_of(file)]
@@ -124,7 +147,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     Raises FileError as `rappor.engines.spark.sum_files`.
     """
     walked = _walk(session, paths)
-    # The paths of the caller without braces and schemes.
+    # The paths of the caller without schemes and braces: lake/{a,b} is two roots.
     roots = [root for path in paths for root in spell_out(_root(path))]
     listed_rows, addresses = _list_by_spark(session, paths)
     rows = [row for row in listed_rows if not is_left_out(path_of(row[0]), roots)]
@@ -136,21 +159,21 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
             raise FileError(
                 path, f"its path has a colon and one of {SPECIAL}, which Java cannot read"
             )
-        # `mtime_ns` contains milliseconds, because Spark lists no smaller unit.
         file_of[path] = ReportFile(
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
         )
     _check_not_hidden(paths, file_of)
     _check_addresses(file_of)
     _check_no_table(session, list(file_of))
-    empty = list(_empty_files(addresses, file_of, roots))
+    empty = list(_find_empty_files(addresses, file_of, roots))
     _check_walked(walked, [*file_of, *(file.path for file in empty)], paths)
     local = [row for row in rows if row[0].startswith("file:")]
-    # None if a worker does not see a file.
+    # None if no file is local, or a worker does not see a file. Empty if there are no files at all.
     distinct = _find_distinct_files(session, local) if local or not rows else None
     # A file with several links is read once, by its path in `distinct`.
     dropped = set() if distinct is None else {path for path, *_ in local}.difference(distinct)
     files = (*(file for path, file in file_of.items() if path not in dropped), *empty)
+    # All files are local, and all workers that were tested see them.
     if distinct is not None and len(local) == len(rows):
         return Listing(files, BY_PATH)
     for file in files:
@@ -168,9 +191,9 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
 def _list_by_spark(
     session: SparkSession, paths: Sequence[str]
 ) -> tuple[list[tuple[Any, ...]], Sequence[str]]:
-    """Return path, time and size of the files that Spark lists, and the addresses of all files.
+    """Return address, time (ms) and size (bytes) of the files with bytes, and all addresses.
 
-    Only the addresses contain empty files.
+    Only the second result contains empty files.
     """
     try:
         frame = _bytes_of(session, paths)
@@ -184,13 +207,19 @@ def _list_by_spark(
         raise FileError(name.partition("\n")[0], reason) from None
 
 
-def _empty_files(
+def _find_empty_files(
     addresses: Sequence[str], known: Container[str], roots: Sequence[str]
 ) -> Iterator[ReportFile]:
-    """Yield the empty files. Spark's list of rows does not contain them, only its addresses do.
+    """Yield the empty files.
 
-    Raises FileError if the file may not be empty: CSV has a header and Parquet a footer, so an
-    empty file of these kinds is an interrupted copy.
+    Raises FileError for an empty file of CSV or Parquet. CSV has a header and Parquet has a footer,
+    so an empty file of these kinds is an interrupted copy.
+
+    Parameters
+    ----------
+    addresses : addresses of all files
+    known : addresses of the files that are not empty
+    roots : paths of the caller, as `spell_out` returns them
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
@@ -204,7 +233,8 @@ def _empty_files(
 def _root(path: str) -> str:
     """Return a path of the caller without its scheme, in the spelling of Spark's list.
 
-    Only Spark knows which folder a relative path begins at. The current folder is a guess.
+    Only Spark knows in which folder a relative path begins. The current folder of this process is
+    assumed.
     """
     # The path is made absolute without resolving links, as in Spark's list.
     return os.path.abspath(path_of(path) or "/")  # noqa: PTH100
@@ -239,8 +269,9 @@ def _check_addresses(files: Mapping[str, ReportFile]) -> None:
 def _check_possible_links(session: SparkSession, files: Iterable[ReportFile]) -> None:
     """Raise FileError if one of two files may be a link to the other.
 
-    Spark does not show links, and workers do not see the files. Two files with equal size, time and
-    rows are taken for links, because their reports would be counted twice.
+    Spark does not show links, and workers do not see the files. So two files with equal size, time
+    and content are assumed to be one file with two names. Without the error, its reports would be
+    counted twice.
     """
     by_size_and_time: dict[tuple[int, int], list[ReportFile]] = defaultdict(list)
     for file in files:
@@ -271,7 +302,7 @@ def _find_distinct_files(
 ) -> list[str] | None:
     """Return the path of each local file. A file with several links has one path in the list.
 
-    Returns None if a worker does not see one of the files.
+    Some tasks, on several workers, look at the files. Returns None if a worker does not see a file.
     """
     frame = _spread(session, rows, LISTED, min(len(rows), _MAX_CHECK_TASKS))
     identities = map_batches(frame, see_files, SEEN).select("path", "identity")
@@ -284,15 +315,19 @@ def _find_distinct_files(
 
 
 def _walk(session: SparkSession, paths: Sequence[str]) -> list[Any]:
-    """Return the files that a worker finds below the local paths.
+    """Return the files that a worker finds below the local paths, as rows of `workers.WALKED`.
 
-    This search runs before Spark's list. Spark follows a link to a folder above itself without end.
+    This search runs before Spark's list, because Spark follows a link to a folder above itself
+    without end.
     """
+    # Paths with the scheme file:, and paths without a scheme.
     local = [path for path in paths if path.startswith("file:") or path_of(path) == path]
     if not local:
         return []
     frame = _spread(session, [(_root(path),) for path in local], ROOTS, 1)
     walked = map_batches(frame, walk_folders, WALKED).collect()
+    # A worker may have another current folder than Spark, so faults below relative paths may be of
+    # other files. They are not raised here.
     absolute = {_root(path) for path in local if path_of(path).startswith("/")}
     _check_faults(row for row in walked if row.root in absolute)
     return walked
@@ -308,12 +343,18 @@ def _check_faults(walked: Iterable[Any]) -> None:
 def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[str]) -> None:
     """Raise FileError for a file that a worker found and Spark did not list.
 
-    A path without a scheme may mean a folder of HDFS for Spark, and a local folder for the worker.
-    Then the two lists have no file in common, and they are not compared.
+    Spark may read a path without a scheme as a folder of HDFS, and the worker reads it as a local
+    folder. Then the two lists have no file in common, and they are not compared.
+
+    Parameters
+    ----------
+    walked : rows of `workers.WALKED`, from `_walk`
+    listed : addresses of the files that Spark lists
+    paths : paths of the caller
     """
     local = {path_of(address) for address in listed if address.startswith("file:")}
-    # Paths that surely mean local folders: with the scheme, without a scheme if all listed files
-    # are local, and paths below which both lists have a file.
+    # Paths that certainly mean local folders: paths with the scheme, paths without a scheme if all
+    # listed files are local, and paths below which both lists have a file.
     local_roots = {_root(path) for path in paths if path.startswith("file:")}
     if len(local) == len(listed):
         local_roots |= {_root(path) for path in paths if path.startswith("/")}
@@ -334,7 +375,12 @@ def map_batches(
 ) -> DataFrame:
     """Apply a function of `rappor.engines.workers` to each partition of a data frame.
 
-    `schema` is the Arrow schema of its output, `arguments` are its further arguments.
+    Parameters
+    ----------
+    frame : the data frame
+    work : the function. Its first argument is the batches of a partition
+    schema : Arrow schema of the batches that the function yields
+    arguments : further arguments of the function
     """
     task = functools.partial(run_task, work=work, **arguments)
     return frame.mapInArrow(task, from_arrow_schema(schema))
@@ -343,7 +389,7 @@ def map_batches(
 def _spread(
     session: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, n: int
 ) -> DataFrame:
-    """Return a data frame of some rows in n partitions, which get the rows in turn."""
+    """Return a data frame of some rows. Its n partitions have nearly equal numbers of rows."""
     frame = session.createDataFrame(list(rows), from_arrow_schema(schema))
     return frame.coalesce(1).repartition(max(n, 1))
 
@@ -354,7 +400,10 @@ def _millis() -> Column:
 
 
 def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Return a row for each file below some paths. An unreadable file fails the job."""
+    """Return a data frame with a row for each file below some paths, and its bytes.
+
+    The job fails at a file that cannot be read.
+    """
     files = session.read.format("binaryFile").option("recursiveFileLookup", "true")
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
         files = files.option(name, "false")
@@ -364,7 +413,7 @@ def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
 def _contents(
     session: SparkSession, files: Iterable[ReportFile]
 ) -> tuple[DataFrame, dict[str, tuple[int, int]]]:
-    """Return a row with the bytes of each file, and the listed time and size of each file."""
+    """Return a data frame with the bytes of each file, and the listed time and size by address."""
     listed = {file.path: (file.mtime_ns, file.size) for file in files if file.size}
     frame = _bytes_of(session, [_escape_wildcards(path) for path in listed])
     return frame.select("path", _millis(), "content"), listed
@@ -396,9 +445,11 @@ def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
 
 
 def _folders(files: Sequence[str]) -> dict[str, set[str]]:
-    """Return the folders of files, up to the root, by the beginning of their addresses.
+    """Return all folders above some files, up to the root, by the beginning of their addresses.
 
-    Folders named column=value are left out, because they are partitions of the folder above.
+    Folders named column=value at the end of a path are omitted, because they are partitions of the
+    folder above. Example: s3://bucket/lake/table/day=1/a.parquet has the beginning s3://bucket and
+    the folders lake/table and lake.
     """
     folders: dict[str, set[str]] = defaultdict(set)
     for parent in {file.rpartition("/")[0] for file in files}:

@@ -7,20 +7,32 @@ Every engine runs this module. It imports numpy and pyarrow and nothing of the p
 also runs on workers that have nothing else. A parameter set is reduced to its `Shape`: k bits of a
 report and m cohorts.
 
-How to think about it. The rows of a batch fall into groups. The rows of a group have the same
-metric, parameter set, day and values in the columns of `by` (the group's key), so they are added to
-the same sums. A cell is a group and a cohort. Cells are numbered densely, group * m + cohort, so
-that one call of the loop over bits (`rappor.counts.bit_sums`) adds all groups of a batch at once.
-Parameter sets of one shape share a call; other shapes have other widths and need a call of their
-own.
+How to think about it. The rows of a batch fall into groups. The rows of a group have the same key:
+metric, parameter set, day and values in the columns of `by`. So they are added to the same sums. A
+cell is a group and a cohort, and has the number group * m + cohort. Example: three rows of a
+parameter set with m = 4 cohorts and k = 3 bits.
 
-Sums of batches, of files and of workers are added in any order, with the same result. A row that is
-not a report is counted by the first reason against it, in the order of `layout.REASONS`:
+    metric    day       cohort    bits      group    cell
+    theme     1 Nov.    2         1 0 1     0        0 * 4 + 2 = 2
+    theme     2 Nov.    0         0 1 1     1        1 * 4 + 0 = 4
+    theme     1 Nov.    2         1 1 0     0        2
+
+    sums of cell 2      2 reports, ones 2 1 1
+    sums of cell 4      1 report, ones 0 1 1
+
+Because cells are consecutive numbers, one call of the loop over bits (`rappor.counts.bit_sums`)
+adds all groups of a batch. The parameter sets of one shape share a call. Each further shape needs a
+call of its own, because its reports have another length.
+
+A row that is not a report is refused and counted, by the first reason against it in the order of
+`layout.REASONS`:
 
     rows of a batch -> groups and cells -> reason of each row -> loop over bits, by shape
                                                   |
                                                   v
                                         refused, by metric, params and reason
+
+Sums of batches, of files and of workers are added in any order, with the same result.
 """
 
 from __future__ import annotations
@@ -64,14 +76,16 @@ _FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 """Ordinal of the day that Arrow's type date32 writes as 0."""
 
 _ROWS: Final = 1 << 12
-"""Largest number of rows of a batch of sums. Limits memory: the ones take 4 MB at k = 128."""
+"""Largest number of rows of a batch that `Sums.batches` yields. Limits memory: at k = 128, the sums
+of bits of 4,096 rows take 4 MB. With a smaller number, there are more batches."""
 
 _FEW_CELLS: Final = 1 << 12
-"""Largest number of cells of a batch for which sums of empty cells are computed, too.
+"""Largest number of cells of a batch for which sums of all cells are computed, also of cells
+without rows.
 
-With more cells, the cells that contain rows are first renumbered without gaps. For few cells the
-renumbering takes longer than the sums of empty cells. A larger number takes more memory: at k = 128
-the sums of 4,096 cells have 4 MB.
+If a batch has more cells, the cells that contain rows are first renumbered without gaps. For few
+cells, the renumbering takes longer than the sums of empty cells. A larger number takes more memory:
+at k = 128 the sums of 4,096 cells have 4 MB.
 """
 
 
@@ -104,7 +118,8 @@ Shapes = Mapping[tuple[str, str], Shape]
 """Shape of each accepted parameter set, by metric and fingerprint."""
 
 Key = tuple[Any, ...]
-"""Key of a group of reports: metric, fingerprint, day or None, and the values of `by`."""
+"""Key of a group of reports: metric, fingerprint, day or None, and the values of `by`. A
+fingerprint is the hash of a parameter set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +182,7 @@ class Sums:
 
     @property
     def n_cells(self) -> int:
-        """Number of integers in the sums, of 8 bytes each."""
+        """Number of integers in the sums of bits. Each takes 8 bytes of memory."""
         return sum(total.ones.size for total in self.totals.values())
 
     def add(self, batch: Any) -> None:
@@ -181,13 +196,13 @@ class Sums:
 
     def _add_rows(self, rows: _Rows) -> None:
         """Add rows, one shape after the other, and count the refused rows."""
-        # One integer for each group: the index of its shape, or below 0 if the group is refused.
         verdicts = [self._judge_key(key) for key in rows.keys]
         reason = self._judge_rows(rows, verdicts)
         for index, shape in enumerate(self._distinct_shapes):
             if index in verdicts:
                 is_selected = reason == 0
-                # If all groups have one verdict, all rows that are not refused have this shape.
+                # If all groups have the same verdict, all rows that are not refused have this
+                # shape, and the comparison below is not needed.
                 if len(set(verdicts)) > 1:
                     is_selected &= rows.by_group(verdicts) == index
                 self._sum(rows, rows.check_bits(is_selected, reason, shape), shape)
@@ -195,10 +210,10 @@ class Sums:
             self._count_refused(rows, reason)
 
     def _judge_key(self, key: Key) -> int:
-        """Return the index of a key's shape in `_distinct_shapes`.
+        """Return the verdict on the group of a key, as one integer.
 
-        If all rows with this key are refused, the result is minus the code of the reason, which is
-        below 0 because codes of reasons begin at 1.
+        0 or more     the index of the shape of the group in `_distinct_shapes`
+        below 0       all rows of the group are refused, for the reason with the code -verdict
         """
         metric, params, day = key[:3]
         shape = self._shapes.get((metric, params))
@@ -214,7 +229,8 @@ class Sums:
 
         `verdicts` has the result of `_judge_key` for each group.
         """
-        # Reasons are written from the last to the first of `REASONS`, so that the first one stays.
+        # A row with several faults gets the first of its reasons in the order of `REASONS`. So the
+        # reasons are written in the reverse order, and a later assignment replaces an earlier one.
         reason = np.zeros(len(rows.cohort), dtype=np.uint8)
         n_cohorts = [self._distinct_shapes[index].m if index >= 0 else 0 for index in verdicts]
         m = rows.by_group(n_cohorts)
@@ -227,6 +243,7 @@ class Sums:
 
     def _sum(self, rows: _Rows, selected: Rows, shape: Shape) -> None:
         """Add the selected rows, which are reports of one shape."""
+        # `cells` has the cell of each row. Afterwards it may have an index in `present_cells`.
         cells, n_cells = rows.cells(selected, shape.m), len(rows.keys) * shape.m
         present_cells = np.arange(n_cells)
         if n_cells > _FEW_CELLS:
@@ -234,7 +251,7 @@ class Sums:
         packed = rows.packed(selected, shape)
         ones, reports = sum_bits(packed, cells, k=shape.k, m=len(present_cells))
         groups, cohorts = np.divmod(present_cells, shape.m)
-        # Cells are in increasing order, so the cells of a group are a run: consecutive indices.
+        # `present_cells` increases, so the cells of a group have consecutive indices: a run.
         for group, run in _runs(groups):
             if reports[run].any():
                 total = self._total(rows.keys[group], shape)
@@ -291,7 +308,7 @@ class Sums:
         for key_index, run in _runs(group[order]):
             total = self._total(keys[key_index], self._find_shape(keys[key_index]))
             ones = sums.column("ones").slice(run.start, run.stop - run.start).flatten()
-            # A cohort may occur in several rows of a run, so `+=` would count it once.
+            # A cohort may occur in several rows of a run. `+=` would add only one of these rows.
             np.add.at(total.ones, cohorts[run], ones.to_numpy().reshape(-1, total.ones.shape[1]))
             np.add.at(total.reports, cohorts[run], reports[run])
 
@@ -344,9 +361,9 @@ class _Rows:
     Attributes
     ----------
     keys : key of each group.
-    group : (n,) int64, index of each row's group.
-    cohort : (n,) integers. Null becomes -1.
-    is_foreign : (n,) bool, True for a row of another format.
+    group : (n,) int64, index of the group of each row in `keys`.
+    cohort : (n,) integers, cohort of each row. Null becomes -1.
+    is_foreign : (n,) bool, True for a row whose column `format` is not `layout.FORMAT`.
     """
 
     def __init__(self, batch: Any, by: Sequence[str]) -> None:
@@ -358,19 +375,22 @@ class _Rows:
         self._bits = read_bits(batch.column("bits"))
 
     def by_group(self, values: Sequence[int]) -> NDArray[np.int64]:
-        """Return the value of each row's group, (n,) or (1,) int64.
+        """Return for each row the value of its group, (n,) int64.
+
+        If there is a single group, the result is (1,) int64. numpy combines its element with all
+        rows, which is faster than n equal elements.
 
         Parameters
         ----------
-        values : value of each group. For a single group the result has one element, which numpy
-            combines with all rows.
+        values : value of each group
         """
         if len(values) == 1:
             return np.full(1, values[0])
         return np.array(values)[self.group]
 
     def cells(self, rows: Rows, m: int) -> NDArray[np.integer[Any]]:
-        """Return the cell of each row: group * m + cohort."""
+        """Return the cell of each of the selected rows: group * m + cohort."""
+        # The only group is number 0.
         if len(self.keys) == 1:
             return self.cohort[rows]
         return np.asarray(self.group[rows] * m + self.cohort[rows])
@@ -382,9 +402,13 @@ class _Rows:
 
         Parameters
         ----------
-        chosen : (n,) bool. Rows to check.
-        reason : (n,) uint8. Reasons against the rows; changed in place.
+        chosen : (n,) bool. Rows to check. The other rows are not selected.
+        reason : (n,) uint8. Code of the reason against each row. Changed in place.
         shape : the shape that the bits must have
+
+        Returns
+        -------
+        The selected rows: a mask, or the slice of all rows if all n rows are selected.
         """
         has_wrong_length = chosen & (self._bits.lengths != shape.n_bytes)
         reason[has_wrong_length] = _CODE_OF_REASON["length"]
@@ -479,9 +503,12 @@ def _is_text(kind: Any) -> bool:
 def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
     """Return the distinct keys of some columns, and the index of each row's key, (n,) int64.
 
-    Column by column, the keys so far are combined with the column's values, and only combinations
-    that occur are kept.
+    The keys are built column by column. Example: after the first column there are the keys ("a",)
+    and ("b",), with the indices 0 and 1. The second column has 3 values. A row with key 1 and value
+    2 gets the number 1 * 3 + 2 = 5. The numbers that occur are the new keys, and are renumbered
+    without gaps.
     """
+    # Until a column has two values, there is one key, and `group` has one element for all rows.
     keys: list[Key] = [()]
     group = np.zeros(1, dtype=np.int64)
     for column in columns:
@@ -505,8 +532,8 @@ def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
 def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     """Encode a column as its distinct values, with None for null, and (n,) int64 indices.
 
-    The indices of a column with one value are empty: all rows have the value. Most columns have one
-    value, and computing their indices would take time.
+    If all rows have one value, the indices are empty. Most columns have one value, and computing
+    equal indices would take time.
     """
     if not pa.types.is_dictionary(column.type):
         first = column[0]
@@ -532,7 +559,20 @@ def _values(column: Any) -> list[Any]:
 def _renumber(
     numbers: NDArray[np.integer[Any]], n_possible: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers that occur, in order, and the index of each row's number among them."""
+    """Renumber without gaps.
+
+    Parameters
+    ----------
+    numbers : (n,) integers, from 0 to n_possible - 1
+    n_possible : number of possible numbers
+
+    Returns
+    -------
+    The distinct numbers in increasing order, and for each row the index of its number among them.
+    Example: 5, 0, 5 becomes (0, 5) and 1, 0, 1.
+    """
+    # Sorting takes no memory for numbers that do not occur. Counting is faster, but needs an array
+    # of `n_possible` elements.
     if n_possible > max(_FEW_CELLS, len(numbers)):
         present, indices = np.unique(numbers, return_inverse=True)
         return present, indices.astype(np.int64)

@@ -142,7 +142,7 @@ def aggregate(
             repeated=uploads.n_repeated,
             files=rows.n_files if rows else 0,
             resumed=rows.n_resumed if rows else 0,
-            road=rows.road if rows else "",
+            file_access=rows.file_access if rows else "",
             refused=refused,
             out=out,
         )
@@ -280,8 +280,8 @@ def _print_files(rows: FileAggregation) -> None:
     files = format_count(rows.n_files, "file")
     if rows.n_resumed:
         click.echo(f"{rows.n_resumed:,} of {files} added up by an earlier run")
-    if rows.road:
-        click.echo(f"{files}: {rows.road}")
+    if rows.file_access:
+        click.echo(f"{files}: {rows.file_access}")
 
 
 def _warn_of_refusals(refusals: tuple[RefusedReports, ...]) -> None:

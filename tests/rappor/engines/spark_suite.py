@@ -116,13 +116,13 @@ def test_a_missing_column_is_named_at_once(session: SparkSession, lake: Path) ->
         spark.aggregate(session.read.parquet(str(lake)).drop("format"), METRICS)
 
 
-def check_paths(session: SparkSession, paths: list[str], road: str) -> None:
+def check_paths(session: SparkSession, paths: list[str], access: str) -> None:
     """Check that files and folders give the counts of one machine, by this way of reading."""
     local = [path.removeprefix("viewfs://lake") for path in paths]
     expected = aggregate_files(local, METRICS)
     found = spark.aggregate_paths(session, paths, METRICS)
     assert (found.counts, found.refused) == (expected.counts, expected.refused)
-    assert (found.n_files, found.road) == (expected.n_files, road)
+    assert (found.n_files, found.file_access) == (expected.n_files, access)
     assert expected.n_reports > 0
 
 
