@@ -116,7 +116,7 @@ def rank_last_period(comparison: Comparison) -> tuple[Sample, list[OverviewRow]]
                 low=row["ci_low"],
                 high=row["ci_high"],
                 detected=row["detected"],
-                run=(),
+                course=(),
                 change=None,
             )
         )
