@@ -15,17 +15,21 @@ the joint covariance V of the estimates b. The estimates to use depend on how th
 
 In the first case estimates and sums are unbiased. In the second case the rows were chosen because
 their estimates are high, so a' b is too large, by five standard errors in an ordinary collection.
-Two numbers of the table have such sums: `unallocated`, the share without any detected row, and
-`remaining`, the share of the detected rows that a short table leaves out.
+Two kinds of numbers in the table are such sums: `unallocated` is 1 minus the sum of all detected
+rows, and `remaining` contains sums of the detected rows that a short table leaves out.
 
-The posterior mean of a share under an empirical-Bayes prior (`prior.py`) is not too large. Given
-its estimate, a share does not depend on the reason for the choice. The variance of a sum of
-posterior means has two parts:
+The posterior mean of a share under an empirical-Bayes prior (`prior.py`) is not too large. The
+posterior distribution of a share depends on its estimate, and a choice by the estimates adds no
+information to the estimates. The variance of a sum of posterior means has two parts:
 
 - The variance that the sum would have if the errors of all estimates were independent. It includes
   the error of the fitted prior (`Posterior.sum`).
 - The covariance of the errors of different entries: d' V d without the diagonal of V. The vector d
   contains the derivative of the sum by each estimate.
+
+*Example.* Two strings that were named in advance have the estimates .10 and .07, each with the
+variance .0001, and the covariance -.00002. Their difference is .03. With a = (1, -1) its variance
+is .0001 + .0001 + 2 (.00002) = .00024, and its standard error .015.
 
 The prior is fitted to the scores of the detected rows and to the histogram of all other p-values.
 Lists and streams both have such a histogram.
@@ -66,8 +70,8 @@ class Contrast:
         mean or a quantile of numeric values, in the unit of the values. The standard error is
         infinite if the counts contain no information about one of the rows.
     ci_low, ci_high : two-sided interval at the confidence of the error control.
-    p_value : two-sided: probability that noise alone is at least as far from 0. None if a test
-        against 0 has no meaning.
+    p_value : two-sided: probability of an estimate at least as far from 0 if the true contrast is
+        0. None if a test against 0 has no meaning.
     is_share : True for a share of the reports or a difference of two shares.
     """
 
@@ -97,13 +101,13 @@ class Contrast:
         name, estimate, is_share : as in the class.
         variance : variance of the estimate. A negative variance is a rounding error and counts as
             0.
-        critical_value : half width of the interval, in standard errors.
+        critical_value : half width of the interval, in standard errors (`compute_critical_value`).
         include_p_value : True tests the hypothesis that the contrast is 0.
         """
         error = float(np.sqrt(max(variance, 0.0)))
         # Without noise (f = p = 0, q = 1) any difference from 0 is certain.
-        certain_z = np.inf if estimate else 0.0
-        z = abs(estimate) / error if error else certain_z
+        z_without_noise = np.inf if estimate else 0.0
+        z = abs(estimate) / error if error else z_without_noise
         return cls(
             name=name,
             estimate=float(estimate),
@@ -144,7 +148,9 @@ def compute_critical_value(confidence: float) -> float:
 class DetectedEntries:
     """Posterior shares of the r detected entries, given the z scores of all candidates.
 
-    The scores of all candidates are rounded to bins. There are u bins with at least one score.
+    A z score is an estimate divided by its standard error. The scores of all candidates are rounded
+    to bins, because the prior is fitted to bins. There are u bins: first the bins of the detected
+    entries, then the bins of all other candidates.
 
     Attributes
     ----------
@@ -184,7 +190,8 @@ class DetectedEntries:
         p_values : p-values of all candidates, which determine the prior.
         covariance : function that returns the covariance of some estimates.
         """
-        # An entry without information (an infinite standard error) has no score.
+        # The counts contain no information about an entry with an infinite standard error, so it
+        # has no score.
         entries = entries[np.isfinite(std_error[entries])]
         scale = np.maximum(std_error[entries], NO_NOISE)
         z = estimate[entries] / scale
@@ -219,17 +226,20 @@ class DetectedEntries:
         -------
         The sum, as a share, and its variance.
         """
-        # The moments divide by the standard error of the sum, which would be 0 here.
+        # Case: no detected entry is in the sum. `Posterior.sum` would divide by the standard error
+        # of the sum, which is 0.
         if not weights.any():
             return 0.0, 0.0
         # The posterior contains shares in standard errors, so the coefficient of an entry is its
-        # weight times its standard error. Every entry of a bin gets the mean coefficient of the
-        # bin.
+        # weight times its standard error. `Posterior.sum` takes one coefficient for each bin, the
+        # mean over the candidates of the bin: their scores are equal, so only the sum of their
+        # coefficients matters to the mean of the contrast.
         coefficients = np.bincount(self.score_bins, weights * self.std_error, len(self.bin_counts))
         moments = self.posterior.sum(coefficients / self.bin_counts, self.bin_counts)
-        # Let x and y be normal errors with covariance C. The covariance of g(x) and h(y) is
-        # C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958). `influence` is the
-        # derivative of the sum by each estimate, d of the module docstring.
+        # Let x and y be normal errors with covariance C. The covariance of two functions g(x) and
+        # h(y) is C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958). Posterior means
+        # are functions of the estimates. `influence` is the derivative of the sum by each estimate,
+        # d of the module docstring.
         influence = moments.influence[self.score_bins] / self.std_error
         variance = moments.variance + float(influence @ self.error_covariance @ influence)
         return float(weights @ self.mean), max(variance, 0.0)
@@ -283,7 +293,9 @@ class RowCovariance:
         """
         entries = np.unique(self.entry[rows])
         if not np.isfinite(self.std_error[entries]).all():
-            raise DecodeError("rows must be known, got one that the counts say nothing about")
+            raise DecodeError(
+                "rows must have estimates, got one about which the counts contain no information"
+            )
         entry_weights = self._weigh_entries(rows, weights, entries)
         return (
             entry_weights @ self.estimate[entries],
@@ -342,6 +354,14 @@ class RowCovariance:
 def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats, Integers]:
     """Compute the distinct z scores of all candidates except some entries, and their counts.
 
+    Of the candidates of a stream, only a histogram of the p-values is in memory. So the scores are
+    computed from the histogram for lists, too.
+
+    Parameters
+    ----------
+    p_values : p-values of all candidates.
+    entries : (r,) int64. Entries that are subtracted from the histogram.
+
     Returns
     -------
     Scores, (u,) float64, and the number of candidates with each score, (u,) int64.
@@ -354,27 +374,25 @@ def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats,
     return -special.ndtri(middle), counts[bins]
 
 
-def add_sampling(covariance: Floats, estimate: Floats, per_device: Floats) -> Floats:
+def add_sampling(covariance: Floats, estimate: Floats, devices: float) -> Floats:
     """Add the covariance of a multinomial sample to the covariance of estimates.
 
     The devices are a random sample of a population, and a device has one value. If the sample has
-    more devices with value i by chance, it has fewer devices with value l. So two shares have the
-    sampling covariance -beta_i beta_l / D, with D the number of devices. The diagonal of
-    `covariance` already contains the sampling variance of each share.
+    more devices with value i by chance, it has fewer devices with value l. So two shares beta_i and
+    beta_l have the sampling covariance -beta_i beta_l / D, with D the number of devices. The
+    diagonal of `covariance` already contains the sampling variance of each share.
 
     Parameters
     ----------
     covariance : (r, r) float64, in squared shares.
     estimate : (r,) float64. Estimates of beta, clipped to [0, 1] here.
-    per_device : (r, r) float64, or a number for all pairs. 1 / D. For a pair of values, D is the
-        number of devices that could report either value. Collections count in D with their weights
-        in the estimates.
+    devices : D, the effective number of devices.
 
     Returns
     -------
     (r, r) float64.
     """
     share = np.clip(estimate, 0.0, 1.0)
-    products = np.outer(share, share) * per_device
+    products = np.outer(share, share) * (1 / devices)
     products[np.diag_indices_from(products)] = 0.0
     return covariance - products

@@ -538,9 +538,7 @@ def _compute_covariance(
     estimate, diagonal = selection.estimate[entries], np.diag_indices_from(covariance)
     std_error = np.sqrt(np.maximum(covariance[diagonal], 0.0))
     covariance[diagonal] = _add_shared_sampling(target, estimate, std_error) ** 2
-    return add_sampling(
-        covariance, estimate, np.array(1 / _count_sampling_devices(target, selection))
-    )
+    return add_sampling(covariance, estimate, _count_sampling_devices(target, selection))
 
 
 def _decode_categories(

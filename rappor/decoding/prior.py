@@ -10,42 +10,53 @@ Theory of operation
 |---|---|---|
 | z_i | score of candidate i: its estimate divided by its standard error | standard errors |
 | theta_i | true share of the candidate | standard errors |
-| w | weights of the t parts of the prior: portion of the candidates in each part | (t,), sum 1 |
+| w | weights of the parts of the prior: portion of the candidates in each part | (t,), sum 1 |
 | phi | density of the standard normal distribution | |
 | a_i | coefficient of theta_i in a sum of shares S = sum a_i theta_i | |
-| K(t) | logarithm of the likelihood of the scores, tilted by exp(t S) | |
+| x | tilt: the argument of K | |
+| K(x) | logarithm of the likelihood of the scores, times exp(x S) | |
 
 Model: z_i = theta_i + a standard normal error, and theta_i is drawn from the prior. Scores are
 rounded to bins, so arrays have one element for each of u distinct scores.
 
+*Example.* Of 1,000 candidates, 980 have scores near 0 and 20 have scores near 10. The fitted prior
+has the weight .98 at theta = 0 and the weight .02 near theta = 10. Under this prior, the posterior
+mean of a candidate with z = 1 is almost 0, because nearly all such candidates are absent. The
+posterior mean of a candidate with z = 12 is near 10: all present candidates have shares near 10, so
+the 2 are the error of the score.
+
 The prior of theta is learnt from the scores of all candidates (empirical Bayes, [JS04]). It has no
 assumed shape: it is a mixture of point masses, of which the first is at zero (the candidate is
-absent) and the others lie on a grid. Only the weights are fitted, by maximum likelihood, which is a
-concave problem (Kiefer and Wolfowitz, Annals of Mathematical Statistics 1956; [KCS20]). A prior
-with an assumed shape biases every sum: a mixture of exponential distributions, which decreases
-everywhere, shrank 30 equal strings towards zero, and the unallocated share was wrong by two
-standard errors.
+absent) and the others lie on a grid. The weights are fitted by maximum likelihood, which is a
+concave problem (Kiefer and Wolfowitz, Annals of Mathematical Statistics 1956; [KCS20]). The masses
+are then moved once, to the scores near them. A prior with an assumed shape biases every sum: a
+mixture of exponential distributions, which decreases everywhere, shrank 30 equal strings towards
+zero, and the unallocated share was wrong by two standard errors.
 
 Beyond `_EXACT` standard errors the parts of the mixture become normal distributions, whose standard
-deviation grows with the distance. Nothing is gained by distinguishing two shares there, and a grid
+deviation grows with the distance. Two shares so far from zero need not be distinguished, and a grid
 of point masses would need thousands of them.
 
 The fitted prior is itself uncertain. `Posterior.sum` therefore computes the moments of a sum of
-shares from a profile likelihood, with the weights w of the prior and the scores of c candidates:
+shares S = sum a_i theta_i from a profile likelihood:
 
-    K(t) = max over w of  sum_i log E_w[exp(t a_i theta_i) phi(z_i - theta_i)]
+    K(x) = max over w of  sum_i log E_w[exp(x a_i theta_i) phi(z_i - theta_i)]
 
-with S = sum a_i theta_i. K is the logarithm of the joint likelihood of the scores and of exp(t S),
-at the prior that makes it largest. If the maximum is interior and t small, expanding in w gives
-Laplace's approximation,
+E_w is the expectation over theta_i under the prior with the weights w. K is the logarithm of the
+joint likelihood of the scores and of exp(x S), at the prior that makes it largest. If the maximum
+is interior and x small, expanding in w gives Laplace's approximation,
 
-    K(t) - K(0) = t E[S] + t^2 / 2 (posterior variance of S + d' I^-1 d),    d = gradient of E[S]
+    K(x) - K(0) = x E[S] + x^2 / 2 (posterior variance of S + d' I^-1 d)
 
-with I the information about w. This is the delta method, and K''(0) is the variance of S with both
-parts: of the shares under the prior, and of the prior. Most weights are zero, so the maximum is on
-the boundary, and I^-1 does not exist on the grid. K does, because each of its values is a maximum
-over all weights that are not negative. The variance is the second difference of K, at steps of one
-standard error of the sum of the scores. A half or a quarter of the step changes it by 1 % to 4 %.
+with d the gradient of E[S] by w, and I the information about w. This is the delta method: the
+second derivative of K at 0 is the variance of S. Its first term comes from the shares under the
+prior, and its second term from the error of the fitted prior.
+
+The code does not use this formula. Most weights are zero, so the maximum is on the boundary of the
+weights, and I^-1 does not exist there. K exists, because each of its values is a maximum over all
+weights that are not negative. The code computes K at 0 and at one step to both sides, and takes the
+second difference. The step is one divided by the standard error of the sum of the scores. A half or
+a quarter of the step changes the variance by 1 % to 4 %.
 """
 
 from __future__ import annotations
@@ -63,27 +74,29 @@ NO_NOISE: Final = 1e-12
 
 _BINS: Final = 16
 """Number of bins per standard error. The prior is fitted to rounded scores, so a million candidates
-cost as much as a few hundred. The largest rounding error is 1/32."""
+cost as much as a few hundred. The largest rounding error is 1/32 of a standard error."""
 
 _SPACING: Final = 0.25
-"""Distance of two point masses, in standard errors. The normal error hides a smaller one: with .5
-the errors of sums are the same. The total variation of distributions is 3 % larger with .5."""
+"""Distance of two point masses, in standard errors. The errors of scores blur closer shares. With
+.5 the errors of sums are the same, and the total variation between the true and the estimated
+distribution of shares is 3 % larger."""
 
 _EXACT: Final = 16.0
 """Standard errors up to which parts of the prior are point masses. If it grows, equal shares are
 recognised farther from zero, and the fit takes longer."""
 
 _WIDENING: Final = 8.0
-"""Distance from `_EXACT`, in standard deviations of the part that lies there."""
+"""Distance of a part from `_EXACT`, divided by the standard deviation of the part. A part at
+`_EXACT` + 8 has the standard deviation 1. If the number grows, parts are narrower."""
 
 SMOOTH: Final = 0.1
-"""Candidates that are added to each part of a smoothed prior. With .5 the total variation of
-distributions is .7 % smaller, but lists of 10,000 absent candidates get a share of .03 % instead of
-none. With 0 it is 3 % larger."""
+"""Number of candidates that are added to each part of a smoothed prior. With .5 the total variation
+between the true and the estimated distribution of shares is .7 % smaller, but lists of 10,000
+absent candidates get a share of .03 % instead of none. With 0 the total variation is 3 % larger."""
 
 _OVERLAP: Final = 16.0
-"""Distance from `_EXACT`, in distances of two neighbouring parts. At twice `_WIDENING`, neighbours
-are half a standard deviation apart, and the mixture has no gaps."""
+"""Distance of a part from `_EXACT`, divided by its distance to the next part. The number is twice
+`_WIDENING`, so two neighbours are half a standard deviation apart, and the mixture has no gaps."""
 
 _REACH: Final = 4.0
 """Standard deviations around a score within which parts are kept. A part that is farther from every
@@ -93,24 +106,25 @@ _STEPS: Final = 60
 """Largest number of steps of Newton's method for the weights. Ten to twenty are usual."""
 
 _SETTLED: Final = 1e-6
-"""Increase of the log-likelihood in a step below which the weights have converged. Statistical
-differences are of size 1."""
+"""Increase of the log-likelihood in a step below which the weights have converged. Two priors whose
+log-likelihoods differ by less than about 1 fit the scores equally well."""
 
 _KEPT: Final = 0.01
-"""Share of each weight that a step keeps. No weight becomes 0 before all weights have converged: a
-weight of 0 could never grow again."""
+"""Share of each weight that a step keeps. The step of a weight to 0 divides it by 100 instead, so
+the weight can grow again in a later step. A weight of 0 could not."""
 
 _RESTARTED: Final = 0.1
-"""Share of equal weights in the weights at which a tilted fit starts. The rest is the fitted prior.
-Parts whose weight is 0 in the fitted prior can then grow."""
+"""Share of equal weights in the mean of equal weights and fitted weights at which the fits of
+`Posterior.sum` start. Parts whose weight is nearly 0 in the fitted prior can then grow."""
 
 _RIDGE: Final = 1e-9
-"""Ridge on the diagonal, absolute and relative. Neighbouring parts of the mixture are nearly equal,
-and some explain no estimate, so the matrix would be singular."""
+"""Ridge on the diagonal of the matrix of second derivatives, absolute and relative. Neighbouring
+parts of the mixture have nearly equal densities, and some parts explain no score, so the matrix
+would be singular."""
 
 _HALVINGS: Final = 40
-"""Number of bisections of an interval of shares. 2^-40 of its length is far below a standard error.
-"""
+"""Number of bisections in the search for a quantile. The searched interval becomes 2^-40 of its
+length, which is far below a standard error."""
 
 _FARTHEST: Final = 8.0
 """Standard errors above the score, and above zero, that limit the search for a quantile. A normal
@@ -141,7 +155,8 @@ class SumMoments(NamedTuple):
     mean : weighted sum of posterior means.
     variance : variance of the sum given the scores, if their errors are independent. It contains
         the variance of the shares under the prior, and the error of the fitted prior.
-    influence : (u,) float64. Derivative of the mean by the score of one candidate of each bin.
+    influence : (u,) float64. Derivative of `mean` by the score of one candidate of each bin. It
+        includes the effect of the score on the fitted prior.
     """
 
     mean: float
@@ -167,9 +182,10 @@ def round_scores(z: Floats) -> tuple[Floats, Integers, Integers]:
 def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
     """Fit the weights of the mixture by maximum likelihood.
 
-    The likelihood is largest at a few point masses, however smooth the shares are. Sums of shares
-    do not suffer from the gaps between these masses, but quantiles of single shares jump. A
-    smoothed prior has no gaps, but contains too many small shares, so its sums are too large.
+    The prior of largest likelihood consists of a few point masses, even if the true shares are
+    smoothly distributed. The gaps between these masses do not harm sums of shares, but quantiles of
+    single shares jump over them. A smoothed prior has no gaps, but contains too many small shares,
+    so its sums are too large.
 
     Parameters
     ----------
@@ -181,13 +197,13 @@ def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
     centers, widths = _place_parts(z)
     n_parts = len(centers)
     weights = np.full(n_parts, 1 / n_parts)
-    # The first fit is on the grid, the second after the centers have moved to the scores.
+    # The first fit is on the grid. Then the centers move to the scores, and the second fit follows.
     for is_last in (False, True):
         log_densities = _compute_log_densities(z, centers, widths)
         numbers = counts
         if smoothing:
-            # The part of an added candidate is certain: its density is 1 under one part and 0 under
-            # all other parts.
+            # Add one score for each part. It certainly belongs to its part: its density is 1 under
+            # this part and 0 under all other parts. `smoothing` is its number of candidates.
             added = np.where(np.eye(n_parts, dtype=bool), 0.0, -np.inf)
             log_densities = np.vstack([log_densities, added])
             numbers = np.append(counts, np.full(n_parts, smoothing))
@@ -202,9 +218,10 @@ def _move_centers(
 ) -> Floats:
     """Move each part except absence to the mean score of its candidates.
 
-    A center stays between the middles to its neighbours. The move is one step of expectation and
-    maximisation, so the likelihood increases. Without it, the share of a single string far from all
-    other strings is rounded to the grid, by up to an eighth of its standard error.
+    A center stays between the middles to its neighbours. The move is one step of the
+    expectation-maximisation algorithm, so the likelihood increases. Without it, the share of a
+    single string far from all other strings is rounded to the grid, by up to an eighth of its
+    standard error (half of `_SPACING`).
 
     Parameters
     ----------
@@ -267,9 +284,10 @@ def _maximize_likelihood(
 
         sum of w - sum over i of c_i log (L w)_i,    w >= 0
 
-    The minimum has weights of sum 1. Each step of Newton's method is a non-negative least-squares
-    problem. The loss is convex in the weights, so a step that increases it is halved ([KCS20],
-    mix-SQP).
+    The first term replaces the constraint that the weights sum to 1: weights at the minimum have
+    this sum. Each step of Newton's method is a non-negative least-squares problem. A step may be
+    too long and increase the loss. It is then halved until the loss decreases, which happens
+    because the loss is convex ([KCS20], mix-SQP).
 
     Parameters
     ----------
@@ -299,11 +317,17 @@ def _maximize_likelihood(
         weights = next_weights / next_weights.sum()
         if gain * n_candidates < _SETTLED:
             break
+    # The weights have the sum 1, so 1 - loss is the mean of the logarithms of L w. Each row of L
+    # was divided by its largest entry, whose logarithm is added again.
     return weights, float(counts @ largest + n_candidates * (1 - compute_loss(weights)))
 
 
 def _compute_newton_step(likelihood: Floats, score_shares: Floats, weights: Floats) -> Floats:
     """Compute the weights, (t,), that minimise the second-order expansion of the loss.
+
+    With C the second derivatives of the loss, (t, t), and g its slope at the current weights w, the
+    next weights v >= 0 minimise g' (v - w) + (v - w)' C (v - w) / 2. With R the Cholesky root of
+    C = R' R, this is the non-negative least-squares problem of R v and R'^-1 (C w - g).
 
     Parameters
     ----------
@@ -315,8 +339,8 @@ def _compute_newton_step(likelihood: Floats, score_shares: Floats, weights: Floa
     curvature = (ratios * score_shares[:, None]).T @ ratios
     curvature[np.diag_indices_from(curvature)] += _RIDGE * (1 + curvature.diagonal())
     root = linalg.cholesky(curvature)
-    # The slope is 1 - ratios' score_shares, and ratios' score_shares is the curvature times the
-    # weights.
+    # The slope g is 1 - ratios' score_shares. The last term equals C w, because ratios times w is 1
+    # in every row. So C w - g is 2 C w - 1.
     right_side = 2 * curvature @ weights - 1
     try:
         step, _ = optimize.nnls(root, linalg.solve_triangular(root, right_side, trans="T"))
@@ -389,8 +413,8 @@ class Posterior:
     def sum(self, coefficients: Floats, counts: Integers) -> SumMoments:
         """Compute the moments of a weighted sum of shares, with the error of the fitted prior.
 
-        The variance is the second difference (K(h) - 2 K(0) + K(-h)) / h^2, with the step h = one
-        divided by the standard error of the sum of the scores.
+        The variance is the second difference (K(h) - 2 K(0) + K(-h)) / h^2. The step h is 1 divided
+        by the standard error of the sum of the scores. The module docstring defines K.
 
         Parameters
         ----------
@@ -408,12 +432,16 @@ class Posterior:
         second_difference, tilted_means = 0.0, []
         for sign in (1, -1):
             tilt = (sign * step * coefficients)[:, None]
+            # A share is normal with mean m and variance v in each part, so the mean of
+            # exp(tilt theta) is exp(tilt m + tilt^2 v / 2). The tilt moves m by tilt times v.
             logs = self._logs + tilt * self._means + tilt**2 * self._variances / 2
             weights, likelihood = _maximize_likelihood(logs, counts, initial_weights)
             second_difference += likelihood - untilted
             tilted = self._weigh_parts(logs, weights) * (self._means + tilt * self._variances)
             tilted_means.append(tilted.sum(axis=1))
-        # The slope of log f(z) is E[theta | z] - z, with f the density of a score. The slope of
-        # dK / dt by z is therefore this difference.
+        # With f the density of a score, the derivative of log f(z) by z is E[theta | z] - z
+        # (Tweedie's formula). So the derivative of K(x) by a score is the mean of its share under
+        # the tilt x, minus z. The mean of S is dK/dx at 0. Its derivative by a score is therefore
+        # the difference quotient of the tilted means.
         influence = (tilted_means[0] - tilted_means[1]) / (2 * step)
         return SumMoments(mean, max(second_difference / step**2, 0.0), influence)

@@ -1,13 +1,15 @@
 """Fit all candidates at once, with shares from one distribution, for lists near capacity.
 
-`rappor.estimator.near_capacity` decides when this fit is used.
+`rappor.estimator.near_capacity` decides when this fit is used, and calls `fit_shrunken`. The input
+is the rows, the columns of all candidates and the fit of the selection. The output is a
+`ShrunkenFit` with the estimate and the standard error of every candidate.
 
 Theory of operation
 -------------------
-The method is for lists with nearly as many candidates as rows, or more. A least-squares fit of all
-candidates then has errors without bound. A selection would contain the candidates that noise and
-collisions happened to lift. This module selects nothing. The shares are random effects with one
-variance s2:
+The method is for lists with nearly as many candidates as rows (bits of cohorts), or more. A
+least-squares fit of all candidates then has errors without bound. A selection would contain the
+candidates that noise and collisions happened to lift. This module selects nothing. The shares are
+random effects with one variance s2: they are treated as random numbers with mean 0 and variance s2.
 
     y = background + X beta + noise,    beta ~ (0, s2),    noise ~ (0, v + tau2)
     Sigma = s2 X X' + diag(v + tau2)
@@ -21,23 +23,32 @@ variance s2:
 | v | variance of the randomized responses | (n,) |
 | tau2 | variance of collisions with strings that are no candidates | number |
 | Sigma | covariance of the rows | (n, n) |
-| P | inverse of Sigma after projecting out the fixed columns, such as the background | (n, n) |
-| b_j | x_j' P x_j, the information about candidate j if all other candidates are random | number |
+| F | fixed columns: the backgrounds, and the strong candidates (below) | (n, p) |
+| S | inverse of Sigma | (n, n) |
+| P | S after projecting out F: S - S F (F' S F)^-1 F' S | (n, n) |
+| b_j | x_j' P x_j, the information about candidate j | number |
 
-The entry of X X' at two rows is the number of candidates that set both rows.
+The entry of X X' at two rows is the number of candidates that set both rows. So Sigma contains the
+collisions of the candidates as noise that two rows have in common.
 
 s2 and tau2 maximise the restricted likelihood (Patterson and Thompson, Biometrika 1971), by
-Fisher's scoring. For a candidate that is tested alone, with all other candidates random,
-generalised least squares gives
+Fisher's scoring. The share of candidate j is then estimated as if this candidate were a fixed
+effect, while all other candidates are random. Generalised least squares gives
 
     beta_j = x_j' P y / b_j,    variance 1 / b_j - s2
 
-The estimate is unbiased for every share of the candidate (Robinson, Statistical Science 1991). The
-errors of two candidates i and j have the covariance x_i' P x_j (1 / b_i b_j - s2 / b_i - s2 / b_j).
+Sigma contains s2 x_j x_j' of the candidate itself, which does not change the estimate but adds s2
+to 1 / b_j, so s2 is subtracted. The estimate is unbiased for every share of the candidate
+(Robinson, Statistical Science 1991). The errors of two candidates i and j have the covariance
+x_i' P x_j (1 / (b_i b_j) - s2 / b_i - s2 / b_j).
 
-One variance fits shares of similar size. Candidates that exceed `STRONG` standard errors are
-therefore fixed effects: each has its own column, like the background. s2 is the variance of the
-remaining shares.
+One variance fits shares of similar size. *Strong* candidates, which exceed `STRONG` standard
+errors, are therefore fixed effects: each has its own column, like the background. s2 is the
+variance of the shares that are not strong. The computation alternates:
+
+1. Fit without strong candidates.
+2. Make the candidates above `STRONG` standard errors fixed effects, and fit again, until no strong
+   candidate is added (`_ROUNDS` limits the number of fits).
 """
 
 from __future__ import annotations
@@ -54,48 +65,52 @@ from rappor.estimator.fit import LEAST_NOISE, Fit, background_columns
 from rappor.estimator.normal_equations import RIDGE, NormalEquations
 
 STRONG: Final = 16.0
-"""Standard errors above which a candidate is a fixed effect. With 8 the search fits collisions: of
-50 strong and 300 weak strings on 512 rows 68 % of the intervals contain the true share, with 12 and
-16 96 %. With 12 the intervals of 300 Zipf strings contain the true share in 94 % instead of 95 %,
-and a tenth more strings are detected."""
+"""Number of standard errors above which a candidate is a fixed effect. A smaller number detects
+more strings, but also takes collisions for strong candidates. With 50 frequent and 300 rare strings
+on 512 rows, 68 % of the 95 % intervals contain the true share with 8, and 96 % with 12 or 16. With
+300 strings whose shares follow Zipf's law, 94 % do with 12 and 95 % with 16, and 12 detects a tenth
+more strings."""
 
 _ROUNDS: Final = 4
-"""Largest number of fits. After each fit, strong candidates become fixed effects. More fits cost
-time."""
+"""Largest number of fits. After each fit but the last, strong candidates become fixed effects. More
+fits cost time."""
 
 _MOST_STRONG: Final = 0.5
-"""Largest number of strong candidates, as a share of the rows. With more, too few rows would remain
-for the estimates of s2 and tau2."""
+"""Number of strong candidates, as a share of the rows, from which no more candidates become strong.
+With more, too few rows would remain for the estimates of s2 and tau2."""
 
 _STEPS: Final = 12
 """Largest number of steps of Fisher's scoring. Four to eight steps are usual."""
 
 _SETTLED: Final = 1e-3
-"""Relative change of both variances below which Fisher's scoring has converged. It changes standard
-errors by less than a thousandth."""
+"""Change of both variances, relative to their sum, below which Fisher's scoring has converged. Such
+a change moves standard errors by less than a thousandth."""
 
 _ROUNDING: Final = 1e-13
-"""Ridge of Sigma, relative to its diagonal. It is smaller than `RIDGE`, because the noise of a row
-may be a billionth of the variance of collisions."""
+"""Ridge of Sigma, relative to its diagonal, so that its inverse exists. It is smaller than `RIDGE`,
+because the noise of a row may be a billionth of the variance of collisions, and a larger ridge
+would replace the noise."""
 
 _KNOWN: Final = 1e-6
-"""Share of the information of a candidate that must remain after projection. A candidate with less
-has no estimate."""
+"""Share of the information of a candidate, compared with a fit of this candidate alone, that must
+remain. A candidate with less is a combination of other columns and has no estimate."""
 
 _SET_ASIDE: Final = 1e-3
 """Lower bound on the taper weight of a row, so that Sigma is finite. A row that is set aside has a
 thousand times its noise."""
 
 _UNKNOWN: Final = 1e6
-"""Variance of the rows of empty cohorts. Shares are at most 1, so such rows have no influence."""
+"""Variance of the rows of empty cohorts, in squared shares. Shares are at most 1, so such rows have
+no influence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShrunkenFit(Fit):
     """A fit in which candidates are random effects, and strong candidates are fixed effects.
 
-    `residual` is what remains after the background, the strong candidates and the predicted shares
-    of all other candidates. The columns of `basis` are the backgrounds and the strong candidates.
+    `fitted` is the sum of the background, the strong candidates and the predicted shares of all
+    other candidates, and `residual` is y minus this sum. The columns of `basis` are the backgrounds
+    and the strong candidates.
 
     Attributes
     ----------
@@ -123,7 +138,10 @@ class ShrunkenFit(Fit):
 
     @property
     def collisions(self) -> float:
-        """Mean variance of a row that the collisions among the candidates cause."""
+        """Mean variance of a row that the collisions among the candidates cause.
+
+        It is the mean of the diagonal of s2 X X'.
+        """
         return self.s2 * float((self.random_columns**2).sum(axis=1).mean())
 
     def compute_row_influence(
@@ -150,8 +168,10 @@ class ShrunkenFit(Fit):
             self.influence_of_rows[:, candidates],
             self.random_columns[:, candidates],
         )
-        # The share of a random effect is part of Sigma, but it is no error of the candidate's own
-        # estimate. The subtraction removes it.
+        # With the influences a_i = P x_i / b_i, the error of estimate i is a_i' y - beta_i. The
+        # covariance of two errors is therefore
+        #     a_i' Sigma a_j - s2 a_i' x_j - s2 a_j' x_i + s2 (if i = j)
+        # where x is 0 and the last term is absent for strong candidates.
         prediction = self.s2 * influence_of_rows.T @ random
         errors = (
             influence_of_rows.T @ self.row_covariance @ influence_of_rows
@@ -169,13 +189,14 @@ class _Projected:
     ----------
     row_covariance : (n, n) float64. Sigma.
     projection : (n, n) float64. P, the inverse of Sigma after projecting out the fixed columns.
-    fixed : (n, p) float64. Inverse of Sigma times the fixed columns.
-    inverse : (p, p) float64. Covariance of the coefficients of the fixed columns.
+    weighted_fixed : (n, p) float64. Inverse of Sigma, times F.
+    inverse : (p, p) float64. Covariance of the coefficients of the fixed columns: the inverse of F'
+        times `weighted_fixed`.
     """
 
     row_covariance: Floats
     projection: Floats
-    fixed: Floats
+    weighted_fixed: Floats
     inverse: Floats
 
 
@@ -210,7 +231,7 @@ def fit_shrunken(
 def _fit_with_fixed_effects(
     target: Target, dense: Floats, strong: Booleans, start: Fit
 ) -> ShrunkenFit:
-    """Fit with a given set of strong candidates.
+    """Fit with the strong candidates as fixed effects, and all other candidates as random effects.
 
     The noise is evaluated at the fitted values of the previous fit.
 
@@ -222,8 +243,8 @@ def _fit_with_fixed_effects(
     start : the previous fit.
     """
     noise = target.compute_noise_variance(start.fitted)
-    # An empty cohort has infinite noise, which would make Sigma singular. The rows that the taper
-    # set aside get a large noise for the same reason.
+    # Sigma must be finite. So rows of empty cohorts, whose noise is infinite, and rows that the
+    # taper set aside, whose weight is 0, get a large noise instead.
     row_noise = np.where(np.isfinite(noise), noise, _UNKNOWN) / np.maximum(
         start.taper_weight, _SET_ASIDE
     )
@@ -231,6 +252,9 @@ def _fit_with_fixed_effects(
     random = np.where(strong, 0.0, dense)
     shared_candidates = random @ random.T
     initial_tau2 = max(start.tau2, LEAST_NOISE)
+    # The fit of the selection has no s2. Its tau2 contains the collisions with all candidates that
+    # were not selected. So the scoring starts with an s2 that explains all of this variance, and
+    # with a tenth of the variance as tau2.
     initial_s2 = (
         start.s2
         if isinstance(start, ShrunkenFit)
@@ -252,7 +276,8 @@ def _fit_with_fixed_effects(
     is_identified = information > _KNOWN * (random.T @ (1 / (row_noise + tau2)))
     safe = np.where(is_identified, information, 1.0)
     influence = np.where(is_identified, scored / safe, 0.0)
-    influence[:, strong] = (projected.fixed @ projected.inverse)[:, len(target.counts) :]
+    # The first fixed columns are the backgrounds, one for each collection.
+    influence[:, strong] = (projected.weighted_fixed @ projected.inverse)[:, len(target.counts) :]
     std_error = np.full(dense.shape[1], np.inf)
     std_error[is_identified] = np.sqrt(np.maximum(1 / safe[is_identified] - s2, LEAST_NOISE))
     std_error[strong] = np.sqrt(projected.inverse.diagonal()[len(target.counts) :])
@@ -269,7 +294,7 @@ def _fit_with_fixed_effects(
         kappa=1.0,
         basis=basis,
         equations=NormalEquations(basis, weight, projected.inverse),
-        coefficients=projected.inverse @ (projected.fixed.T @ y),
+        coefficients=projected.inverse @ (projected.weighted_fixed.T @ y),
         n_selected=int(strong.sum()),
         estimate=influence.T @ y,
         std_error=std_error,
@@ -284,7 +309,7 @@ def _fit_with_fixed_effects(
 def _project(
     shared_candidates: Floats, rows: Floats, fixed: Floats, s2: float, tau2: float
 ) -> _Projected:
-    """Compute Sigma and P for these variances.
+    """Compute Sigma, P and the covariance of the fixed columns for given variances.
 
     Parameters
     ----------
@@ -296,12 +321,12 @@ def _project(
     row_covariance = s2 * shared_candidates
     row_covariance[np.diag_indices_from(row_covariance)] += rows + tau2
     precision = _invert(row_covariance, _ROUNDING)
-    weighted = precision @ fixed
-    inverse = _invert(fixed.T @ weighted, RIDGE)
+    weighted_fixed = precision @ fixed
+    inverse = _invert(fixed.T @ weighted_fixed, RIDGE)
     return _Projected(
         row_covariance=row_covariance,
-        projection=precision - weighted @ inverse @ weighted.T,
-        fixed=weighted,
+        projection=precision - weighted_fixed @ inverse @ weighted_fixed.T,
+        weighted_fixed=weighted_fixed,
         inverse=inverse,
     )
 
@@ -320,6 +345,10 @@ def _estimate_variances(
 ) -> tuple[float, float]:
     """Compute s2 and tau2 of largest restricted likelihood, by Fisher's scoring.
 
+    With V one of the two matrices that the variances multiply, X X' or the identity, twice the
+    slope of the likelihood by the variance is y' P V P y - trace(P V). Twice the information of two
+    variances with the matrices V and U is trace(P V P U). A step adds information^-1 times slope.
+
     Parameters
     ----------
     y : (n,) float64. Proportions.
@@ -332,15 +361,17 @@ def _estimate_variances(
     -------
     s2 and tau2.
     """
-    # Scale s2 so that equal values of both variances add equally to a row. Otherwise the
-    # information matrix has entries of very different size.
+    # Multiply s2 by the mean diagonal entry of X X', and divide X X' by it. Equal values of both
+    # variances then add equally to a row. Otherwise the information matrix would have entries of
+    # very different size.
     unit = _compute_initial_s2(shared_candidates, 1.0) ** -1
     variances = np.array(start) * [unit, 1.0]
     for _ in range(_STEPS):
         projection = _project(shared_candidates / unit, rows, fixed, *variances).projection
         scored = projection @ y
         projected_shared = projection @ (shared_candidates / unit)
-        # Slope and information matrix of the restricted likelihood by both variances, (2,), (2, 2).
+        # Twice the slope, (2,), and twice the information, (2, 2), by s2 and tau2. The factor of
+        # two cancels in the step.
         slope = np.array(
             [
                 scored @ (shared_candidates @ scored) / unit - np.trace(projected_shared),
