@@ -12,6 +12,10 @@ usually a mistake in the file:
   the normalizer removes white space.
 - A marked line begins with a byte-order mark and is not the first line. It appears where two files
   were joined. It becomes a candidate with the mark, and hardly any device reports such a string.
+
+A metric of tuples has fields. Each line then contains one text for each field. The texts are
+separated by tabs, or by U+001F as in results. The candidate is the normalized texts, joined by
+U+001F.
 """
 
 from __future__ import annotations
@@ -20,16 +24,18 @@ import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rappor.base.atomic_files import describe_wrong_encoding, is_utf_16
 from rappor.base.errors import FileError, ReportError
 from rappor.base.text_lines import WHITE_SPACE
 from rappor.candidates.texts import Texts
+from rappor.protocol.normalizers import FIELD_SEPARATOR
 from rappor.protocol.normalizers import normalize as normalize_text
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -44,6 +50,10 @@ _GZIP: Final = b"\x1f\x8b"
 
 _NEWLINE: Final = 10
 """The byte \\n, which ends every line after `_convert_newlines`."""
+
+_TAB: Final = 9
+_UNIT_SEPARATOR: Final = ord(FIELD_SEPARATOR)
+"""The bytes between the fields of a line: in files of people, and in results."""
 
 _IS_ASCII_SPACE: Final = np.isin(np.arange(256), list(WHITE_SPACE.encode()))
 """(256,) bool. True for the byte values that are white space of ASCII."""
@@ -102,6 +112,7 @@ class CandidateLines:
     read : returns the chunks. It is called for every pass.
     name : name of the file, for error messages.
     normalize : name of the normalizer.
+    field_names : names of the fields of a metric of tuples; empty for other metrics.
 
     Attributes
     ----------
@@ -109,12 +120,20 @@ class CandidateLines:
         module defines them.
     """
 
-    def __init__(self, read: Callable[[], Iterable[bytes]], name: str, normalize: str) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Iterable[bytes]],
+        name: str,
+        normalize: str,
+        field_names: Sequence[str] = (),
+    ) -> None:
         self._read = read
         self._name = name
         self._normalize = normalize
+        self._field_names = field_names
         # If the normalizer removes white space, a spaced line is no mistake and is not counted.
-        self._keeps_space = normalize_text(normalize, " a") == " a"
+        spaced = FIELD_SEPARATOR.join([" a"] * max(1, len(field_names)))
+        self._keeps_space = normalize_text(normalize, spaced) == spaced
         self.n_blank = self.n_spaced = self.n_marked = 0
 
     def __call__(self) -> Iterator[Texts]:
@@ -172,6 +191,8 @@ class CandidateLines:
         if data[-1] != _NEWLINE:
             ends = np.append(ends, len(data))
         starts = np.concatenate([[0], ends[:-1] + 1])
+        if self._field_names:
+            data = _separate_fields(data, starts)
         is_filled = ends > starts
         # A line with bytes can be blank only if it begins with white space. Such lines are few, so
         # a Python loop checks them.
@@ -191,6 +212,8 @@ class CandidateLines:
 
     def _normalize_lines(self, texts: Texts, block: bytes, n_lines_before: int) -> Texts:
         """Normalize every line as devices normalize values."""
+        if self._field_names:
+            self._check_fields(texts, block, n_lines_before)
         if self._normalize == "none":
             return texts
         normal = []
@@ -201,9 +224,44 @@ class CandidateLines:
                 raise self._build_error(block, n_lines_before, start, str(error)) from None
         return Texts.from_bytes(normal)
 
+    def _check_fields(self, texts: Texts, block: bytes, n_lines_before: int) -> None:
+        """Raise FileError unless every line has one text for each field."""
+        # The number of separators before each byte of the block.
+        before = np.concatenate([[0], np.cumsum(texts.data == _UNIT_SEPARATOR)])
+        n_fields = before[texts.ends] - before[texts.starts] + 1
+        wrong = np.flatnonzero(n_fields != len(self._field_names))
+        if len(wrong):
+            names = ", ".join(self._field_names)
+            reason = (
+                f"it must have {len(self._field_names)} fields separated by tabs ({names}), "
+                f"got {n_fields[wrong[0]]}"
+            )
+            start = int(texts.starts[wrong[0]])
+            raise self._build_error(block, n_lines_before, start, reason)
+
     def _build_error(
         self, block: bytes, n_lines_before: int, offset: int, reason: str
     ) -> FileError:
         """Return a FileError for the line of a block that contains the byte `offset`."""
         line = n_lines_before + block.count(b"\n", 0, offset) + 1
         return FileError(self._name, reason, line=line)
+
+
+def _separate_fields(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return a block whose fields are separated by U+001F instead of tabs.
+
+    A line that contains U+001F comes from a result. A tab in it is part of a field.
+
+    Parameters
+    ----------
+    data : (number of bytes,) bytes of the block.
+    starts : (number of lines,) index of the first byte of each line.
+    """
+    tabs = np.flatnonzero(data == _TAB)
+    separators = np.flatnonzero(data == _UNIT_SEPARATOR)
+    has_separator = np.zeros(len(starts), dtype=np.bool_)
+    has_separator[np.searchsorted(starts, separators, side="right") - 1] = True
+    lines_of_tabs = np.searchsorted(starts, tabs, side="right") - 1
+    separated = data.copy()
+    separated[tabs[~has_separator[lines_of_tabs]]] = _UNIT_SEPARATOR
+    return separated

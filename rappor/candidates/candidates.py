@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from rappor.base.errors import DecodeError, FileError, ParamsError
 from rappor.candidates import google_hashing, string_product
 from rappor.candidates.candidate_lines import CandidateLines, read_chunks
+from rappor.candidates.field_product import FieldProduct
 from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import (
     MAX_UNCOMPILED_CELLS,
@@ -38,6 +39,7 @@ from rappor.candidates.uncompiled_hashing import (
 from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 from rappor.protocol.normalizers import normalize as normalize_text
 from rappor.protocol.params import Params
+from rappor.protocol.tuples import check_field_names, join_line, join_normalizers
 
 _MAX_BYTES_IN_MEMORY: Final = 1 << 26
 """Largest size of a file, in bytes, that is read into memory: 64 MiB, about five million strings.
@@ -51,13 +53,18 @@ blocks need more calls of numpy."""
 class Candidates:
     """Strings in their order, normalized as devices normalize values.
 
-    Build candidates with `from_file`, `from_lines`, `from_list`, `from_stream`, `product` or
-    `chain`. Candidates may be empty, but a decode raises an error for empty candidates.
+    Build candidates with `from_file`, `from_lines`, `from_list`, `from_fields`, `from_stream`,
+    `product` or `chain`. Candidates may be empty, but a decode raises an error for empty
+    candidates.
+
+    A candidate of a metric of tuples is the texts of its fields, joined by U+001F. Lines and lists
+    have tabs, or U+001F, between the fields.
 
     Attributes
     ----------
     name : where the strings come from, for messages.
-    normalize : name of the normalizer.
+    normalize : name of the normalizer. For tuples, one name for each field, separated by commas.
+    field_names : names of the fields of tuples, in their order; empty for other strings.
     n_blank : number of blank lines, which were skipped. This and the following numbers are 0 for
         streamed candidates.
     n_duplicates : number of repeated strings, which were skipped.
@@ -74,7 +81,7 @@ class Candidates:
     """
 
     __slots__ = (
-        *("_hash_words", "_read", "_texts", "name", "normalize"),
+        *("_hash_words", "_read", "_texts", "field_names", "name", "normalize"),
         *("n_blank", "n_duplicates", "n_marked", "n_spaced"),
     )
 
@@ -84,6 +91,7 @@ class Candidates:
         *,
         name: str = "candidates",
         normalize: str = "none",
+        field_names: Sequence[str] = (),
         hash_words: NDArray[np.uint32] | None = None,
     ) -> None:
         """Build candidates from normalized strings, without any check.
@@ -93,6 +101,7 @@ class Candidates:
         source : distinct strings in memory, or a function that yields blocks of strings.
         name : where the strings come from, for messages.
         normalize : name of the normalizer that was applied to the strings.
+        field_names : names of the fields of tuples; empty for other strings.
         hash_words : (n, 4) uint32. Hash words of n strings in memory (`uncompiled_hashing`). None
             if they are not computed yet.
         """
@@ -100,16 +109,23 @@ class Candidates:
         self._read = None if isinstance(source, Texts) else source
         self._hash_words = hash_words
         self.name, self.normalize = name, normalize
+        self.field_names = tuple(field_names)
         self.n_blank = self.n_duplicates = self.n_spaced = self.n_marked = 0
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, normalize: str = "none") -> Candidates:
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        normalize: str = "none",
+        field_names: Sequence[str] = (),
+    ) -> Candidates:
         r"""Read a UTF-8 file with one candidate in each line, also packed by gzip.
 
         Parameters
         ----------
         path : the file. Its lines are read as in `from_lines`.
-        normalize : name of the normalizer of the metric.
+        normalize, field_names : normalizer and names of the fields of the metric.
 
         Raises
         ------
@@ -127,7 +143,7 @@ class Candidates:
         (('cat', 'dog'), 1)
         """
         name = os.fspath(path)
-        lines = CandidateLines(lambda: read_chunks(name), name, normalize)
+        lines = CandidateLines(lambda: read_chunks(name), name, normalize, field_names)
         # Case: a pipe such as /dev/stdin. It can be read only once, so it is read into memory
         # whatever its size.
         is_regular = Path(name).is_file()
@@ -136,13 +152,20 @@ class Candidates:
         # Case: a small file packed by gzip that is long after unpacking. `texts` is None as well.
         texts = None if is_long else _join_blocks(lines(), lambda block: len(block.data), most)
         if texts is None:
-            return cls(lines, name=name, normalize=normalize)
-        candidates = cls._without_duplicates(texts, name=name, normalize=normalize)
+            return cls(lines, name=name, normalize=normalize, field_names=field_names)
+        candidates = cls._without_duplicates(
+            texts, name=name, normalize=normalize, field_names=field_names
+        )
         return candidates.copy_line_counts(lines)
 
     @classmethod
     def from_lines(
-        cls, lines: Iterable[str | bytes], *, name: str = "standard input", normalize: str = "none"
+        cls,
+        lines: Iterable[str | bytes],
+        *,
+        name: str = "standard input",
+        normalize: str = "none",
+        field_names: Sequence[str] = (),
     ) -> Candidates:
         r"""Read one candidate from each line.
 
@@ -155,12 +178,13 @@ class Candidates:
         ----------
         lines : for example an open file. They are read once, into memory.
         name : name of the source, for error messages.
-        normalize : name of the normalizer of the metric.
+        normalize, field_names : normalizer and names of the fields of the metric.
 
         Raises
         ------
         FileError
-            A line is not UTF-8 or has a lone surrogate. The error contains the line.
+            A line is not UTF-8, has a lone surrogate, or has another number of fields than the
+            metric. The error contains the line.
 
         Examples
         --------
@@ -168,38 +192,94 @@ class Candidates:
         >>> candidates.strings, candidates.n_spaced
         (('cat', 'dog '), 1)
         """
-        reader = CandidateLines(lambda: _encode_lines(lines, name), name, normalize)
+        reader = CandidateLines(lambda: _encode_lines(lines, name), name, normalize, field_names)
         texts = Texts.join(list(reader()))
-        candidates = cls._without_duplicates(texts, name=name, normalize=normalize)
+        candidates = cls._without_duplicates(
+            texts, name=name, normalize=normalize, field_names=field_names
+        )
         return candidates.copy_line_counts(reader)
 
     @classmethod
-    def from_list(cls, strings: Iterable[str], *, normalize: str = "none") -> Candidates:
+    def from_list(
+        cls, strings: Iterable[str], *, normalize: str = "none", field_names: Sequence[str] = ()
+    ) -> Candidates:
         """Build candidates from a list, a column or any iterable of strings.
 
         Parameters
         ----------
         strings : texts. The empty string is a candidate as well.
-        normalize : name of the normalizer of the metric.
+        normalize, field_names : normalizer and names of the fields of the metric.
 
         Raises
         ------
         ParamsError
             `strings` is a single text.
         ReportError
-            A string is not a str, or has a lone surrogate.
+            A string is not a str, has a lone surrogate, or has another number of fields than the
+            metric.
 
         Examples
         --------
         >>> len(Candidates.from_list(["cat", "dog", "cat"]))
         2
         """
-        texts = Texts.join(list(_encode_blocks(strings, normalize)))
-        return cls._without_duplicates(texts, name="candidates", normalize=normalize)
+        texts = Texts.join(list(_encode_blocks(strings, normalize, field_names)))
+        return cls._without_duplicates(
+            texts, name="candidates", normalize=normalize, field_names=field_names
+        )
+
+    @classmethod
+    def from_fields(
+        cls,
+        lists: Mapping[str, Iterable[str] | Candidates],
+        *,
+        normalize: Mapping[str, str] | None = None,
+    ) -> Candidates:
+        r"""Build all combinations of candidates of the fields of a metric of tuples.
+
+        The last field varies fastest. Up to 64 MB of combinations are in memory, and longer
+        products are streamed.
+
+        Parameters
+        ----------
+        lists : candidates of each field, by the name of the field, in the order of the fields.
+        normalize : normalizer of each field by its name. Other fields have the normalizer none.
+
+        Raises
+        ------
+        ParamsError
+            The names are not 2 to 8 distinct names of fields, a list is empty, streamed, or
+            normalized by another normalizer, a candidate contains U+001F, or there are more than
+            1e9 combinations.
+        ReportError
+            A candidate is not a str, or has a lone surrogate.
+
+        Examples
+        --------
+        >>> candidates = Candidates.from_fields({"site": ["a.org", "b.org"], "country": ["de"]})
+        >>> candidates.strings
+        ('a.org\x1fde', 'b.org\x1fde')
+        """
+        check_field_names(tuple(lists))
+        names = {field: (normalize or {}).get(field, "none") for field in lists}
+        texts = [_list_field(field, lists[field], names[field]) for field in lists]
+        product = FieldProduct(texts)
+        product.check(tuple(lists))
+        is_long = product.n_bytes > _MAX_BYTES_IN_MEMORY
+        return cls(
+            product.read_blocks if is_long else Texts.join(list(product.read_blocks())),
+            name="product of fields",
+            normalize=join_normalizers(list(names.values())),
+            field_names=tuple(lists),
+        )
 
     @classmethod
     def from_stream(
-        cls, read: Callable[[], Iterable[str]], *, normalize: str = "none"
+        cls,
+        read: Callable[[], Iterable[str]],
+        *,
+        normalize: str = "none",
+        field_names: Sequence[str] = (),
     ) -> Candidates:
         """Build candidates from a function that returns a new iterable for every pass.
 
@@ -208,7 +288,7 @@ class Candidates:
         Parameters
         ----------
         read : returns the strings, the same in every pass.
-        normalize : name of the normalizer of the metric.
+        normalize, field_names : normalizer and names of the fields of the metric.
 
         Examples
         --------
@@ -216,7 +296,11 @@ class Candidates:
         >>> [text for block in candidates.read_blocks() for text in block.to_strings()]
         ['example.org/0', 'example.org/1', 'example.org/2']
         """
-        return cls(lambda: _encode_blocks(read(), normalize), normalize=normalize)
+        return cls(
+            lambda: _encode_blocks(read(), normalize, field_names),
+            normalize=normalize,
+            field_names=field_names,
+        )
 
     @classmethod
     def product(
@@ -227,6 +311,7 @@ class Candidates:
         most: int,
         *,
         normalize: str = "none",
+        field_names: Sequence[str] = (),
     ) -> Candidates:
         """Build all strings that consist of a prefix and `least` to `most` further characters.
 
@@ -238,7 +323,7 @@ class Candidates:
         prefixes : distinct beginnings of the strings.
         alphabet : distinct characters.
         least, most : smallest and largest number of characters after a prefix.
-        normalize : name of the normalizer of the metric.
+        normalize, field_names : normalizer and names of the fields of the metric.
 
         Raises
         ------
@@ -253,7 +338,9 @@ class Candidates:
         ['a', 'b', 'ax', 'ay', 'bx', 'by']
         """
         product = string_product.StringProduct.from_strings(prefixes, alphabet, least, most)
-        return cls(product.read_blocks, name="product", normalize=normalize)
+        return cls(
+            product.read_blocks, name="product", normalize=normalize, field_names=field_names
+        )
 
     @classmethod
     def chain(cls, *parts: Candidates) -> Candidates:
@@ -261,12 +348,12 @@ class Candidates:
 
         Parameters
         ----------
-        parts : candidates with one normalizer.
+        parts : candidates with one normalizer and the same fields.
 
         Raises
         ------
         ParamsError
-            The normalizers differ.
+            The normalizers or the fields differ.
 
         Examples
         --------
@@ -277,14 +364,20 @@ class Candidates:
         normalizers = {part.normalize for part in parts}
         if len(normalizers) != 1:
             raise ParamsError(f"candidates must share one normalizer, got {sorted(normalizers)}")
+        field_names = {part.field_names for part in parts}
+        if len(field_names) != 1:
+            raise ParamsError(f"candidates must have the same fields, got {sorted(field_names)}")
         return cls(
             lambda: itertools.chain.from_iterable(part.read_blocks() for part in parts),
             name=", ".join(part.name for part in parts),
             normalize=normalizers.pop(),
+            field_names=field_names.pop(),
         )
 
     @classmethod
-    def _without_duplicates(cls, texts: Texts, *, name: str, normalize: str) -> Candidates:
+    def _without_duplicates(
+        cls, texts: Texts, *, name: str, normalize: str, field_names: Sequence[str]
+    ) -> Candidates:
         """Build candidates in memory, each string once, at the position of its first occurrence."""
         hash_words = hash_texts(texts)
         # Two strings are equal if their hash words are equal: 128 bits of SHA-256 do not collide by
@@ -299,7 +392,9 @@ class Candidates:
         if len(repeated):
             kept = np.sort(np.delete(order, repeated))
             texts, hash_words = texts.select(kept), hash_words[kept]
-        candidates = cls(texts, name=name, normalize=normalize, hash_words=hash_words)
+        candidates = cls(
+            texts, name=name, normalize=normalize, field_names=field_names, hash_words=hash_words
+        )
         candidates.n_duplicates = len(repeated)
         return candidates
 
@@ -361,7 +456,9 @@ class Candidates:
             return self if len(self) <= most else None
         if (texts := _join_blocks(self.read_blocks(), len, most)) is None:
             return None
-        return self._without_duplicates(texts, name=self.name, normalize=self.normalize)
+        return self._without_duplicates(
+            texts, name=self.name, normalize=self.normalize, field_names=self.field_names
+        )
 
     def select(self, chosen: Sequence[int]) -> Candidates:
         """Return the candidates at the given indices, in the order of the indices."""
@@ -369,6 +466,7 @@ class Candidates:
         return Candidates(
             self._texts_in_memory.select(indices),
             normalize=self.normalize,
+            field_names=self.field_names,
             hash_words=self._hash_words_in_memory[indices],
         )
 
@@ -439,8 +537,26 @@ def _encode_lines(lines: Iterable[str | bytes], name: str) -> Iterator[bytes]:
         yield value if value.endswith(b"\n") else value + b"\n"
 
 
-def _encode_blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
-    """Yield blocks of normalized strings."""
+def _list_field(field: str, candidates: Iterable[str] | Candidates, normalize: str) -> list[bytes]:
+    """Return the distinct normalized candidates of a field of a tuple."""
+    if not isinstance(candidates, Candidates):
+        candidates = Candidates.from_list(candidates, normalize=normalize)
+    if candidates.normalize != normalize:
+        raise ParamsError(
+            f"candidates of field {field} must be normalised by {normalize!r}, "
+            f"got {candidates.normalize!r}"
+        )
+    if not candidates.is_in_memory:
+        raise ParamsError(
+            f"candidates of field {field} must be in memory, at most 64 MB, got {candidates.name}"
+        )
+    return Texts.join(list(candidates.read_blocks())).to_bytes()
+
+
+def _encode_blocks(
+    strings: Iterable[str], normalize: str, field_names: Sequence[str]
+) -> Iterator[Texts]:
+    """Yield blocks of normalized strings. The fields of a tuple are joined by U+001F."""
     # Case: a caller passes a path or one string. A text is an iterable of its characters, and one
     # candidate for each character is never intended.
     if isinstance(strings, str | bytes):
@@ -450,4 +566,6 @@ def _encode_blocks(strings: Iterable[str], normalize: str) -> Iterator[Texts]:
         )
     texts = iter(strings)
     while block := list(itertools.islice(texts, _BLOCK_STRINGS)):
+        if field_names:
+            block = [join_line(field_names, text) for text in block]
         yield Texts.from_bytes([normalize_text(normalize, text).encode() for text in block])

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rappor.candidates.candidates import Candidates
+from rappor.protocol.params import Params
 
 
-def add_to_list(
-    listed: Sequence[str], candidates: Candidates | None, *, normalize: str
-) -> Candidates:
+def add_to_list(listed: Sequence[str], candidates: Candidates | None, params: Params) -> Candidates:
     """Return the listed candidates, followed by the candidates of a file, without repetitions.
 
     The result has the line counts of the file, such as the number of blank lines.
@@ -21,9 +20,9 @@ def add_to_list(
     ----------
     listed : the strings that the metric's entry lists.
     candidates : the candidates of a file, or None without a file.
-    normalize : the normalizer of the metric.
+    params : the parameters of the metric, with its normalizer and its fields.
     """
-    first = Candidates.from_list(listed, normalize=normalize)
+    first = Candidates.from_list(listed, normalize=params.normalize, field_names=params.field_names)
     if candidates is None:
         return first
     both = Candidates.chain(first, candidates)

@@ -101,7 +101,11 @@ class SiteEdition:
         if self.candidates is None:
             return
         lines = io.BytesIO(self._encode_lines(self.candidates))
-        reread = Candidates.from_lines(lines, normalize=self.candidates.normalize)
+        reread = Candidates.from_lines(
+            lines,
+            normalize=self.candidates.normalize,
+            field_names=self.candidates.field_names,
+        )
         for original, restored in itertools.zip_longest(self.candidates.strings, reread.strings):
             if original != restored:
                 raise DecodeError(

@@ -233,8 +233,10 @@ def normalize_listed(listed: Iterable[str], collections: Sequence[Counts]) -> tu
     listed : the strings of the metric's entry.
     collections : counts of one metric, whose parameters contain the normalizer.
     """
-    normalizer = collections[0].params.normalize
-    return Candidates.from_list(listed, normalize=normalizer).strings
+    params = collections[0].params
+    return Candidates.from_list(
+        listed, normalize=params.normalize, field_names=params.field_names
+    ).strings
 
 
 def normalize_candidates(
@@ -256,31 +258,24 @@ def normalize_candidates(
     Raises
     ------
     DecodeError
-        The counts have several normalizers, the candidates have another normalizer, there are no
-        candidates, or an encoding with fixed categories gets candidates.
+        The counts have several normalizers or fields, the candidates have another normalizer or
+        other fields, there are no candidates, or an encoding with fixed categories gets candidates.
     """
     if not all(get_encoding(collection.params).is_hashed for collection in collections):
         if candidates is not None or listed_strings:
             raise DecodeError("candidates must be omitted: this encoding answers for every bit")
         return None
-    normalizers = {collection.params.normalize for collection in collections}
-    if len(normalizers) > 1:
-        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
-    (normalizer,) = normalizers
+    normalizer, field_names = _find_spelling(collections)
     if not isinstance(candidates, Candidates):
         strings = () if candidates is None else candidates
-        candidates = Candidates.from_list(strings, normalize=normalizer)
-    # Candidates under another normalizer would set bits that no device sends. Every estimate would
-    # be 0 without an error.
-    if candidates.normalize != normalizer:
-        raise DecodeError(
-            f"candidates must be normalised by {normalizer!r} as on the devices, "
-            f"got {candidates.normalize!r}"
-        )
+        candidates = Candidates.from_list(strings, normalize=normalizer, field_names=field_names)
+    _check_spelling(candidates, normalizer, field_names)
     if listed_strings:
         # A product with no further characters is the strings themselves. `from_list` would
         # normalise them again, and some normalizers are not idempotent.
-        listed_candidates = Candidates.product(listed_strings, "", 0, 0, normalize=normalizer)
+        listed_candidates = Candidates.product(
+            listed_strings, "", 0, 0, normalize=normalizer, field_names=field_names
+        )
         all_candidates = Candidates.chain(listed_candidates, candidates)
         in_memory = None
         # A list in memory stays in memory, even if the listed strings make it exceed the limit.
@@ -295,6 +290,35 @@ def normalize_candidates(
             "candidates must number at least 1, got 0; give candidates: a list of strings"
         )
     return candidates
+
+
+def _find_spelling(collections: Sequence[Counts]) -> tuple[str, tuple[str, ...]]:
+    """Return the normalizer and the names of the fields; DecodeError if the counts have several."""
+    normalizers = {collection.params.normalize for collection in collections}
+    if len(normalizers) > 1:
+        raise DecodeError(f"counts must share one normalizer, got {sorted(normalizers)}")
+    fields = {collection.params.field_names for collection in collections}
+    if len(fields) > 1:
+        raise DecodeError(f"counts must have the same fields, got {sorted(fields)}")
+    return normalizers.pop(), fields.pop()
+
+
+def _check_spelling(candidates: Candidates, normalizer: str, field_names: tuple[str, ...]) -> None:
+    """Raise DecodeError unless candidates have the normalizer and the fields of the devices.
+
+    Candidates in another spelling would set bits that no device sends. Every estimate would be 0
+    without an error.
+    """
+    if candidates.normalize != normalizer:
+        raise DecodeError(
+            f"candidates must be normalised by {normalizer!r} as on the devices, "
+            f"got {candidates.normalize!r}"
+        )
+    if candidates.field_names != field_names:
+        raise DecodeError(
+            f"candidates must have the fields of the metric ({', '.join(field_names) or 'none'}), "
+            f"got {', '.join(candidates.field_names) or 'none'}"
+        )
 
 
 def _is_streamed(

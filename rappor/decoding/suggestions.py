@@ -113,7 +113,9 @@ def suggest_candidates(
     check_type("listed", listed, Candidates, "call Candidates.from_list(strings)")
     known = tuple(dict.fromkeys(known))
     known_estimates = decode(counts, known, progress=progress)
-    known_candidates = Candidates.from_list(known, normalize=listed.normalize)
+    known_candidates = Candidates.from_list(
+        known, normalize=listed.normalize, field_names=listed.field_names
+    )
     estimates = decode(
         counts,
         Candidates.chain(known_candidates, listed),

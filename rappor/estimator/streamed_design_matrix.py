@@ -202,6 +202,7 @@ class StreamedDesign:
         candidates = Candidates(
             Texts.from_bytes(rows.strings.tolist()),
             normalize=self._candidates.normalize,
+            field_names=self._candidates.field_names,
             hash_words=rows.words,
         )
         self.strings = DistinctCandidates(

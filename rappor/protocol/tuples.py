@@ -195,14 +195,61 @@ def parse_fields(field_names: Sequence[str], text: str) -> dict[str, str]:
     >>> parse_fields(("editor", "system"), "vim\tlinux")
     {'editor': 'vim', 'system': 'linux'}
     """
-    # Case: a candidate of another program whose field contains a tab. U+001F then separates fields.
-    texts = text.split(FIELD_SEPARATOR if FIELD_SEPARATOR in text else "\t")
-    if len(texts) != len(field_names):
+    return dict(zip(field_names, split_fields(join_line(field_names, text)), strict=True))
+
+
+def parse_assignments(field_names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """Convert the arguments of a command line to a recorded value: FIELD=VALUE for each field.
+
+    Raises
+    ------
+    ReportError
+        A field is missing or repeated, or a text does not begin with a field and "=". The message
+        contains no value.
+
+    Examples
+    --------
+    >>> parse_assignments(("editor", "system"), ["system=linux", "editor=vim"])
+    {'system': 'linux', 'editor': 'vim'}
+    """
+    value: dict[str, str] = {}
+    for text in texts:
+        name, equals, field_value = text.partition("=")
+        # A text without a known field may be the value itself, so the message does not repeat it.
+        if not equals or name not in field_names or name in value:
+            reason = f"got {name} twice" if name in value else "got another text"
+            expected = " ".join(f"{field}=VALUE" for field in field_names)
+            raise ReportError(f"a value must be {expected}, {reason}")
+        value[name] = field_value
+    if missing := [name for name in field_names if name not in value]:
+        raise ReportError(f"a value must have every field, got none for {', '.join(missing)}")
+    return value
+
+
+def join_line(field_names: Sequence[str], text: object) -> str:
+    r"""Join the texts of a line by U+001F. In the line they are separated by tabs or by U+001F.
+
+    Raises
+    ------
+    ReportError
+        The argument is not a text, or has another number of fields than the metric.
+
+    Examples
+    --------
+    >>> join_line(("editor", "system"), "vim\tlinux")
+    'vim\x1flinux'
+    """
+    if not isinstance(text, str):
+        raise ReportError(f"a value must be a text, got {type(text).__name__}")
+    # A text with U+001F comes from a result. A tab in it is part of a field.
+    joined = text if FIELD_SEPARATOR in text else text.replace("\t", FIELD_SEPARATOR)
+    n_fields = joined.count(FIELD_SEPARATOR) + 1
+    if n_fields != len(field_names):
         raise ReportError(
             f"a value must have {len(field_names)} fields separated by tabs "
-            f"({', '.join(field_names)}), got {len(texts)}"
+            f"({', '.join(field_names)}), got {n_fields}"
         )
-    return dict(zip(field_names, texts, strict=True))
+    return joined
 
 
 def normalize_fields(field_names: Sequence[str], normalizer: str, value: object) -> tuple[str, ...]:

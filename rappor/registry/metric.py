@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ from rappor.base.errors import MetricError, ParamsError
 from rappor.base.ranges import check_choice, format_value
 from rappor.protocol.encodings import get_encoder, get_encoding
 from rappor.protocol.encodings.encoding import check_category_name
-from rappor.protocol.normalizers import normalize
+from rappor.protocol.normalizers import FIELD_SEPARATOR, normalize
 from rappor.protocol.params import EPOCHS, INTERVALS, Params
 from rappor.protocol.parts import Part, check_parts
 from rappor.protocol.segments import (
@@ -42,6 +43,7 @@ from rappor.protocol.segments import (
     list_segments,
 )
 from rappor.protocol.thresholds import compute_threshold
+from rappor.protocol.tuples import list_normalizers
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.toml_file import metric_error
 
@@ -117,7 +119,9 @@ class Metric:
     sampling_rate : share of the devices that take part in an epoch. The secret of a device decides.
     segments : public properties that devices send without noise.
     candidates : strings to look for: a tuple, or the path of a file relative to the registry's
-        file. Devices ignore them.
+        file. For a metric with fields: a mapping from each field to a tuple or a path, of which all
+        combinations are candidates, or the path of a file with tabs between the fields. Devices
+        ignore candidates.
     min_reports : number of reports below which the collector releases no sum. With 0 the collector
         releases every sum at once.
     min_cohort : number of reports of a cohort below which the collector releases no sum of the
@@ -156,7 +160,7 @@ class Metric:
     parts: tuple[Part, ...] = ()
     sampling_rate: float = 1.0
     segments: tuple[Dimension, ...] = ()
-    candidates: str | tuple[str, ...] | None = None
+    candidates: str | tuple[str, ...] | Mapping[str, str | tuple[str, ...]] | None = None
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
     retention: str | None = None
@@ -258,8 +262,21 @@ class Metric:
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """Candidates in the entry. Empty if the entry has no candidates or names a file."""
+        """Candidates in the entry. Empty if the entry has no candidates or names a file.
+
+        Lists of the fields of a tuple give all combinations, joined by U+001F, up to 10,000. More
+        combinations are candidates like those of a file, so the property is empty.
+        """
+        if isinstance(self.candidates, Mapping):
+            return self._list_combinations(self.candidates)
         return self.candidates if isinstance(self.candidates, tuple) else ()
+
+    def _list_combinations(self, table: Mapping[str, str | tuple[str, ...]]) -> tuple[str, ...]:
+        lists = [table[field] for field in self.params.field_names]
+        is_in_entry = all(isinstance(values, tuple) for values in lists)
+        if not is_in_entry or math.prod(map(len, lists)) > MOST_LISTED:
+            return ()
+        return tuple(map(FIELD_SEPARATOR.join, itertools.product(*lists)))
 
     @property
     def pace(self) -> str:
@@ -336,43 +353,67 @@ class Metric:
                 f"metric {self.name!r}: candidates must be absent for encoding "
                 f"{self.params.encoding}, whose values are all known"
             )
+        field_names = self.params.field_names
+        if isinstance(self.candidates, Mapping) and field_names:
+            self._check_field_table(self.candidates)
         # A path is checked when the file is read: a device may not have the file.
-        if not isinstance(self.candidates, tuple):
-            self._check_text("candidates", self.candidates)
+        elif isinstance(self.candidates, tuple) and not field_names:
+            self._check_listed("candidates", self.candidates, self.params.normalize)
+        elif isinstance(self.candidates, Mapping | tuple):
+            required = "a list or a file, because the metric has no fields"
+            if field_names:
+                required = "a table with a list or a file for each field, or a file"
+            raise metric_error(self.name, "candidates", required, self.candidates)
         else:
-            self._check_listed(self.candidates)
+            self._check_text("candidates", self.candidates)
 
-    def _check_listed(self, candidates: tuple[object, ...]) -> None:
-        """Check the length of a list, and that normalized candidates are distinct and not empty."""
-        if self.params.field_names:
-            required = "a file with a line for each tuple, its fields separated by tabs"
-            raise metric_error(self.name, "candidates", required, candidates)
-        n, normalizer = len(candidates), self.params.normalize
+    def _check_field_table(self, table: Mapping[str, object]) -> None:
+        """Check that a table has a list or the path of a file for each field."""
+        field_names = self.params.field_names
+        if set(table) != set(field_names):
+            required = f"a table with exactly the fields {', '.join(field_names)}"
+            raise metric_error(self.name, "candidates", required, ", ".join(map(str, table)))
+        normalizers = list_normalizers(self.params.normalize, len(field_names))
+        for field, normalizer in zip(field_names, normalizers, strict=True):
+            key, value = f"candidates of field {field}", table[field]
+            if isinstance(value, tuple):
+                self._check_listed(key, value, normalizer)
+            else:
+                self._check_text(key, value)
+
+    def _check_listed(self, key: str, candidates: tuple[object, ...], normalizer: str) -> None:
+        """Check the length of a list, and that normalized candidates are distinct and not empty.
+
+        Parameters
+        ----------
+        key : name of the list in messages.
+        """
+        n = len(candidates)
         if n == 0:
             raise MetricError(
-                f"metric {self.name!r}: candidates must list at least 1 string, got none: leave "
+                f"metric {self.name!r}: {key} must list at least 1 string, got none: leave "
                 "the key out if there is no list"
             )
         if n > MOST_LISTED:
             raise MetricError(
-                f"metric {self.name!r}: candidates must list at most {MOST_LISTED:,} strings, got "
+                f"metric {self.name!r}: {key} must list at most {MOST_LISTED:,} strings, got "
                 f"{n:,}: write them into a file, one a line, and name the file"
             )
         normalized = set()
         for candidate in candidates:
             if not isinstance(candidate, str):
-                raise metric_error(self.name, "candidates", "a list of texts", candidate)
-            check_category_name(candidate, "candidates")
+                raise metric_error(self.name, key, "a list of texts", candidate)
+            check_category_name(candidate, key)
             text = normalize(normalizer, candidate)
             # Devices report an empty text for every value of which the normalizer leaves nothing,
             # so an empty candidate would count all these values.
             if not text:
                 required = f"non-empty after normalising by {normalizer}"
-                raise metric_error(self.name, "candidates", required, candidate)
+                raise metric_error(self.name, key, required, candidate)
             # Two spellings of one value would be two rows of a result with one share.
             if text in normalized:
                 required = f"distinct after normalising by {normalizer}"
-                raise metric_error(self.name, "candidates", required, candidate)
+                raise metric_error(self.name, key, required, candidate)
             normalized.add(text)
 
     def _check_flag(self, key: str, value: object) -> None:

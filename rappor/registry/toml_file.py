@@ -223,9 +223,16 @@ def _read_entry(name: str, entry: object) -> dict[str, Any]:
     fields |= {
         key: entry[key] for key in ("description", "owner", "epoch", *_OPTIONAL) if key in entry
     }
-    if isinstance(candidates := fields.get("candidates"), list):
-        fields["candidates"] = tuple(candidates)
+    if "candidates" in fields:
+        fields["candidates"] = _freeze_lists(fields["candidates"])
     return fields
+
+
+def _freeze_lists(value: object) -> object:
+    """Return a list as a tuple, also in a table. Other values are unchanged."""
+    if isinstance(value, dict):
+        return {key: _freeze_lists(item) for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_keys(name: str, entry: _Entry) -> None:

@@ -18,14 +18,16 @@ import re
 import unicodedata
 from typing import Final
 
+from rappor.protocol.normalizers import FIELD_SEPARATOR
+
 _INVISIBLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad"  # controls, soft hyphen
     "\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Matches characters that change the text direction, are invisible, or cannot be encoded. Their
-code points replace them. Joiners (U+200C, U+200D) are not in the list, because words and emoji need
-them."""
+"""Matches characters that change the text direction, are invisible, or cannot be encoded.
+`_name_character` replaces them. Joiners (U+200C, U+200D) are not in the list, because words and
+emoji need them."""
 
 _PICTURES: Final = 0x2400
 """Code point at which the block "Control Pictures" of Unicode begins. It has a visible sign for
@@ -122,7 +124,13 @@ def count_columns(text: str) -> int:
 
 
 def _name_character(match: re.Match[str]) -> str:
-    """Return the picture of a control character, or the code point of another character."""
+    """Return the picture of a control character, or the code point of another character.
+
+    U+001F stands between the fields of a tuple in the names of candidates and categories. Screens
+    show a bar in its place.
+    """
+    if match.group() == FIELD_SEPARATOR:
+        return " | "
     code = ord(match.group())
     return chr(_PICTURES + code) if code < 0x20 else f"[U+{code:04X}]"
 

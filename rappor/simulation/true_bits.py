@@ -69,10 +69,11 @@ class _BloomBits:
         # The compiled loops know the hash functions of the project's own layout only.
         if params.layout != DEFAULT_LAYOUT:
             raise ParamsError(f"layout must be {DEFAULT_LAYOUT} to simulate, got {params.layout!r}")
-        reported_part = Bloom(params).extract_reported_part
-        self._digests = hash_texts(
-            Texts.from_bytes([reported_part(value).encode() for value in population.values])
-        )
+        encoding = Bloom(params)
+        # The text of a tuple has its fields separated by tabs or by U+001F.
+        values = map(encoding.parse_value, population.values)
+        texts = [encoding.extract_reported_part(value).encode() for value in values]
+        self._digests = hash_texts(Texts.from_bytes(texts))
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:

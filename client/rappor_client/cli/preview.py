@@ -13,7 +13,7 @@ from typing import Final
 
 from rappor.encode import encode_value
 from rappor.privacy.notice import describe_losses, describe_segments
-from rappor.protocol.encodings import get_encoder, parse_value
+from rappor.protocol.encodings import get_encoder
 from rappor.protocol.randomizer import SECRET_BYTES, draw_system_coins
 from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Upload
@@ -25,7 +25,8 @@ def run(args: Namespace) -> bool:
     """Print the bytes of an upload, and sentences about what they reveal."""
     registry = Registry.load(args.registry).in_segment(dict(args.segment))
     today = datetime.datetime.now(datetime.UTC).date()
-    print(make_preview(registry, args.metric, args.value, today=today))  # noqa: T201 - output
+    value = get_encoder(registry.metric(args.metric).params).parse_arguments(args.values)
+    print(make_preview(registry, args.metric, value, today=today))  # noqa: T201 - output
     return True
 
 
@@ -44,7 +45,7 @@ class Preview:
 def make_preview(
     registry: Registry,
     name: str,
-    text: str,
+    value: object,
     *,
     today: datetime.date,
     secret: bytes | None = None,
@@ -58,8 +59,8 @@ def make_preview(
         Registry of the program.
     name
         Name of the metric.
-    text
-        The value, as text.
+    value
+        The value, as a program records it.
     today
         Day of the report, which determines the epoch.
     secret
@@ -72,11 +73,11 @@ def make_preview(
     MetricError
         The metric is unknown or has expired.
     ReportError
-        The text is not a value of the metric.
+        The value is of the wrong kind.
     """
     metric = registry.metric(name)
     metric.check_active(today)
-    value, secret = parse_value(metric.params, text), secret or os.urandom(SECRET_BYTES)
+    secret = secret or os.urandom(SECRET_BYTES)
     encoded = encode_value(secret, metric, value, epoch=metric.epoch_at(today), coins=coins)
     body = Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
     sentences = ["The id, the cohort and the bits are random. Each device has others."]
@@ -94,7 +95,12 @@ COMMAND: Final = Command(
     arguments=(
         REGISTRY,
         declare_argument("metric", metavar="METRIC", help="The metric that the value belongs to."),
-        declare_argument("value", metavar="VALUE", help="A value."),
+        declare_argument(
+            "values",
+            metavar="VALUE",
+            nargs="+",
+            help="A value. Of a tuple, FIELD=VALUE for each field; of a set, its items.",
+        ),
         SEGMENT,
     ),
 )

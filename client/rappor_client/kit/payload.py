@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rappor.encode import encode_value
 from rappor.privacy.notice import describe_belief
+from rappor.protocol.encodings import parse_value
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.wire import Upload
 from rappor.registry.registry import Registry
@@ -42,7 +43,7 @@ def describe_payload(
 def make_example(registry: Registry) -> bytes:
     """Return the upload of a device with a new secret that has used the first listed name."""
     metric = registry[METRIC]
-    value = (*metric.params.categories, *metric.listed)[0]
+    value = parse_value(metric.params, (*metric.params.categories, *metric.listed)[0])
     encoded = encode_value(os.urandom(32), metric, value, epoch="0000-01")
     return Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
 

@@ -164,33 +164,36 @@ class CountInputs:
             return self._read_candidates_file(params, metric)
         is_named = self.candidates_path is not None
         candidates = self._read_candidates_file(params, metric) if is_named else None
-        return add_to_list(metric.listed, candidates, normalize=params.normalize)
+        return add_to_list(metric.listed, candidates, params)
 
     def _read_candidates_file(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the file of --candidates, or the file that the metric's entry names."""
+        """Read the file of --candidates, or the files that the metric's entry names."""
         from rappor.candidates.candidates import Candidates
+        from rappor.candidates.entry_candidates import read_entry_candidates
         from rappor.candidates.google_hashing import GOOGLE_LAYOUT
         from rappor.google.files import read_candidates
 
         if self.candidates_path == "-":
             with click.open_file("-", "rb") as stream:
-                candidates = Candidates.from_lines(stream, normalize=params.normalize)
+                candidates = Candidates.from_lines(
+                    stream, normalize=params.normalize, field_names=params.field_names
+                )
             return _check_not_empty(candidates, "standard input")
-        path = self.candidates_path or self._own_candidates_path(metric)
-        if path is None:
+        if (path := self.candidates_path) is not None:
+            if params.layout == GOOGLE_LAYOUT:
+                return read_candidates(path)
+            candidates = Candidates.from_file(
+                path, normalize=params.normalize, field_names=params.field_names
+            )
+            return _check_not_empty(candidates, path)
+        if self.registry_path is None or metric is None or metric.candidates is None:
             reason = ": the metric names none"
             if metric is None:
                 reason = ", or --registry, whose metric names such a file"
             raise click.UsageError(f"give --candidates, a file of strings, one a line{reason}")
-        if params.layout == GOOGLE_LAYOUT:
-            return read_candidates(path)
-        return _check_not_empty(Candidates.from_file(path, normalize=params.normalize), path)
-
-    def _own_candidates_path(self, metric: Metric | None) -> str | None:
-        """Return the path of the metric's file of candidates, relative to the registry's folder."""
-        if self.registry_path is None or metric is None or not isinstance(metric.candidates, str):
-            return None
-        return str(Path(self.registry_path).parent / metric.candidates)
+        folder = Path(self.registry_path).parent
+        candidates = read_entry_candidates(metric.candidates, folder, params)
+        return _check_not_empty(candidates, candidates.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +287,12 @@ class PartInputs(CountInputs):
                 )
         path = self.candidates_path or self._own_candidates_path(metric)
         return [] if path is None else read_lines(path)
+
+    def _own_candidates_path(self, metric: Metric | None) -> str | None:
+        """Return the path of the metric's file of candidates, relative to the registry's folder."""
+        if self.registry_path is None or metric is None or not isinstance(metric.candidates, str):
+            return None
+        return str(Path(self.registry_path).parent / metric.candidates)
 
 
 def read_lines(path: str) -> list[str]:

@@ -142,7 +142,9 @@ def _search_list(
         # Case: a file of known strings above 64 MB. The known strings are decoded together with
         # the list, so all of them must be in memory.
         raise click.UsageError("known strings must be fewer: give the long list as --list")
-    listed = Candidates.from_file(list_path, normalize=known.normalize)
+    listed = Candidates.from_file(
+        list_path, normalize=known.normalize, field_names=known.field_names
+    )
     with Slow() as progress:
         suggestions = suggest_candidates(
             inputs.add_epoch(counts),

@@ -126,6 +126,7 @@ class _SecretOptions:
     "rappor encode theme dark --registry metrics.toml --epoch 2026-Q4 --json",
     "echo dark | rappor encode theme - --registry metrics.toml",
     "rappor encode plugins git vim-mode --registry metrics.toml",
+    "rappor encode editor_by_system editor=vim system=linux --registry metrics.toml",
 )
 def encode(
     *,
@@ -148,9 +149,11 @@ def encode(
     p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and the command prints
     a line of JSON for each.
 
-    A set has any number of values. The command then prints its own buckets (the buckets of its
-    values), the buckets after padding or cutting to the fixed size of the metric, and the bucket
-    that the report names.
+    A tuple has a VALUE of the form FIELD=VALUE for each field of the metric; lines of standard
+    input have the fields in their order, separated by tabs. A set has any number of values. If
+    reports name one bucket, the command prints the own buckets (the buckets of the value), the
+    buckets after padding or cutting to the fixed number of the metric, and the bucket that the
+    report names.
     """
     if secret_options.secret_hex is not None:
         click.echo(_PROCESS_LIST_WARNING, err=True)
@@ -183,12 +186,11 @@ def encode(
 
 
 def _parse_values(params: Params, texts: tuple[str, ...]) -> object:
-    """Convert the arguments of a command line to one value. Only a set has several."""
-    if get_encoding(params).supports_items:
-        return texts
-    if len(texts) != 1:
+    """Convert the arguments of a command line to one value. Sets and tuples have several."""
+    has_several = get_encoding(params).supports_items or params.field_names
+    if not has_several and len(texts) != 1:
         raise click.UsageError(f"give one VALUE, got {len(texts)}")
-    return parse_value(params, texts[0])
+    return get_encoder(params).parse_arguments(texts)
 
 
 def _encode(

@@ -35,6 +35,7 @@ from rappor.protocol.tuples import (
     join_fields,
     list_normalizers,
     normalize_fields,
+    parse_assignments,
     parse_fields,
     split_fields,
 )
@@ -188,6 +189,23 @@ class Encoding(ABC):
         if self.params.field_names:
             return parse_fields(self.params.field_names, text)
         return text
+
+    def parse_arguments(self, texts: Sequence[str]) -> object:
+        """Convert the arguments of a command line to one value.
+
+        A tuple has an argument FIELD=VALUE for each field. Other values have one argument, except
+        for sets.
+
+        Raises
+        ------
+        ReportError
+            The number of arguments is wrong, or they are not a value. The message has no value.
+        """
+        if self.params.field_names:
+            return parse_assignments(self.params.field_names, texts)
+        if len(texts) != 1:
+            raise ReportError(f"a value must be one argument, got {len(texts)}")
+        return self.parse_value(texts[0])
 
     def read_text(self, value: object) -> str:
         """Return the normalized text of a value: of a tuple, its normalized fields joined."""

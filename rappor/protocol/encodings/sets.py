@@ -69,6 +69,10 @@ class Sets(Encoding):
         """Convert a text to a set. Tabs separate the items; the empty text is the empty set."""
         return text.split("\t")
 
+    def parse_arguments(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return the arguments of a command line, each of which is an item."""
+        return texts
+
     def read_items(self, value: object) -> set[str]:
         """Return the distinct normalized items of a collection, without empty items.
 

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rappor.base.errors import FileError, MissingExtraError
+from rappor.base.errors import FileError, MissingExtraError, ParamsError
 from rappor.base.sentence_numbers import format_count
-from rappor.candidates.candidates import Candidates
+from rappor.candidates.entry_candidates import list_files, read_entry_candidates
 from rappor.planning.changed_params import can_decode_together
 from rappor.privacy.notice import describe_late_days
 from rappor.privacy.parameter_changes import cost_of_change
@@ -174,18 +174,19 @@ def _check_expiry(metric: Metric, today: datetime.date) -> Iterator[Finding]:
 
 
 def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
-    """Yield a warning if the file of candidates of a metric cannot be used.
+    """Yield a warning if the files of candidates of a metric cannot be used.
 
-    The file is read as a query for estimates reads it, with the normalizer of the metric.
+    The files are read as a query for estimates reads them, with the normalizer of the metric.
     """
     # The entry has no candidates, or lists them itself.
-    if not isinstance(metric.candidates, str):
+    if metric.candidates is None or not (files := list_files(metric.candidates)):
         return
     try:
-        strings = Candidates.from_file(
-            folder / metric.candidates, normalize=metric.params.normalize
-        ).strings
-        fault = None if strings else "it has no candidates"
+        candidates = read_entry_candidates(metric.candidates, folder, metric.params)
+        is_empty = candidates.is_in_memory and len(candidates) == 0
+        fault = "it has no candidates" if is_empty else None
+    except ParamsError as error:
+        fault = str(error)
     except FileError as error:
         fault = error.reason if error.line is None else f"line {error.line}: {error.reason}"
     except MissingExtraError as error:  # the normalizer needs an extra that is not installed here
@@ -193,7 +194,7 @@ def _check_candidates(metric: Metric, folder: Path) -> Iterator[Finding]:
     if fault is not None:
         yield Finding(
             "warning",
-            f"{metric.name}: its candidates file {metric.candidates} cannot be used ({fault}); "
+            f"{metric.name}: its candidates file {' or '.join(files)} cannot be used ({fault}); "
             "until it can, each request for estimates must list candidates",
         )
 

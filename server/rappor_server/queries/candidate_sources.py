@@ -2,7 +2,7 @@
 
 | source             | candidates are in                                 | bytes for the key |
 |--------------------|---------------------------------------------------|-------------------|
-| `CandidatesFile`   | a file that the entry of the metric names         | the whole file    |
+| `CandidatesFile`   | files that the entry of the metric names          | the whole files   |
 | `InlineCandidates` | the entry of the metric, or the body of a request | the strings       |
 | `UploadedList`     | a list that an analyst has uploaded               | the list's digest |
 
@@ -12,56 +12,68 @@ methods:
 - `read_contents` returns bytes that change with the candidates, for the key of the query
   (`query.py`). The bytes are empty if the source cannot be read. The query then runs, and fails
   with the reason.
-- `read` returns the candidates in the spelling of the metric's normalizer, or raises DecodeError or
-  NotFoundError.
+- `read` returns the candidates in the spelling of the metric's parameters (normalizer and fields),
+  or raises DecodeError or NotFoundError.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rappor.base.errors import DecodeError, FileError
+from rappor.base.errors import DecodeError, FileError, ParamsError
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.candidate_lists import CandidateLists
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
+    from rappor.protocol.params import Params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesFile:
-    """The file of candidates that a metric's entry names.
+    """The files of candidates that a metric's entry names: one file, or a table of fields.
 
     Attributes
     ----------
     metric : name of the metric
-    name : name of the file in the registry, which messages show
-    path : path of the file, which messages do not show
+    candidates : the value of the key `candidates` of the entry: the name of a file, or a list or
+        the name of a file for each field of a tuple. Messages show these names.
+    folder : folder of the registry, which messages do not show
     """
 
     metric: str
-    name: str
-    path: Path
+    candidates: str | Mapping[str, str | tuple[str, ...]]
+    folder: Path
 
     def read_contents(self) -> bytes:
-        """Return the bytes of the file."""
+        """Return the value of the key, and the bytes of the files."""
+        from rappor.candidates.entry_candidates import list_files  # noqa: PLC0415 - loads hashes
+
         try:
-            return self.path.read_bytes()
+            contents = [(self.folder / name).read_bytes() for name in list_files(self.candidates)]
         except OSError:
             return b""
+        # Without the lengths, bytes could move from one file to the next without a new key.
+        return repr((self.candidates, [*map(len, contents)])).encode() + b"".join(contents)
 
-    def read(self, normalize: str) -> Candidates:
-        """Return the candidates of the file. An error shows its name, and not its folder."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
+    def read(self, params: Params) -> Candidates:
+        """Return the candidates of the files. An error shows a name, and not the folder."""
+        from rappor.candidates.entry_candidates import (  # noqa: PLC0415 - loads the hashes
+            read_entry_candidates,
+        )
 
         try:
-            return Candidates.from_file(self.path, normalize=normalize)
+            return read_entry_candidates(self.candidates, self.folder, params)
         except FileError as error:
-            file = f"{self.metric}: its candidates file {self.name}"
+            name = Path(error.path).relative_to(self.folder)
+            file = f"{self.metric}: its candidates file {name}"
             raise _describe_unreadable(file, error) from None
+        except ParamsError as error:
+            raise DecodeError(f"{self.metric}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +86,13 @@ class InlineCandidates:
         """Return the strings, one a line."""
         return "\n".join(self.strings).encode()
 
-    def read(self, normalize: str) -> Candidates:
+    def read(self, params: Params) -> Candidates:
         """Return the candidates."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
-        return Candidates.from_list(self.strings, normalize=normalize)
+        return Candidates.from_list(
+            self.strings, normalize=params.normalize, field_names=params.field_names
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +114,16 @@ class UploadedList:
         """Return the digest of the list, because a list never changes."""
         return self.digest.encode()
 
-    def read(self, normalize: str) -> Candidates:
+    def read(self, params: Params) -> Candidates:
         """Return the candidates of the list."""
         from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
 
         if self.path is None:
             raise NotFoundError(f"{self.metric} has no list {self.digest[:12]}: upload it again")
         try:
-            return Candidates.from_file(self.path, normalize=normalize)
+            return Candidates.from_file(
+                self.path, normalize=params.normalize, field_names=params.field_names
+            )
         except FileError as error:
             raise _describe_unreadable("the list", error) from None
 
@@ -130,10 +146,11 @@ def find_registry_candidates(
     """Return the candidates of a metric's entry, listed or in a file; None without candidates."""
     if metric.candidates is None:
         return None
-    if not isinstance(metric.candidates, str):
-        return InlineCandidates(strings=metric.candidates)
-    path = Path(registry).parent / metric.candidates
-    return CandidatesFile(metric=metric.name, name=metric.candidates, path=path)
+    if metric.listed:
+        return InlineCandidates(strings=metric.listed)
+    assert not isinstance(metric.candidates, tuple)
+    folder = Path(registry).parent
+    return CandidatesFile(metric=metric.name, candidates=metric.candidates, folder=folder)
 
 
 def find_candidates(

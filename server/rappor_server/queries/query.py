@@ -141,7 +141,7 @@ class Subject:
             return None
         if self.source is None:
             raise ParamsError(f"candidates must be given: the registry has none for {name}")
-        return self.source.read(params.normalize)
+        return self.source.read(params)
 
     def select_whole_strings(self, collections: Iterable[Counts]) -> list[Counts]:
         """Return the counts of whole strings, without the counts of prefixes.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import reference
-from registries import toml_of
+from registries import entry_of, toml_of
 from shell import SECRET, Shell, ok, refused
 
 from rappor import Registry, encode_value
@@ -129,3 +129,52 @@ def test_encode_of_sets_in_words(shell: Shell) -> None:
     assert (code, "give one VALUE, got 2" in err) == (2, True)
     code, _, err = shell("encode", "engine", "--registry", "metrics.toml")
     assert (code, "give one VALUE, got 0" in err) == (2, True)
+
+
+TUPLES = toml_of(
+    "choice",
+    epoch="'quarter'",
+    interval="'epoch'",
+    profile="'once'",
+    encoding="'onehot'",
+    categories="{editor = ['vim', 'code'], system = ['linux', 'mac']}",
+    normalize="{editor = 'casefold'}",
+) + entry_of("pair", fields="['site', 'country']")
+"""A registry with a tuple of each form."""
+
+
+def test_encode_of_tuples_takes_each_field_by_name(shell: Shell) -> None:
+    """The order of the arguments does not matter; a value may contain an equals sign."""
+    (shell.place / "tuples.toml").write_text(TUPLES)
+    options = ("--registry", "tuples.toml", "--secret-hex", SECRET, "--json")
+    words = ("choice", "system=mac", "editor=VIM", *options)
+    assert json.loads(ok(shell("encode", *words)))["own"] == [1]
+    code, out, err = shell("encode", "choice", "system=os2", "editor=vim", *options)
+    assert (code, json.loads(out)["own"]) == (0, [4])
+    assert "choice reports this value in the bucket for all other values" in err
+    metric = Registry.load(shell.place / "tuples.toml").metric("pair")
+    value = {"site": "a=b", "country": ""}
+    encoded = encode_value(bytes.fromhex(SECRET), metric, value)
+    for order in (("site=a=b", "country="), ("country=", "site=a=b")):
+        shown = json.loads(ok(shell("encode", "pair", *order, *options)))
+        assert shown["cohort"] == encoded.cohort
+        bits = reference.unpack(encoded.bits, metric.params.k)
+        assert shown["bits"] == "".join(map(str, bits))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("site=secretsite",), "a value must have every field, got none for country"),
+        (("secretsite", "country=x"), "a value must be site=VALUE country=VALUE, got another text"),
+        (("site=secretsite", "site=b"), "a value must be site=VALUE country=VALUE, got site twice"),
+        (("site=secretsite", "land=x"), "a value must be site=VALUE country=VALUE, got another te"),
+        ((), "a value must have every field, got none for site, country"),
+    ],
+)
+def test_encode_refuses_other_fields(shell: Shell, words: tuple[str, ...], reason: str) -> None:
+    """The sentence names the fields and no value."""
+    (shell.place / "tuples.toml").write_text(TUPLES)
+    message = refused(shell("encode", "pair", *words, "--registry", "tuples.toml"))
+    assert reason in message
+    assert "secretsite" not in message

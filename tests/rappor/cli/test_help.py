@@ -47,6 +47,12 @@ REGISTRY = (
         interval='"epoch"',
         epoch='"quarter"',
     )
+    + entry_of(
+        "editor_by_system",
+        encoding='"onehot"',
+        categories='{editor = ["vim", "code"], system = ["linux", "mac"]}',
+        epoch='"quarter"',
+    )
 )
 
 PARTS = (Part("prefix:2", 0.5), Part("whole"))

@@ -193,6 +193,17 @@ def test_an_entry_of_a_tuple_of_categories() -> None:
         assert without.params == params
 
 
+def test_candidates_of_a_tuple_are_all_combinations() -> None:
+    """Lists in the entry are combined in the order of the fields; a file is read by an analyst."""
+    head = f'{HEAD_OF_QUARTER}encoding = "bloom"\nprofile = "balanced"\nfields = ["a", "b"]\n'
+    metric = load_metric(head + 'candidates = {b = ["1", "2"], a = ["x", "y"]}')
+    assert metric.listed == ("x\x1f1", "x\x1f2", "y\x1f1", "y\x1f2")
+    assert load_metric(head + 'candidates = {a = ["x", "y"], b = "b.txt"}').listed == ()
+    assert load_metric(head + 'candidates = "pairs.tsv"').candidates == "pairs.tsv"
+    numbers = [str(i) for i in range(101)]
+    assert load_metric(head + f"candidates = {{a = {numbers}, b = {numbers}}}").listed == ()
+
+
 def test_an_entry_of_a_tuple_of_strings() -> None:
     """The entry costs as much as without fields, and has another fingerprint."""
     head = f'{HEAD_OF_QUARTER}encoding = "bloom"\nprofile = "balanced"\n'
@@ -387,10 +398,33 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
             BLOOM + 'normalize = "strip"\ncandidates = ["  "]',
             "candidates must be non-empty after normalising by strip, got '  '",
         ),
-        (
-            BLOOM + 'fields = ["a", "b"]\ncandidates = ["x"]',
-            "candidates must be a file with a line for each tuple, its fields separated by tabs",
+        *(
+            (BLOOM + f'fields = ["a", "b"]\ncandidates = {candidates}', reason)
+            for candidates, reason in (
+                (
+                    '["x"]',
+                    "candidates must be a table with a list or a file for each field, or a f",
+                ),
+                ("7", "candidates must be a non-empty text, got 7"),
+                ('{a = ["x"]}', "candidates must be a table with exactly the fields a, b, got 'a'"),
+                ('{a = ["x"], b = ["x"], c = ["x"]}', "candidates must be a table with exactly"),
+                ('{a = ["x"], b = []}', "candidates of field b must list at least 1 string"),
+                ('{a = ["x"], b = 7}', "candidates of field b must be a non-empty text, got 7"),
+                (
+                    '{a = ["x"], b = ["y\\u001f"]}',
+                    "candidates of field b must be non-empty and free",
+                ),
+                (
+                    '{a = ["x", "x"], b = ["y"]}',
+                    "candidates of field a must be distinct after norm",
+                ),
+                (
+                    '{a = ["x", "X"], b = ["y"]}\nnormalize = {a = "casefold"}',
+                    "candidates of field a must be distinct after normalising by casefold, got 'X'",
+                ),
+            )
         ),
+        (BLOOM + 'candidates = {a = ["x"]}', "candidates must be a list or a file, because the me"),
         (
             BLOOM + f"candidates = {[f'name {i}' for i in range(100_000)]}",
             "candidates must list at most 10,000 strings, got 100,000: write them into a file",

@@ -32,6 +32,7 @@ def test_markup_goes_through_once() -> None:
     [
         ("a\u202egnp.exe", "a[U+202E]gnp.exe"),
         ("a\x00b\x1b[31m", "a\u2400b\u241b[31m"),
+        ("a.org\x1fde", "a.org | de"),  # the fields of a tuple
         ("\u200b\ufeff\u200f", "[U+200B][U+FEFF][U+200F]"),
         ("\ud800", "[U+D800]"),
         ("\u2028\u202d\u2060\u2069", "[U+2028][U+202D][U+2060][U+2069]"),

@@ -255,6 +255,28 @@ def test_warnings_about_candidates_files(
         assert str(tmp_path) not in text
 
 
+@pytest.mark.parametrize(
+    ("sites", "fault"),
+    [
+        ("a\nb\n", None),
+        (None, "(No such file or directory)"),
+        ("", "(candidates of field site must not be empty)"),
+    ],
+)
+def test_warnings_about_files_of_fields(
+    tmp_path: Path, sites: str | None, fault: str | None
+) -> None:
+    """A warning names the file of the field that cannot be used."""
+    if sites is not None:
+        (tmp_path / "sites.txt").write_text(sites)
+    params = dataclasses.replace(STRICT, field_names=("site", "country"))
+    table = {"site": "sites.txt", "country": ("de", "fr")}
+    registry = registry_of(metric_of(params=params, candidates=table))
+    texts = [finding.text for finding in check_registry(registry, folder=tmp_path, today=TODAY)]
+    expected = f"page: its candidates file sites.txt cannot be used {fault};"
+    assert [text.startswith(expected) for text in texts] == ([] if fault is None else [True])
+
+
 def test_candidates_may_change() -> None:
     """A changed list is no finding, because old counts can be decoded with the new list."""
     first = metric_of(params=STRICT, candidates=("a", "b"))

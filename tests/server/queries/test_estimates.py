@@ -25,7 +25,7 @@ def query_of(listed: Path, metric: str = "page") -> EstimatesQuery:
     return EstimatesQuery(
         subject=Subject(
             metric=ACCEPTED.registry[metric],
-            source=CandidatesFile(metric=metric, name=listed.name, path=listed),
+            source=CandidatesFile(metric=metric, candidates=listed.name, folder=listed.parent),
             error_control=ErrorControl(),
         ),
         body=b'{"all": true}',

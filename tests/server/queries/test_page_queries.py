@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from rappor_server.queries.candidate_sources import (
     InlineCandidates,
     UploadedList,
     find_candidates,
+    find_registry_candidates,
 )
 from rappor_server.queries.page_queries import OverviewQuery, RankingQuery, ResultPage
 from rappor_server.queries.query import QueryResult, Range, Subject, digest_program
 from sqlalchemy import Engine
 
 from rappor import Counts, Params
-from rappor.base.errors import ParamsError
+from rappor.base.errors import DecodeError, ParamsError
 from rappor.estimator.error_control import ErrorControl
 
 DAY = datetime.date(2026, 11, 20)
@@ -131,7 +133,7 @@ def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: P
     lists = CandidateLists(tmp_path, days=1)
     own = find_candidates(metric, "", registry="metrics.toml", lists=lists)
     assert isinstance(own, InlineCandidates)
-    assert own.read("none").strings == ("rare", "also rare")
+    assert own.read(Params.profile("balanced")).strings == ("rare", "also rare")
     changed = metric_of("page", PARAMS, min_reports=0, candidates=("rare",))
     assert ranking(metric=changed, source=source).compute_key(engine) != task.compute_key(engine)
 
@@ -142,3 +144,43 @@ def test_strings_need_candidates(engine: Engine) -> None:
     put(engine, COUNTS, DAY)
     with pytest.raises(ParamsError, match="candidates must be given"):
         ranking(source=None).run(engine, lambda _: None)
+
+
+def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path) -> None:
+    """The key changes with each file and the table; an error names the file without its folder."""
+    params = Params.profile("balanced", field_names=("site", "country"))
+    registry = str(tmp_path / "metrics.toml")
+    metric = metric_of("pair", params, candidates={"site": "sites.txt", "country": ("de", "fr")})
+    source = find_registry_candidates(metric, registry=registry)
+    assert source is not None
+    with pytest.raises(DecodeError) as refusal:
+        source.read(params)
+    assert str(refusal.value).startswith("pair: its candidates file sites.txt cannot be read")
+    assert (source.read_contents(), str(tmp_path) in str(refusal.value)) == (b"", False)
+    (tmp_path / "sites.txt").write_text("a.org\nb.org\n")
+    expected = ("a.org\x1fde", "a.org\x1ffr", "b.org\x1fde", "b.org\x1ffr")
+    assert source.read(params).strings == expected
+    contents = {source.read_contents()}
+    (tmp_path / "sites.txt").write_text("a.org\nc.org\n")
+    contents.add(source.read_contents())
+    other = dataclasses.replace(metric, candidates={"site": "sites.txt", "country": ("de", "es")})
+    for changed in (other, dataclasses.replace(metric, candidates="sites.txt")):
+        source = find_registry_candidates(changed, registry=registry)
+        assert source is not None
+        contents.add(source.read_contents())
+    assert len(contents) == 4
+    with pytest.raises(DecodeError, match=r"sites.txt cannot be read: line 1: it must have 2 fiel"):
+        source.read(params)
+    inline = dataclasses.replace(metric, candidates={"site": ("a",), "country": ("de", "fr")})
+    listed = find_registry_candidates(inline, registry=registry)
+    assert listed == InlineCandidates(strings=("a\x1fde", "a\x1ffr"))
+    many = tuple(map(str, range(9_999)))
+    product = dataclasses.replace(metric, candidates={"site": many, "country": ("de", "fr")})
+    long = find_registry_candidates(product, registry=registry)
+    assert long is not None
+    assert len(long.read(params)) == 19_998
+    (tmp_path / "sites.txt").write_text("")
+    source = find_registry_candidates(metric, registry=registry)
+    assert source is not None
+    with pytest.raises(DecodeError, match="pair: candidates of field site must not be empty"):
+        source.read(params)
