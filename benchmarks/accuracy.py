@@ -40,7 +40,8 @@ from rappor.simulation.collection import simulate_counts
 _Run = TypeVar("_Run")
 
 LEVEL = 0.05
-"""Error rate that detections are made at, under both corrections."""
+"""Error rate of the detections, under both corrections for multiple tests: the false discovery rate
+under Benjamini-Hochberg, the probability of any false detection under Bonferroni."""
 TOP = 20
 """Number of the most frequent candidates. Their coverage is reported separately, because users read
 these rows."""
@@ -118,7 +119,8 @@ def run_many(measure: Callable[[int], _Run], n_runs: int, pool: Executor | None)
     """Measure seeds 0 to n_runs - 1 in this order, in a pool if one is passed."""
     if pool is None:
         return [measure(seed) for seed in range(n_runs)]
-    # Small chunks: with larger ones a single process could have work left at the end.
+    # Each process gets two seeds at a time. With more, one process could still work on its last
+    # seeds while the others have no work.
     return list(pool.map(measure, range(n_runs), chunksize=2))
 
 
@@ -208,7 +210,8 @@ def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
     truth = true_shares(estimates, collection)
     inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
     adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
-    # The top is chosen by truth; ties fall by position in the candidate list, not by estimate.
+    # The most frequent candidates come first in the list of candidates. Candidates that were chosen
+    # by their estimates would have large errors.
     top = np.isin(estimates.candidates, collection.candidates[:TOP])
     return Coverage(
         everywhere=float(inside.mean()),

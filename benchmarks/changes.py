@@ -38,6 +38,7 @@ from rappor.simulation.population import Population
 from rappor.simulation.true_bits import compute_true_bits
 
 Shares = NDArray[np.float64]
+"""Shares of values, one row for each sample."""
 
 MONDAY: Final = datetime.date(2026, 8, 3)
 """First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
@@ -57,10 +58,10 @@ YES: Final = Params.profile("balanced", encoding="boolean")
 """Parameters of the yes-or-no cells."""
 
 
-def six_changes() -> Shares:
-    """Return the Zipf shares before and after a change of six of them by 10 to 30 %.
+def change_six_shares() -> Shares:
+    """Return the Zipf shares before and after a change of six shares, (2, 60).
 
-    Three shares rise by as much as three other shares fall.
+    Three shares fall by 10, 20 and 30 %, and three other shares rise by as much together.
     """
     after = ZIPF.copy()
     after[[0, 3, 8]] *= [0.9, 0.8, 0.7]
@@ -69,10 +70,10 @@ def six_changes() -> Shares:
     return np.array([ZIPF, after])
 
 
-def slow_fall(n_weeks: int = 12) -> Shares:
-    """Return weekly shares of 60 strings.
+def lower_one_share(n_weeks: int = 12) -> Shares:
+    """Return weekly shares of 60 strings, (n_weeks, 60).
 
-    The third share falls to 3 %, and the last one rises by as much.
+    The third share falls from 5 % to 3 %, and the last share rises by as much.
     """
     shares = np.tile(0.94 * ZIPF / (1 - ZIPF[2]), (n_weeks, 1))
     shares[:, 2] = np.linspace(0.05, 0.03, n_weeks)
@@ -80,8 +81,11 @@ def slow_fall(n_weeks: int = 12) -> Shares:
     return shares
 
 
-def yes_and_no(before: float, after: float, n: int = 2) -> Shares:
-    """Return the shares of yes and no in n samples, on a line from `before` to `after`."""
+def move_yes_share(before: float, after: float, n: int = 2) -> Shares:
+    """Return the shares of yes and no in n samples, (n, 2).
+
+    The share of yes is on a line from `before` to `after`.
+    """
     yes = np.linspace(before, after, n)
     return np.array([yes, 1 - yes]).T
 
@@ -98,8 +102,8 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
 ) -> list[Counts]:
     """Draw the counts of samples in which the same devices report.
 
-    From sample to sample as few devices as possible change their value so that the shares change
-    as wanted. Each of these devices draws a new permanent response.
+    From sample to sample, the smallest possible number of devices change their value, so that the
+    shares change as `shares` says. Each of these devices draws a new permanent response.
 
     The bits of a device are independent given its value. So no single device is drawn: devices are
     counted by value and cohort, and the ones of their permanent responses are counted by value,
@@ -153,7 +157,8 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
                 sum_squared_reports=n_reports**2 * n_devices,
             )
         )
-        # Probability that a device changes its value: the share of its value falls by this part.
+        # If the share of a value falls from `now` to `after`, a device with this value changes its
+        # value with probability 1 - after / now.
         p_change = np.maximum(1 - after / np.maximum(now, 1e-300), 0.0)
         n_changing = rng.binomial(devices, p_change[:, None])
         n_replaced = rng.binomial(devices - n_changing, churn)
@@ -176,43 +181,62 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
 class Cell:
     """A comparison of samples with the same devices.
 
-    `overlap` is the argument `device_correlation` of `compare_samples`: 1 if the caller knows that
-    the devices are the same, None if unknown. "trend" measures the slope of `trend` instead.
+    Attributes
+    ----------
+    values : the values of the devices
+    shares : (t, v), shares of the v values in each of t samples
+    params : parameters of the reports
+    device_correlation : argument of `compare_samples`: 1 if the caller knows that the devices are
+        the same, None if it is unknown
+    is_trend : whether the slope of `trend` is measured, and not the difference of two samples
+    n_devices, n_reports, churn : arguments of `draw_samples`
     """
 
     values: tuple[str, ...]
     shares: Shares
     params: Params
-    overlap: float | str | None
+    device_correlation: float | None = None
+    is_trend: bool = False
     n_devices: int = 20_000
     n_reports: int = 30
     churn: float = 0.0
 
 
 CELLS: Final = {
-    "strings, overlap 1": Cell(values=STRINGS, shares=six_changes(), params=LOW_NOISE, overlap=1.0),
+    "strings, overlap 1": Cell(
+        values=STRINGS, shares=change_six_shares(), params=LOW_NOISE, device_correlation=1.0
+    ),
     "strings, overlap unknown": Cell(
-        values=STRINGS, shares=six_changes(), params=LOW_NOISE, overlap=None
+        values=STRINGS, shares=change_six_shares(), params=LOW_NOISE, device_correlation=None
     ),
     "strings, slope of 12 weeks": Cell(
         values=STRINGS,
-        shares=slow_fall(),
+        shares=lower_one_share(),
         params=LOW_NOISE,
-        overlap="trend",
+        is_trend=True,
         n_reports=7,
         churn=0.02,
     ),
     "yes 20 % to 25 %, overlap 1": Cell(
-        values=("true", "false"), shares=yes_and_no(0.2, 0.25), params=YES, overlap=1.0
+        values=("true", "false"),
+        shares=move_yes_share(0.2, 0.25),
+        params=YES,
+        device_correlation=1.0,
     ),
     "yes 5 % to 10 %, overlap 1": Cell(
-        values=("true", "false"), shares=yes_and_no(0.05, 0.1), params=YES, overlap=1.0
+        values=("true", "false"),
+        shares=move_yes_share(0.05, 0.1),
+        params=YES,
+        device_correlation=1.0,
     ),
     "yes 20 %, unchanged, overlap 1": Cell(
-        values=("true", "false"), shares=yes_and_no(0.2, 0.2), params=YES, overlap=1.0
+        values=("true", "false"),
+        shares=move_yes_share(0.2, 0.2),
+        params=YES,
+        device_correlation=1.0,
     ),
     "yes 5 % to 3 %, slope of 12 weeks": Cell(
-        values=("true", "false"), shares=yes_and_no(0.05, 0.03, 12), params=YES, overlap="trend"
+        values=("true", "false"), shares=move_yes_share(0.05, 0.03, 12), params=YES, is_trend=True
     ),
 }
 """Cell of each row of the table, by the name of the row."""
@@ -220,11 +244,14 @@ CELLS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Coverage of the intervals of one comparison, for changed values and for all others.
+    """Result of one comparison.
 
-    `changed` and `others` say for each interval whether it contains the true change. `squares` are
-    the squared errors of the changed values, divided by their variances. `false` is the share of
-    unchanged values among the detected changes.
+    Attributes
+    ----------
+    changed : for each changed value, whether its interval contains the true change
+    others : the same for each unchanged value
+    squares : squared errors of the changed values, divided by their variances
+    false : share of unchanged values among the detected changes
     """
 
     changed: list[bool]
@@ -234,12 +261,17 @@ class Run:
 
 
 def compare(cell: Cell, counts: Sequence[Counts]) -> tuple[Comparison, SampleContrast]:
-    """Return the comparison of the samples, and its first contrast."""
+    """Return the comparison of the samples, and its first contrast.
+
+    The first contrast is the difference of two samples, or the slope of a trend.
+    """
     candidates = [*cell.values, *ABSENT] if cell.params.encoding == "bloom" else None
-    if not isinstance(cell.overlap, str):
+    if not cell.is_trend:
         names = map(str, range(len(counts)))
         samples = dict(zip(names, counts, strict=True))
-        comparison = compare_samples(samples, candidates, device_correlation=cell.overlap)
+        comparison = compare_samples(
+            samples, candidates, device_correlation=cell.device_correlation
+        )
         return comparison, comparison.contrasts[0]
     weeks = [MONDAY + datetime.timedelta(7 * week) for week in range(len(counts))]
     periods = tuple(

@@ -43,9 +43,9 @@ _SENT = tuple(f"sent{i}" for i in range(200))
 _DAY = 86_400.0
 """Number of seconds in a day, by which the client's clock is moved."""
 _CALLS = 1000
-"""Number of calls that are timed beside a frozen process."""
+"""Number of calls that are timed while a stopped process has the lock of the device."""
 _EVENTS = 2000
-"""Number of timed events of an interval that has its event already, so that nothing is drawn."""
+"""Number of timed events on a day that has an event already. Such an event draws no report."""
 _BLOCK = bytes(100_000)
 """Bytes that are hashed for comparison. Hashing them takes about as long as drawing a report."""
 _FROZEN = """
@@ -61,7 +61,18 @@ with folder.try_lock() as is_inside:
 
 
 def measure(n_records: int) -> dict[str, float]:
-    """Measure import, opening and several kinds of record(), in microseconds, seconds and bytes."""
+    """Measure import, opening and several kinds of calls, mostly of record().
+
+    The docstring of the module has the keys and units. Kinds of calls:
+
+        record       the first event of a day
+        make         drawing a report, without the folder of the device
+        sending      the first event of a day, while another thread sends
+        distinct     the first event of a day, each with another value
+        repeated     a further event of a day
+        frozen       the first event of a day, while a stopped process has the lock of the device
+        computing    hashing some bytes, for comparison with `frozen`
+    """
     before = read_resident_bytes()
     start = time.perf_counter()
     from rappor_client import Client, ClientOptions  # noqa: PLC0415 - this is what is measured

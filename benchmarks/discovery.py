@@ -4,9 +4,10 @@
 The search extends every detected prefix by all letters. Each case simulates 1,000 random strings of
 six letters by Zipf's law, and counts the true and false strings that are found.
 
-The oracle is the limit of every such search, because it has no collisions: every string and every
-prefix has its own bit with the noise of the same parameters. Parts, devices, number of kept
-prefixes and error control are the same.
+The oracle is the limit of every such search. It has the same parts, devices, noise, number of kept
+prefixes and error control, but every string and every prefix has a bit of its own, so nothing
+collides. The reports of the oracle are not simulated. It draws the score of each string, which is
+its estimated share in standard errors of an absent string.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ N_STRINGS: Final = 1000
 """Number of strings. Their frequencies follow Zipf's law."""
 
 _TAIL: Final = 50.0
-"""Multiple of the last rank's threshold up to which the oracle draws p-values of absent strings.
+"""Limit up to which the oracle draws p-values of absent strings, as a multiple of the threshold of
+Benjamini-Hochberg at a rank of all present strings.
 
-Larger p-values decide nothing, so the millions of other absent strings need not be drawn.
+Larger p-values decide nothing, so the millions of absent strings with larger p-values need not be
+drawn.
 """
 
 
@@ -53,8 +56,14 @@ Larger p-values decide nothing, so the millions of other absent strings need not
 class Case:
     """Parameters of one search.
 
-    `parts` are the reported parts with their shares of the devices. `keep` is the number of
-    prefixes that the search keeps after each step. `k` and `m` are bits and cohorts.
+    Attributes
+    ----------
+    profile : name of the profile, which has the noise
+    n_reports : number of reports of all parts together
+    parts : the reported parts, with their shares of the devices. The last part has the other
+        devices
+    keep : number of prefixes that the search keeps after each step
+    k, m : number of bits of a report, and number of cohorts
     """
 
     profile: str
@@ -66,7 +75,7 @@ class Case:
 
     @property
     def params(self) -> Params:
-        """The profile under this case's bits and cohorts."""
+        """Parameters with the noise of the profile, and the bits and cohorts of the case."""
         return dataclasses.replace(Params.profile(self.profile), k=self.k, m=self.m)
 
 
@@ -74,9 +83,13 @@ class Case:
 class Run:
     """Strings found in one collection, and the cost of the search.
 
-    `found` and `false` are true and false strings of `discover`, `oracle` and `oracle_false` of the
-    oracle. `candidates` is the number of tested strings. `seconds` are CPU seconds, `megabytes` is
-    the peak memory of the process so far.
+    Attributes
+    ----------
+    found, false : number of true and false strings that `discover` detects
+    oracle, oracle_false : the same of the oracle
+    candidates : number of strings that `discover` tests in its last step
+    seconds : CPU seconds of `discover`
+    megabytes : peak memory of the process so far
     """
 
     found: int
@@ -152,7 +165,7 @@ def _reduce_case(case: Case) -> Case:
 
 
 def summarise(runs: Sequence[Run]) -> list[str | int | float]:
-    """Return the cells of a row."""
+    """Return the row of a case without its name, with the columns of `discovery`."""
     found_counts = np.array([run.found for run in runs])
     oracle = np.array([run.oracle for run in runs])
     return [
@@ -205,21 +218,22 @@ def draw_strings(seed: int) -> list[str]:
 
 
 def count_oracle_detections(case: Case, population: Population, seed: int) -> tuple[int, int]:
-    """Count the true and false strings of a decoder without collisions, for the same devices."""
+    """Return the numbers of true and false strings that the oracle detects."""
     rng = np.random.default_rng([seed, 8])
-    # The true prefixes that the search has kept, the number of all kept prefixes (false prefixes
-    # included), and their length.
+    # The true prefixes among the kept prefixes, the number of all kept prefixes (prefixes of absent
+    # strings included), and their length.
     kept, n_kept, kept_length = {""}, 1, 0
     for part, n, part_seed in split_devices(case.parts, case.n_reports, seed):
         params = dataclasses.replace(case.params, part=part.name, insecure=True)
         simulated = simulate(population, params, n_reports=n, seed=part_seed)
-        # Shares of the true pieces that extend a kept prefix.
+        # Shares of the true prefixes, or whole strings, of this part that extend a kept prefix.
         shares: dict[str, float] = {}
         for text, n_devices in zip(population.values, simulated.devices, strict=True):
             if text[:kept_length] in kept:
                 piece = extract_part(part.name, text)
                 shares[piece] = shares.get(piece, 0.0) + n_devices / n
-        # The search extends each kept prefix by 0 to (length - kept length) letters.
+        # The search extends each kept prefix by 0 to length - kept_length letters. Each of these
+        # extensions is a candidate.
         length = LENGTH if part.name == WHOLE else parse_prefix_length(part.name)
         n_candidates = n_kept * sum(
             len(LETTERS) ** added for added in range(length - kept_length + 1)
@@ -227,7 +241,7 @@ def count_oracle_detections(case: Case, population: Population, seed: int) -> tu
         z = _draw_scores(np.array(list(shares.values())), params, n, rng)
         if part.name == WHOLE:
             return detect(z, n_candidates - len(shares), rng)
-        # Absent pieces have standard normal scores.
+        # The scores of absent prefixes are standard normal. Keep the best `keep` prefixes.
         all_scores = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
         threshold = np.sort(all_scores)[::-1][: case.keep][-1]
         kept = {piece for piece, score in zip(shares, z, strict=True) if score >= threshold}
@@ -254,8 +268,8 @@ def _draw_scores(
 def detect(z: NDArray[np.float64], n_absent: int, rng: np.random.Generator) -> tuple[int, int]:
     """Apply Benjamini-Hochberg to present strings with scores `z` and to `n_absent` absent strings.
 
-    Returns the numbers of true and false detections. Only the p-values of absent strings up to a
-    limit are drawn: their number is Poisson, and they are uniform up to the limit.
+    Returns the numbers of true and false detections. The p-values of absent strings are uniform.
+    Only p-values up to a limit are drawn (`_TAIL`): their number is nearly Poisson.
     """
     n = len(z) + n_absent
     limit = min(_TAIL * LEVEL * len(z) / n, 1.0)

@@ -1,17 +1,22 @@
 """Sets of items: generalized randomized response compared with three other mechanisms.
 
-The question: of 2,000 items that devices have and 2,000 that no device has, how many does each
-mechanism find, and how many of its detections are false? Every mechanism has the same devices, the
-same loss of 4 nats for the whole set, and the same error control (Benjamini-Hochberg, 5 %).
+The value of a device is a set of items, such as its installed plugins. The question: of 2,000 items
+that devices have and 2,000 that no device has, how many does each mechanism detect, and how many of
+its detections are false? Every mechanism has the same devices, the same loss of 4 nats for the
+whole set, and the same error control (Benjamini-Hochberg, 5 %). Let n be the largest number of
+items of a set.
 
-- GRR: the report names one bucket of the padded set, by the device's own code.
-- One drawn item: the device draws one of its items and reports it by GRR with one own bucket. The
-  estimates are shares of draws, not of devices: an item of large sets is drawn more rarely.
+- GRR (generalized randomized response), the mechanism of this project for sets: the device hashes
+  its items to buckets, pads them with random buckets to n, and reports one bucket. The report is
+  one of the n buckets with a higher probability than one of the other buckets.
+- One drawn item: the device draws one of its items and reports it by GRR with n = 1. The estimates
+  are shares of draws, not of devices: an item of large sets is drawn more rarely.
 - Pad and sample: as before, but the device draws one of n places, of which some are empty (Qin et
   al., LDPMiner, CCS 2016). The shares of devices are n times the shares of draws.
-- PrivSet (Wang et al., INFOCOM 2018), in plain numpy: a report is a set of w items of the list and
-  of n padding items. It meets the padded set with an odds ratio of exp(4). The list must be known
-  to the devices, while buckets are hashes of any text.
+- PrivSet (Wang et al., INFOCOM 2018), in plain numpy: the device pads its set with padding items to
+  n items. A report is a set of w items, from the list of all 4,000 items and n padding items. A
+  report that contains an item of the padded set is exp(4) times as probable as any other report.
+  The devices must know the list, while buckets are hashes of any text.
 """
 
 from __future__ import annotations
@@ -54,11 +59,19 @@ _DUMMIES: Final = 4096
 """Number of texts that stand for the empty places of pad and sample."""
 
 PRESENT: Final = tuple(f"item {i}" for i in range(N_ITEMS))
+"""Items that devices have. Item i is the i-th most frequent item."""
 ABSENT: Final = tuple(f"absent {i}" for i in range(N_ITEMS))
+"""Items that no device has."""
 
 
 class Outcome(NamedTuple):
-    """Numbers of detected items with devices and without devices."""
+    """Numbers of detected items in one collection.
+
+    Attributes
+    ----------
+    found : detected items of `PRESENT`
+    false : detected items of `ABSENT`
+    """
 
     found: int
     false: int
@@ -103,9 +116,11 @@ def _list_mechanisms(size: int) -> list[tuple[str, partial[Outcome], str]]:
 
 
 def draw_sets(seed: int, size: int) -> list[NDArray[np.int64]]:
-    """Draw the set of each device: items without repetition, with Zipf popularity.
+    """Draw the set of each device: indices in `PRESENT` without repetition, by Zipf's law.
 
-    The largest of log(weight) plus a Gumbel variable are a weighted sample without repetition.
+    The weight of an item is 1 / rank. The items with the largest values of log(weight) plus a
+    Gumbel variable are a weighted sample without repetition. A Gumbel variable is minus the
+    logarithm of an exponential variable.
     """
     rng = np.random.default_rng(seed)
     log_weights = -np.log(np.arange(1, N_ITEMS + 1))
@@ -119,48 +134,57 @@ def draw_sets(seed: int, size: int) -> list[NDArray[np.int64]]:
 
 
 def measure_grr(seed: int, size: int) -> Outcome:
-    """Report one bucket of the padded set."""
+    """Simulate GRR, the mechanism of this project for sets."""
     params = Params.profile("once", encoding="set", items=size)
     texts = ("\t".join(PRESENT[i] for i in items) for items in draw_sets(seed, size))
     return _decode(Population.from_values(texts), params, seed)
 
 
 def measure_drawn_item(seed: int, size: int) -> Outcome:
-    """Report one item of the set."""
+    """Simulate reports of one drawn item of each set."""
     shares = np.zeros(N_ITEMS)
     for items in draw_sets(seed, size):
         shares[items] += 1 / len(items)
-    return _decode(Population(PRESENT, shares), _one_bucket(), seed)
+    return _decode(Population(PRESENT, shares), _make_one_bucket_params(), seed)
 
 
 def measure_padded_draw(seed: int, size: int) -> Outcome:
-    """Report one of `size` places, of which those without an item have a text of their own."""
+    """Simulate reports of one of `size` places of each set.
+
+    Empty places have texts of their own, the dummies, which are spread over many buckets.
+    """
     shares, empty = np.zeros(N_ITEMS), 0
     for items in draw_sets(seed, size):
         shares[items] += 1
         empty += size - len(items)
     dummies = [f"dummy {i}" for i in range(_DUMMIES)]
     weights = np.concatenate([shares, np.full(_DUMMIES, empty / _DUMMIES)])
-    return _decode(Population((*PRESENT, *dummies), weights), _one_bucket(), seed)
+    return _decode(Population((*PRESENT, *dummies), weights), _make_one_bucket_params(), seed)
 
 
 def measure_privset(seed: int, size: int) -> Outcome:
-    """Report a set of w items, which meets the padded set with an odds ratio of exp(epsilon)."""
+    """Simulate PrivSet.
+
+    The overlap is the number of items of the padded set in a report. Among the reports with an
+    overlap of 1 or more, the overlap has the distribution of a uniform set of w items
+    (hypergeometric, without 0).
+    """
     epsilon = epsilon_1(Params.profile("once", encoding="set", items=size))
+    # Items 0 to 1,999 are present, 2,000 to 3,999 absent, and the last `size` are padding.
     rng, n_items = np.random.default_rng(seed), 2 * N_ITEMS + size
     width = _choose_width(n_items, size, epsilon)
-    hit, p_absent, _ = _compute_privset_probabilities(n_items, size, width, epsilon)
+    p_overlap, p_absent, _ = _compute_privset_probabilities(n_items, size, width, epsilon)
     numbers = np.arange(width + 1)
-    overlaps = stats.hypergeom(n_items, size, width).pmf(numbers)
-    overlaps[0] = 0
-    met = rng.choice(numbers, size=N_DEVICES, p=overlaps / overlaps.sum())
-    met *= rng.random(N_DEVICES) < hit
+    p_number = stats.hypergeom(n_items, size, width).pmf(numbers)
+    p_number[0] = 0
+    overlaps = rng.choice(numbers, size=N_DEVICES, p=p_number / p_number.sum())
+    overlaps *= rng.random(N_DEVICES) < p_overlap
     ones, is_own = np.zeros(n_items, dtype=np.int64), np.zeros(n_items, dtype=np.bool_)
-    for items, overlap in zip(draw_sets(seed, size), met, strict=True):
+    for items, overlap in zip(draw_sets(seed, size), overlaps, strict=True):
         padded = np.concatenate([items, np.arange(2 * N_ITEMS, n_items)[: size - len(items)]])
         ones[padded[rng.permutation(size)[:overlap]]] += 1
-        # The other items of the report are outside the padded set. Of a few more random items than
-        # needed, the items of the set are dropped.
+        # The other width - overlap items of the report are uniform outside the padded set. Draw
+        # `size` items more than the width, drop the items of the padded set, and take the first.
         drawn = rng.choice(n_items, width + size, replace=False)
         is_own[padded] = True
         ones[drawn[~is_own[drawn]][: width - overlap]] += 1
@@ -174,20 +198,31 @@ def measure_privset(seed: int, size: int) -> Outcome:
 def _compute_privset_probabilities(
     n_items: int, size: int, width: int, epsilon: float
 ) -> tuple[float, float, float]:
-    """Return the probabilities that a report meets the set, contains an absent, and a present item.
+    """Return three probabilities of a report of PrivSet.
 
-    A report that meets the padded set has the weight exp(epsilon), any other report 1.
+    A report that contains an item of the padded set has the weight exp(epsilon), and any other
+    report has the weight 1.
+
+    Returns
+    -------
+    The probabilities that the report contains any item of the padded set, that it contains a
+    certain item outside the padded set, and that it contains a certain item of the padded set.
     """
-    miss = math.exp(_log_choose(n_items - size, width) - _log_choose(n_items, width))
-    hit = math.exp(epsilon) * (1 - miss) / (math.exp(epsilon) * (1 - miss) + miss)
-    mean_overlap = hit * (size * width / n_items) / (1 - miss)
-    return hit, (width - mean_overlap) / (n_items - size), mean_overlap / size
+    # Probability that a uniform set of `width` items contains no item of the padded set:
+    # (n_items - size choose width) / (n_items choose width).
+    p_disjoint = math.exp(_log_choose(n_items - size, width) - _log_choose(n_items, width))
+    weight = math.exp(epsilon) * (1 - p_disjoint)
+    p_overlap = weight / (weight + p_disjoint)
+    # The mean overlap of a uniform set is size * width / n_items, of which disjoint sets have 0.
+    mean_overlap = p_overlap * (size * width / n_items) / (1 - p_disjoint)
+    return p_overlap, (width - mean_overlap) / (n_items - size), mean_overlap / size
 
 
 def _choose_width(n_items: int, size: int, epsilon: float) -> int:
-    """Return the number of items of a report with the smallest variance of a rare item."""
+    """Return the number of items of a report at which the estimate of a rare item is most exact."""
 
     def variance(width: int) -> float:
+        """Return the variance of one report's estimate: p (1 - p) / (q - p)^2."""
         _, absent, present = _compute_privset_probabilities(n_items, size, width, epsilon)
         return absent * (1 - absent) / (present - absent) ** 2
 
@@ -199,7 +234,7 @@ def _log_choose(n: int, k: int) -> float:
     return float(special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1))
 
 
-def _one_bucket() -> Params:
+def _make_one_bucket_params() -> Params:
     """Return the parameters of a report of one item."""
     return Params.profile("once", encoding="set", items=1)
 

@@ -1,12 +1,16 @@
 """A metric with listed candidates, compared with the pair of metrics that it replaced.
 
-Two questions: how exact are the estimates of the listed values and of rare names, at which loss;
-and how many days pass until the first block of reports may be read.
+A metric of strings may list candidates that are known before the collection, such as the five most
+popular editors. Estimates show them first. Other strings, such as the names of rare editors, are
+found by a search or by a longer list.
 
-The pair was a one-hot metric with `other`, and a metric of strings for the texts in no category. A
-device reported both metrics, so each value cost twice. The pair cannot be measured any more. Its
-figures are constants here: they were measured on commit fb2222d5, on the population of this module
-and with the same search.
+Two questions: how exact are the estimates of the listed values and of rare names, at which privacy
+loss; and how many days pass until the first block of reports may be read.
+
+The pair was a one-hot metric with the listed values and `other` as categories, and a metric of
+strings for the texts in no category. A device reported both metrics, so each value cost twice. The
+pair does not exist any more. Its figures are constants here: they were measured on commit fb2222d5,
+on the population of this module and with the same search.
 """
 
 from __future__ import annotations
@@ -44,9 +48,9 @@ _FIRST_WORD: Final = 2000
 _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
 """Parts of the metric. A fifth of the devices reports three letters."""
 _FEW: Final = 300
-"""Number of devices of a small program."""
+"""Number of devices of a program with few users."""
 
-_FEWER: Final = 100_000
+_QUICK_DEVICES: Final = 100_000
 """Number of devices in a quick run, instead of a million."""
 
 _DAYS, _EPOCH_DAYS, _COLLECTIONS = 360, 30, 40
@@ -54,10 +58,15 @@ _DAYS, _EPOCH_DAYS, _COLLECTIONS = 360, 30, 40
 
 
 class Found(NamedTuple):
-    """Mean results of one way to collect over several collections, and its loss in nats.
+    """Mean results of one way to collect over several collections.
 
-    `std_error` is the standard error of the share of 40 %. `rare` and `false` are numbers of
-    detected names outside the list: rare names with devices, and names without devices.
+    Attributes
+    ----------
+    way : name of the way to collect and decode
+    std_error : standard error of the share of "vscode", which is 40 %
+    rare : number of detected rare names that devices have; a text if they are not searched
+    false : number of detected names that no device has; empty if they are not searched
+    epsilon_1, epsilon_inf : privacy losses of one report and of all reports, in nats
     """
 
     way: str
@@ -69,10 +78,13 @@ class Found(NamedTuple):
 
 
 class FirstBlock(NamedTuple):
-    """Days until blocks close.
+    """Days until blocks close. A block is a sum of the reports of one cohort that may be read.
 
-    `first` is the median over collections of the days until the first block of any cohort closes.
-    `share` is the share of the cohorts that have a closed block after 30 days.
+    Attributes
+    ----------
+    way : name of the way to collect
+    first : days until the first block of any cohort closes, the median over collections
+    share : share of the cohorts that have a closed block after 30 days
     """
 
     way: str
@@ -86,7 +98,8 @@ PAIR: Final[Mapping[tuple[str, int], Found]] = {
     ("balanced", _FEW): Found("pair (recorded)", 0.0673, "not looked for", "", 4.0, 8.0),
     ("once", _FEW): Found("pair (recorded)", 0.0488, "not looked for", "", 8.0, 8.0),
 }
-"""Figures of the pair, measured on commit fb2222d5 with 6, 3, 200 and 200 seeds."""
+"""Figures of the pair by (profile, number of devices), measured on commit fb2222d5. They are means
+over 6, 3, 200 and 200 collections, in the order of the entries."""
 
 PAIR_BLOCKS: Final[Mapping[str, tuple[FirstBlock, ...]]] = {
     interval: (
@@ -95,7 +108,8 @@ PAIR_BLOCKS: Final[Mapping[str, tuple[FirstBlock, ...]]] = {
     )
     for interval in ("day", "epoch")
 }
-"""First blocks of the pair, measured on commit fb2222d5 with 300 devices."""
+"""First blocks of the two metrics of the pair, by interval, measured on commit fb2222d5 with 300
+devices."""
 
 
 def compare_list_with_pair(*, quick: bool) -> list[Table]:
@@ -115,7 +129,7 @@ def compare_list_with_pair(*, quick: bool) -> list[Table]:
             if devices == _FEW
             else _compare_many_devices(profile, quick)
         )
-        n = _FEWER if quick and devices != _FEW else devices
+        n = _QUICK_DEVICES if quick and devices != _FEW else devices
         accuracy.rows.append([profile, f"{devices:,}", *pair])
         accuracy.rows += [[profile, f"{n:,}", *row] for row in ways]
     blocks = Table(
@@ -134,7 +148,7 @@ def compare_list_with_pair(*, quick: bool) -> list[Table]:
 
 
 def make_population() -> tuple[Population, tuple[str, ...]]:
-    """Return the shares of the listed editors and of the rare ones."""
+    """Return the population, and the names of the rare editors."""
     words = (word for word in english_words().values[_FIRST_WORD:] if _is_name(word))
     rare = tuple(next(words) for _ in range(N_RARE))
     zipf = 1 / np.arange(1.0, N_RARE + 1)
@@ -143,7 +157,7 @@ def make_population() -> tuple[Population, tuple[str, ...]]:
 
 
 def _is_name(word: str) -> bool:
-    """Return whether a word has four to six letters a to z, as the search allows."""
+    """Return whether a word has four to six letters a to z, so that the search can find it."""
     return word.isascii() and word.isalpha() and word.islower() and 4 <= len(word) <= 6
 
 
@@ -153,7 +167,7 @@ def _compare_many_devices(profile: str, quick: bool) -> Iterator[Found]:  # noqa
     The ways are a metric with parts, and a decode of a list of 10,000 words.
     """
     params, (devices, rare) = Params.profile(profile), make_population()
-    n = _FEWER if quick else 1_000_000
+    n = _QUICK_DEVICES if quick else 1_000_000
     seeds = range(1, 2 if quick else 4 if profile == "low-noise" else 7)
     by_parts = [
         discover(
@@ -210,14 +224,15 @@ def _summarize(
 
 
 def simulate_first_block(way: str, devices: int, m: int, interval: str, *, n: int) -> FirstBlock:
-    """Simulate when the first blocks of m cohorts close, in n collections.
+    """Simulate when the first block of each of m cohorts closes, in n collections.
 
-    A block is a number of consecutive days of one cohort, from the first day on. It closes when it
-    has `MIN_COHORT` reports for each interval that it touches.
+    The first block of a cohort begins on the first day. It closes on the first day on which it has
+    `MIN_COHORT` reports for each interval that contains one of its days. Devices draw a new cohort
+    in each epoch.
     """
     rng = np.random.default_rng(1)
     days = np.arange(_DAYS)
-    # (days,): intervals that a block until this day touches.
+    # (days,): number of intervals that contain a day of a block from the first day to this day.
     n_intervals = days // _EPOCH_DAYS + 1 if interval == "epoch" else days + 1
     first, share = [], []
     for _ in range(n):
@@ -232,6 +247,7 @@ def simulate_first_block(way: str, devices: int, m: int, interval: str, *, n: in
                 devices_of_cohort = np.bincount(cohorts, minlength=m)[:, None]
                 reports[:, start : start + _EPOCH_DAYS] = devices_of_cohort
         is_full = reports.cumsum(axis=1) >= MIN_COHORT * n_intervals
+        # (m,): number of days until the block closes, infinity if it does not.
         closed = np.where(is_full.any(axis=1), is_full.argmax(axis=1) + 1, np.inf)
         first.append(closed.min())
         share.append((closed <= _EPOCH_DAYS).mean())

@@ -1,16 +1,21 @@
 """Numbers of reports that several ways to find unknown strings need for equal recall.
 
-Question: with how many reports does each way find 25, or 85, of 1,000 strings of six letters? Every
-way is simulated as an oracle in its best case: each string, prefix or pair of pieces has its own
-bit, with the noise of least variance at the budget, so that only the coins limit it. The comparison
-is between divisions of the devices and searches for candidates.
+Question: with how many reports does each way find 25, or 85, of 1,000 strings of six letters, if
+the collector does not know the strings? The ways differ in the parts of a string that devices
+report:
 
-- *Prefixes* (`discover`): a part of the devices reports a prefix, the others the whole string.
-- *Pieces* ([FPE16]): each device reports its string and two of its three pieces of two letters,
-  each with a third of the budget. Two pieces belong together if the reports of devices that sent
-  both pieces show it. Strings whose three pairs of pieces are all among the best pairs are tested
-  by the reports of strings. With more kept pairs, more of the work is left to that test.
+- *Prefixes* (`discover`): a part of the devices reports a prefix, and the other devices report the
+  whole string. The search keeps the best prefixes, and extends only these.
+- *Pieces* ([FPE16]): a string has three pieces of two letters. Each device reports its string and
+  two of its pieces, each with a third of the budget. The search keeps the best pairs of pieces. A
+  string is tested by the reports of strings if all three pairs of its pieces were kept. With more
+  kept pairs, more strings are tested.
 - *A dictionary*: a list that contains all true strings. No report is spent on finding them.
+
+Every way is simulated in its best case, as an oracle: each string, prefix or pair of pieces has a
+bit of its own, so nothing collides, and the noise has the least variance that the budget allows. So
+the results show the limit of each way. The reports are not simulated. The oracle draws the score of
+each string, which is its estimated share in standard errors of an absent string.
 
 [FPE16] Fanti, Pihur, Erlingsson. Building a RAPPOR with the unknown. PoPETs 2016.
 """
@@ -42,10 +47,11 @@ _DICTIONARY: Final = 10_000
 _PIECES: Final = len(LETTERS) ** 2
 """Number of possible pieces of two letters."""
 _DIGITS: Final = 0.005
-"""Distance in powers of ten at which the search ends: about 1 %."""
+"""Distance of the logarithms (base 10) of two numbers of reports at which the search ends. The
+numbers then differ by about 1 %."""
 
 Oracle = Callable[[int, float], int]
-"""Returns the number of true strings that are found, for a seed and a number of reports."""
+"""Function from a seed and a number of reports to the number of true strings that are found."""
 
 
 def compare_needed_reports(*, quick: bool) -> list[Table]:
@@ -57,16 +63,16 @@ def compare_needed_reports(*, quick: bool) -> list[Table]:
         note="Zipf 1 over 1,000 random strings of six letters. Every way without collisions. "
         "Times: beside the first row.",
     )
-    least: list[float] = []
+    first_row: list[float] = []
     for name, oracle in WAYS.items():
-        reports = [_search(oracle, recall, seeds) for recall in RECALLS]
-        least = least or reports
-        ratios = (n / first for n, first in zip(reports, least, strict=True))
+        reports = [_search_reports(oracle, recall, seeds) for recall in RECALLS]
+        first_row = first_row or reports
+        ratios = (n / first for n, first in zip(reports, first_row, strict=True))
         table.rows.append([name, *(f"{n:.2g}" for n in reports), *ratios])
     return [table]
 
 
-def _search(oracle: Oracle, recall: int, seeds: int) -> float:
+def _search_reports(oracle: Oracle, recall: int, seeds: int) -> float:
     """Return the number of reports with the required mean recall, by bisection of powers of ten."""
     low, high = 4.0, 12.0
     while high - low > _DIGITS:
@@ -77,12 +83,17 @@ def _search(oracle: Oracle, recall: int, seeds: int) -> float:
 
 
 def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
-    """Return the oracle of prefixes. `parts` are their lengths with shares of the devices."""
+    """Return the oracle of prefixes.
+
+    `parts` has the share of the devices that report each length, by length. The last length is the
+    length of the strings.
+    """
 
     def oracle(seed: int, n_reports: float) -> int:
         """Return the number of true strings that a search by prefixes finds."""
-        rng, strings, shares = _population(seed)
-        # The true prefixes that are kept, the number of all kept prefixes, and their length.
+        rng, strings, shares = _make_population(seed)
+        # The true prefixes among the kept prefixes, the number of all kept prefixes (prefixes of
+        # absent strings included), and their length.
         kept, n_kept, kept_length = {""}, 1, 0
         for length, part in parts.items():
             pieces: dict[str, float] = {}
@@ -103,11 +114,11 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
 
 
 def search_by_pieces(n_kept: int) -> Oracle:
-    """Return the oracle of pieces. Strings whose pairs are all among the best are tested."""
+    """Return the oracle of pieces, which keeps the best `n_kept` pairs of each two positions."""
 
     def oracle(seed: int, n_reports: float) -> int:
         """Return the number of true strings that a search by pieces finds."""
-        rng, strings, shares = _population(seed)
+        rng, strings, shares = _make_population(seed)
         third = EPSILON / 3
         is_kept = np.ones(len(strings), dtype=bool)
         for first, second in ((0, 2), (2, 4), (0, 4)):
@@ -115,8 +126,9 @@ def search_by_pieces(n_kept: int) -> Oracle:
             pairs: dict[str, float] = {}
             for name, share in zip(names, shares, strict=True):
                 pairs[name] = pairs.get(name, 0.0) + share
-            # A third of the devices sent both pieces. The estimate of a pair multiplies the
-            # de-biased bits of its pieces, so the variances of an absent piece multiply too.
+            # A third of the devices sent both pieces. A pair is estimated by the product of the
+            # de-biased bits of its two pieces. For an absent pair, the variance of the product is
+            # the product of the variances, so its square root is one variance.
             error = _compute_absent_variance(third) / math.sqrt(n_reports / 3)
             z = np.array(list(pairs.values())) / error + rng.standard_normal(len(pairs))
             threshold = _find_threshold(z, _PIECES**2 - len(pairs), n_kept, rng)
@@ -124,18 +136,19 @@ def search_by_pieces(n_kept: int) -> Oracle:
             is_kept &= np.array([name in best for name in names])
         z = _draw_scores(shares[is_kept], third, n_reports, rng)
         # Expected number of absent strings whose three pairs are all kept, if pairs are kept at
-        # random: there are _PIECES^3 strings, and each pair is kept with n_kept / _PIECES^2.
+        # random: there are _PIECES^3 strings, and each of the three pairs is kept with probability
+        # n_kept / _PIECES^2. So the number is n_kept^3 / _PIECES^3.
         return detect(z, math.ceil(n_kept**3 / _PIECES**3), rng)[0]
 
     return oracle
 
 
 def decode_dictionary(seed: int, n_reports: float) -> int:
-    """Decode a list of 10,000 strings that contains all true ones.
+    """Return the number of true strings that are found in a list of 10,000 strings.
 
-    No report is spent on finding them.
+    The list contains all true strings.
     """
-    rng, _, shares = _population(seed)
+    rng, _, shares = _make_population(seed)
     z = _draw_scores(shares, EPSILON, n_reports, rng)
     return detect(z, _DICTIONARY - len(shares), rng)[0]
 
@@ -150,8 +163,8 @@ WAYS: Final[Mapping[str, Oracle]] = {
 """Ways that are compared, by the name of the row."""
 
 
-def _population(seed: int) -> tuple[np.random.Generator, list[str], NDArray[np.float64]]:
-    """Return a generator, the strings, and their shares by Zipf's law."""
+def _make_population(seed: int) -> tuple[np.random.Generator, list[str], NDArray[np.float64]]:
+    """Return a random generator, the strings, and their shares by Zipf's law."""
     shares = 1 / np.arange(1.0, N_STRINGS + 1)
     return np.random.default_rng([seed, 9]), draw_strings(seed), shares / shares.sum()
 
@@ -184,7 +197,15 @@ def _draw_scores(
 def _find_threshold(
     z: NDArray[np.float64], n_absent: int, n_kept: int, rng: np.random.Generator
 ) -> float:
-    """Return the score of the last kept string, absent strings included."""
+    """Return the smallest score of the `n_kept` largest scores of all strings.
+
+    Parameters
+    ----------
+    z : scores of the present strings
+    n_absent : number of absent strings, whose scores are standard normal
+    n_kept : number of strings to keep
+    rng : generator of random numbers
+    """
     if n_absent + len(z) <= n_kept:
         # All strings are kept.
         return -math.inf

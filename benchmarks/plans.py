@@ -29,7 +29,8 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 BINS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
-"""Predicted probabilities that bound the bins in which prediction and observation are compared."""
+"""Edges of the bins of predicted probabilities. Within each bin, the mean prediction is compared
+with the mean observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,7 +42,8 @@ class Case:
     plan : the plan.
     shares : (n,) float64. Shares of the strings of the population, largest first.
     n_present : number of strings that are candidates: the first of `shares`.
-    limited : whether a limit (bytes, epsilon_inf, hash functions) excludes the least variance.
+    limited : whether a limit (bytes, epsilon_inf, hash functions) excludes the parameters with the
+        least variance.
     """
 
     plan: Plan
@@ -52,11 +54,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """Result of one simulated collection, in which one further candidate has the plan's share.
+    """Result of one simulated collection with a probe.
 
     Attributes
     ----------
-    hit : whether this candidate, the probe, was detected.
+    hit : whether the probe was detected.
     width : width of the probe's confidence interval, as a share.
     adjusted_width : width of its adjusted interval, as a share; NaN if it was not detected.
     rare : mean square of the estimates of the absent candidates, as shares.
@@ -180,9 +182,12 @@ def observe(seed: int, name: str) -> Observed:
 
 @functools.cache
 def predict_with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
-    """Return the predicted number of detections in a collection with the probe.
+    """Return the prediction of a collection with the probe.
 
-    The second result, (n_present,), is the predicted probability of each present string.
+    Returns
+    -------
+    The predicted number of detections, and (n_present,) the predicted probability of detection of
+    each present string.
     """
     chosen = case(name)
     planned, share = chosen.plan, chosen.plan.share
@@ -250,11 +255,11 @@ def plans(*, quick: bool) -> list[Table]:
     with start_pool() as pool:
         for name in CASES:
             runs = run_many(partial(observe, name=name), n_runs, pool)
-            table.rows.append(_row(name, runs))
+            table.rows.append(_build_row(name, runs))
     return [table]
 
 
-def _row(name: str, runs: list[Observed]) -> list[str | int | float]:
+def _build_row(name: str, runs: list[Observed]) -> list[str | int | float]:
     """Return the cells of a row, as the columns of the table name them."""
     planned = case(name).plan
     prediction = planned.prediction

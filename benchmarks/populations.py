@@ -1,10 +1,13 @@
 """The named populations on which accuracy is measured, and their candidates.
 
-A population gives strings and their shares. A collection adds the candidates that a decode tests:
-some or all strings of the population, and absent strings, which no device has.
+A population is a list of strings and their shares. A collection adds the candidates that a decode
+tests: some or all strings of the population, and absent strings, which no device has.
 
-Every seed has its own names, so that every collection hashes anew. A result that holds on average
-over collections then does not depend on one lucky layout of bits.
+The strings contain the seed, so the strings of each collection set other bits. A mean over
+collections therefore does not depend on the bits of one collection, which may be lucky.
+
+Each function of this module takes a seed and returns a collection. `POPULATIONS` has the functions
+by name.
 """
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ _SEASON: Final = 1 + 0.1 * np.sin(2 * np.pi * np.arange(365) / 365)
 _TWO_LEVELS: Final = np.repeat([0.05, 0.005], [10, 100])
 """Weights of ten frequent and a hundred rare strings. No distribution of one shape fits them."""
 
-ALIKE: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
+SIMILAR_SHARES: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
     "365 nearly equal": (_SEASON, 0),
     "100 equal + 300": (np.ones(100), 300),
     "30 equal + 30": (np.ones(30), 30),
@@ -158,7 +161,7 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
     "falling": falling,
     "ten": ten,
     "words": words,
-    **{name: partial(from_weights, weights, n) for name, (weights, n) in ALIKE.items()},
+    **{name: partial(from_weights, weights, n) for name, (weights, n) in SIMILAR_SHARES.items()},
 }
 """Functions that draw a collection from a seed, by the name of the population."""
 
@@ -175,12 +178,15 @@ def _zipf() -> NDArray[np.float64]:
 
 
 def _drop_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
-    """Drop n/10 of n strings at random: two of the first ten, the others of the rest."""
-    # Two frequent strings are always missing: they disturb the candidates most.
+    """Return the indices of n strings without n/10 random strings.
+
+    Two of the dropped strings are among the first ten, because frequent strings that are no
+    candidates disturb the candidates most.
+    """
     rng = np.random.default_rng([seed, 2])
-    top = rng.choice(10, size=2, replace=False)
-    rest = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)
-    return np.setdiff1d(np.arange(n, dtype=np.int64), np.concatenate([top, rest]))
+    frequent = rng.choice(10, size=2, replace=False)
+    others = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)
+    return np.setdiff1d(np.arange(n, dtype=np.int64), np.concatenate([frequent, others]))
 
 
 def _collect(

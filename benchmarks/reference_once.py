@@ -1,10 +1,14 @@
 """Decode one recorded collection in a fresh process, and print the result as JSON.
 
-Run as `python -m benchmarks.reference_once FOLDER`. The result is compared with the truth of the
-collection and with the recorded result of the reference implementation, if it exists. Seconds are
-CPU seconds on all cores. Hashing is timed separately, because the reference reads the cells of
-candidates from a map.csv. Both steps run once before, so that the seconds contain no imports and no
-compilation. The memory contains both.
+Run as `python -m benchmarks.reference_once FOLDER`, usually by `benchmarks.reference`. The folder
+contains one collection: params.csv, counts.csv, candidates.txt, truth.csv (the true shares), and
+reference_results.csv, the recorded result of the reference implementation (Google's RAPPOR in R),
+if it was run on the collection.
+
+Our result is compared with the true shares, and so is the recorded result. Seconds are CPU seconds
+on all cores. Hashing is timed separately, because the reference reads the cells (bits of the
+candidates in each cohort) from a file. Both steps run once before the timed run, so that the
+seconds contain no imports and no compilation. The memory contains both steps.
 """
 
 from __future__ import annotations
@@ -34,32 +38,37 @@ Shares = dict[str, float]
 def measure(folder: Path) -> dict[str, Any]:
     """Return the figures of our decode and of the reference.
 
-    Keys: `hashing` and `seconds` are CPU seconds of our steps, `peak` bytes of memory. `ours` and
-    `theirs` are the figures of `_figures` and more. `their_seconds` and `their_peak` are recorded.
-    `at_their_false` is the number of true strings that we find with as many false strings as the
-    reference.
+    hashing, seconds           CPU seconds of our two steps
+    peak                       our largest memory, in bytes
+    ours                       figures of our result (`_compare_estimates`)
+    theirs                     figures of the recorded result (`_compare_recorded`), or None
+    their_seconds, their_peak  recorded CPU seconds and bytes of the reference
+    at_their_false             number of true strings in our list of p-values, with as many false
+                               strings as the reference has
     """
     params = files.read_params(folder / "params.csv")
     counts = files.read_counts(folder / "counts.csv", params)
     candidates = files.read_candidates(folder / "candidates.txt")
-    truth = {row["string"]: float(row["proportion"]) for row in _rows(folder / "truth.csv")}
+    truth = {row["string"]: float(row["proportion"]) for row in _read_rows(folder / "truth.csv")}
     # The first hashing and the first decode compile loops and load modules. They are not timed.
-    hashed = _hash(candidates, params)
+    hashed = _hash_candidates(candidates, params)
     start = time.process_time()
-    hashed = _hash(candidates, params)
+    hashed = _hash_candidates(candidates, params)
     hashing = time.process_time() - start
     decode(counts, hashed, distribution=True)
     start = time.process_time()
     estimates = decode(counts, hashed, distribution=True)
     seconds = time.process_time() - start
-    theirs = _their_rows(folder / "reference_results.csv")
+    theirs = _read_recorded_rows(folder / "reference_results.csv")
     document = json.loads((folder / "case.json").read_text(encoding="utf-8")).get("reference") or {}
     return {
         "hashing": hashing,
         "seconds": seconds,
-        "peak": _peak_bytes(),
-        "ours": _ours(estimates, truth),
-        "theirs": None if theirs is None else _theirs(theirs, truth, set(candidates.strings)),
+        "peak": _read_peak_bytes(),
+        "ours": _compare_estimates(estimates, truth),
+        "theirs": None
+        if theirs is None
+        else _compare_recorded(theirs, truth, set(candidates.strings)),
         "their_seconds": document.get("user_s", np.nan) + document.get("system_s", np.nan),
         "their_peak": document.get("peak_kB", np.nan) * 1024,
         "at_their_false": None
@@ -68,30 +77,35 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _read_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file with a header."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def _their_rows(path: Path) -> list[dict[str, str]] | None:
+def _read_recorded_rows(path: Path) -> list[dict[str, str]] | None:
     """Return the recorded result, or None if the reference was not run on the collection."""
-    return _rows(path) if path.exists() else None
+    return _read_rows(path) if path.exists() else None
 
 
-def _hash(candidates: Candidates, params: Params) -> files.MappedCandidates:
-    """Find all cells of all candidates."""
+def _hash_candidates(candidates: Candidates, params: Params) -> files.MappedCandidates:
+    """Return the candidates with their cells, the bits that they set in each cohort."""
     cells = candidates.compute_cells(params, 0, len(candidates))
     shape = (params.k, params.h, params.m)
     return files.MappedCandidates(candidates.strings, cells, shape=shape)
 
 
-def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
-    """Compare our estimates with the truth.
+def _compare_estimates(estimates: Estimates, truth: Shares) -> dict[str, float]:
+    """Return the figures of our estimates, compared with the true shares.
 
-    `distribution` and `listed` are total variations with and without a cell for all strings outside
-    the candidates. `coverage` is of the adjusted intervals of detected strings, `plain` of their
-    intervals without adjustment, `every` of the intervals of all candidates.
+    true, false, variation, rmse    see `_compute_figures`
+    distribution                    total variation of the posterior shares, with one more cell for
+                                    all strings outside the candidates
+    listed                          the same without this cell
+    coverage                        share of the adjusted intervals of detected strings that contain
+                                    the true share
+    plain                           the same for their intervals without adjustment
+    every                           the same for the intervals of all candidates
     """
     shown = np.flatnonzero(estimates.detected)
     names = [estimates.candidates[i] for i in shown]
@@ -105,8 +119,8 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     every = _compute_coverage(
         list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth
     )
-    return _figures(names, detected_shares, truth) | {
-        "distribution": _add_rest(shares, truth, set(estimates.candidates)),
+    return _compute_figures(names, detected_shares, truth) | {
+        "distribution": _compute_variation_with_others(shares, truth, set(estimates.candidates)),
         "listed": total_variation(shares, truth),
         "coverage": inside,
         "plain": plain,
@@ -114,25 +128,35 @@ def _ours(estimates: Estimates, truth: Shares) -> dict[str, float]:
     }
 
 
-def _theirs(rows: list[dict[str, str]], truth: Shares, listed: set[str]) -> dict[str, float]:
-    """Compare the recorded result with the truth. `listed` are the candidates."""
+def _compare_recorded(
+    rows: list[dict[str, str]], truth: Shares, listed: set[str]
+) -> dict[str, float]:
+    """Return the figures of the recorded result, with the keys of `_compare_estimates`.
+
+    `listed` are the candidates. The recorded result has no intervals of other kinds, so it has no
+    `plain` and no `every`.
+    """
     names = [row["string"] for row in rows]
     shares = {row["string"]: float(row["proportion"]) for row in rows}
     low, high = (
         np.array([float(row[key]) for row in rows]) for key in ("prop_low_95", "prop_high_95")
     )
-    return _figures(names, shares, truth) | {
-        "distribution": _add_rest(shares, truth, listed),
+    return _compute_figures(names, shares, truth) | {
+        "distribution": _compute_variation_with_others(shares, truth, listed),
         "listed": total_variation(shares, truth),
         "coverage": _compute_coverage(names, low, high, truth),
     }
 
 
-def _figures(names: list[str], shares: Shares, truth: Shares) -> dict[str, float]:
-    """Return detections, total variation, and the error of the 20 most frequent strings.
+def _compute_figures(names: list[str], shares: Shares, truth: Shares) -> dict[str, float]:
+    """Return the figures of a list of detected strings, compared with the true shares.
 
-    `names` are the detected strings, `shares` their estimates. `rmse` is the root mean square
-    error, with the estimate 0 for a string that is not detected.
+    true, false    number of detected strings that devices have, and that no device has
+    variation      total variation of the shares
+    rmse           root mean square error of the 20 most frequent strings, with the estimate 0 for a
+                   string that is not detected
+
+    `names` are the detected strings, and `shares` are their estimates.
     """
     top = sorted(truth, key=lambda name: -truth[name])[:_TOP]
     errors = [shares.get(name, 0.0) - truth[name] for name in top]
@@ -151,11 +175,15 @@ def total_variation(shares: Shares, truth: Shares) -> float:
     return sum(abs(shares.get(name, 0.0) - truth.get(name, 0.0)) for name in names) / 2
 
 
-def _add_rest(shares: Shares, truth: Shares, listed: set[str]) -> float:
-    """Return the total variation with one cell for all strings outside the candidates."""
-    rest = sum(share for name, share in truth.items() if name not in listed)
+def _compute_variation_with_others(shares: Shares, truth: Shares, listed: set[str]) -> float:
+    """Return the total variation with one cell for all strings outside the candidates.
+
+    `listed` are the candidates. The estimated share of this cell is 1 minus the sum of `shares`.
+    """
+    unlisted_share = sum(share for name, share in truth.items() if name not in listed)
     listed_truth = {name: share for name, share in truth.items() if name in listed}
-    return total_variation(shares, listed_truth) + abs(1 - sum(shares.values()) - rest) / 2
+    error_of_cell = abs(1 - sum(shares.values()) - unlisted_share)
+    return total_variation(shares, listed_truth) + error_of_cell / 2
 
 
 def _compute_coverage(
@@ -181,7 +209,7 @@ def _count_true(estimates: Estimates, truth: Shares, n_false: int) -> int:
     return int(is_true[false_before <= n_false].sum())
 
 
-def _peak_bytes() -> float:
+def _read_peak_bytes() -> float:
     """Return the largest resident size of this program in bytes (Linux).
 
     VmHWM of a program does not contain the peak of its parent, unlike ru_maxrss.

@@ -3,7 +3,8 @@
 Benchmarks: `decode` (many candidates), `draw` (simulated reports), `aggregate` (sums of reports),
 `hash` (bits of candidates) and `exact` (counts without reports). The data is made outside the timed
 region. Every figure is the best of several repetitions, and the median is in the next column. The
-best shows the code, and the median shows the state of the machine.
+best time depends on the code. A median far above the best time shows that other work slowed the
+machine.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from rappor.simulation.population import Population, english_words
 _BLOCK = 1 << 16
 """Number of reports that plain numpy draws or sums at a time. Limits its memory."""
 _MEGABYTE = 1e6
+"""Bytes of a megabyte, the unit of memory in the tables."""
 
 
-def time_it(work: Callable[[], object], *, repeats: int) -> tuple[float, float]:
+def time_work(work: Callable[[], object], *, repeats: int) -> tuple[float, float]:
     """Run the work once without measuring, then return the best and the median seconds."""
     work()
     seconds = []
@@ -118,7 +120,7 @@ def draw(*, quick: bool) -> list[Table]:
         for _ in range(n // len(coins)):
             stream.fill(coins)
 
-    table = _rates(
+    table = _make_rate_table(
         f"draw: whole reports, k = 128, m = 64, one core of {read_processor()}", "reports"
     )
     work: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -127,7 +129,7 @@ def draw(*, quick: bool) -> list[Table]:
         ("simulate_reports", ours),
         ("plain numpy", plain),
     )
-    _compare(table, n, work, repeats=repeats)
+    _add_ways(table, n, work, repeats=repeats)
     table.note = (
         "Plain numpy: PCG64, a uniform float for each of two coins a bit, not packed. Keystream: "
         "the 128 bytes of coins of each report, in pieces that stay in a cache."
@@ -170,13 +172,13 @@ def aggregate(*, quick: bool) -> list[Table]:
     packed = rng.integers(0, 256, size=(n, PARAMS.n_bytes), dtype=np.uint8)
     cohorts = rng.integers(0, PARAMS.m, size=n).astype(np.uint16)
     title = "aggregate: packed reports, k = 128, m = 64, unsorted, one core"
-    table = _rates(f"{title} of {read_processor()}", "reports")
+    table = _make_rate_table(f"{title} of {read_processor()}", "reports")
     work = (
         ("memory copy", packed.copy),
         ("sum_bits", lambda: sum_bits(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
         ("plain numpy", lambda: sum_plainly(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
     )
-    _compare(table, n, work, repeats=repeats)
+    _add_ways(table, n, work, repeats=repeats)
     table.note = (
         "Plain numpy: unpackbits in blocks of 65,536, then a sum for each cohort. Memory copy: the "
         "reports, of 16 bytes, written once."
@@ -204,7 +206,9 @@ def hash_candidates(*, quick: bool) -> list[Table]:
     # The device's encoder is hundreds of times slower, so it gets a hundredth of the strings.
     few = strings[: n // 100]
     encode = get_encoder(PARAMS).encode
-    table = _rates("hash: candidates in 64 cohorts, k = 128, h = 1, one core", "candidates")
+    table = _make_rate_table(
+        "hash: candidates in 64 cohorts, k = 128, h = 1, one core", "candidates"
+    )
 
     def ours() -> object:
         return Candidates.from_list(strings).compute_cells(PARAMS, 0, n)
@@ -213,8 +217,8 @@ def hash_candidates(*, quick: bool) -> list[Table]:
         return [encode(text, j) for text in few for j in range(PARAMS.m)]
 
     repeats = 2 if quick else 5
-    best, median = time_it(ours, repeats=repeats)
-    slow, slow_median = time_it(one_by_one, repeats=repeats)
+    best, median = time_work(ours, repeats=repeats)
+    slow, slow_median = time_work(one_by_one, repeats=repeats)
     rate, slow_rate = n / best, len(few) / slow
     table.rows.append(["Candidates.cells", rate, n / median, rate / slow_rate])
     table.rows.append(["device's encoder", slow_rate, len(few) / slow_median, 1.0])
@@ -232,7 +236,7 @@ def exact(*, quick: bool) -> list[Table]:
     def ours() -> object:
         return simulate_counts(population, params, n_reports=n_devices, seed=1)
 
-    best, median = time_it(ours, repeats=1 if quick else 3)
+    best, median = time_work(ours, repeats=1 if quick else 3)
     words = len(population)
     table = Table(
         title=f"exact: counts of {n_devices:.0e} devices over {words:,} English words, m = 128",
@@ -243,19 +247,26 @@ def exact(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def _rates(title: str, what: str) -> Table:
-    """Return an empty table of rates; `what` is counted a second."""
+def _make_rate_table(title: str, what: str) -> Table:
+    """Return an empty table of rates. `what` names the things that are counted a second."""
     return Table(title=title, columns=("what", f"{what}/s", "median", "ratio"))
 
 
-def _compare(
+def _add_ways(
     table: Table, n: int, work: tuple[tuple[str, Callable[[], object]], ...], *, repeats: int
 ) -> None:
-    """Add a row for each way to do the work.
+    """Time each way to do the same work, and add a row for it.
 
-    The ratio compares the best times with the last way.
+    The last way is plain numpy. The column "ratio" says how many times as fast a way is.
+
+    Parameters
+    ----------
+    table : table of `_make_rate_table`
+    n : number of things, such as reports, that each way processes
+    work : name and function of each way
+    repeats : number of timed repetitions
     """
-    seconds = [time_it(run, repeats=repeats) for _, run in work]
+    seconds = [time_work(run, repeats=repeats) for _, run in work]
     last = seconds[-1][0]
     for (name, _), (best, median) in zip(work, seconds, strict=True):
         row: list[Cell] = [name, n / best, n / median, last / best]
