@@ -1,8 +1,11 @@
 """The rate at which audits report a fault in correct code, compared with the stated rate.
 
-Encoders are audited under random parameters of at most 64 bits, the client under metrics of several
-encodings and intervals. An audit states an upper bound on the probability that it reports a fault
-in correct code (`Audit.false_alarms`), so no fault should be found.
+An audit runs an encoder or a client many times, and tests whether its reports lose more privacy
+than the parameters promise (`rappor.auditing`). It states an upper bound on the probability that it
+reports a fault in correct code (`Audit.false_alarms`), so no fault should be found here.
+
+Encoders are audited under random parameters of at most 64 bits, and the client under metrics of
+several encodings and intervals.
 """
 
 from __future__ import annotations
@@ -36,15 +39,17 @@ expires = 2030-12-31
 profile = "balanced"
 epoch = "quarter"
 """
+"""Beginning of a registry with one metric. A text of `_KINDS` completes the metric."""
 _KINDS: Final = (
     'encoding = "bloom"',
     'encoding = "bloom"\ninterval = "epoch"',
     'encoding = "bloom"\nparts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]',
     'encoding = "onehot"\ncategories = ["quite long", "short"]\ninterval = "week"',
 )
+"""Encodings, intervals and parts of the metrics of the audited clients."""
 
 
-def encoders(n: int) -> Iterator[Audit]:
+def audit_encoders(n: int) -> Iterator[Audit]:
     """Audit the encoder of this package under n random parameter sets.
 
     Seeds come from the operating system, so that every run audits other sets. Sets of more than 64
@@ -60,7 +65,7 @@ def encoders(n: int) -> Iterator[Audit]:
             n_audited += 1
 
 
-def clients(n: int) -> Iterator[Audit]:
+def audit_clients(n: int) -> Iterator[Audit]:
     """Audit the client of this project, with 20 devices in each audit."""
     command = [sys.executable, "-m", "rappor_client.audited"]
     with tempfile.TemporaryDirectory() as folder:
@@ -73,17 +78,17 @@ def clients(n: int) -> Iterator[Audit]:
 def audits(*, quick: bool) -> list[Table]:
     """Audit correct code many times."""
     # A quick run has a quarter of the audits.
-    share = 4 if quick else 1
+    divisor = 4 if quick else 1
     table = Table(
         title="audits of correct code",
         columns=("subject", "audits", "checks", "found a fault", "stated: at most"),
         note="Stated: the mean over these audits of the probability that one finds a fault.",
     )
-    for name, audits_of_subject in (
-        ("encoder", encoders(ENCODERS // share)),
-        ("client", clients(CLIENTS // share)),
+    for name, audits_of_code in (
+        ("encoder", audit_encoders(ENCODERS // divisor)),
+        ("client", audit_clients(CLIENTS // divisor)),
     ):
-        results = list(audits_of_subject)
+        results = list(audits_of_code)
         table.rows.append(
             [
                 name,

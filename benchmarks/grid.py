@@ -68,6 +68,7 @@ SETTINGS = {
     "over_x2": Setting(params=_USUAL, extra=2.0, missing=True),
     "over_x10": Setting(params=_USUAL, extra=10.0, missing=True),
 }
+"""Setting of each group of cases, by the name that google/rappor gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,12 @@
 """The cost of the kit for a command-line tool: the same run with and without the kit.
 
-The kit (`rappor_client.kit`) adds telemetry to a tool of the library click. The benchmark measures
-the additional time of each run of the tool: for a user with consent, after a refusal, and without a
-decision. Every case runs in fresh processes, in turn with the tool without the kit.
+The kit (`rappor_client.kit`) adds telemetry to a tool of the library click. If a run of the tool
+has something to record, the kit starts another process that records it, and does not wait for it.
+Within ten seconds after such a run (the cooldown), no process is started.
+
+The benchmark measures the additional time of each run of the tool: for a user with consent, after a
+refusal, and without a decision. Every case runs in fresh processes, in turn with the tool without
+the kit. Each case has a home folder of its own, which contains the user's decision.
 """
 
 from __future__ import annotations
@@ -22,24 +26,28 @@ from benchmarks.tables import Table
 _EXAMPLE: Final = Path(__file__).resolve().parents[1] / "client" / "examples" / "kit" / "greet.py"
 """Path of the example's tool, which uses the kit."""
 _IMPORT: Final = "from rappor_client.kit.click import telemetry"
-"""Line of the example that imports the kit. The tool without the kit does not have the line."""
-_BARE: Final = "def telemetry(*_, **__): pass"
-"""Line that replaces it in the tool without the kit."""
-_MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTHONDONTWRITEBYTECODE", "BUILD_NUMBER", "JENKINS_URL")
+"""Line of the example that imports the kit. The tool without the kit has `_REPLACEMENT` instead."""
+_REPLACEMENT: Final = "def telemetry(*_, **__): pass"
+"""Line that defines a function without effect in place of `telemetry`."""
+_REMOVED_VARIABLES: Final = (
+    "CI",
+    "DO_NOT_TRACK",
+    "PYTHONDONTWRITEBYTECODE",
+    "BUILD_NUMBER",
+    "JENKINS_URL",
+)
 """Environment variables that would change a run: a build server, a refusal, missing bytecode."""
 _CASES: Final = {
-    "bare": "the tool alone",
+    "without kit": "the tool alone",
     "silent": "nobody has agreed, no terminal",
     "no": "the person has said no",
     "variable": "they have said yes, and DO_NOT_TRACK is set",
-    "rests": "they have said yes, and the device rests",
+    "cooldown": "they have said yes, and the device rests",
     "records": "they have said yes, and a process is started that records",
     "worker": "that process, for which nobody waits",
 }
-"""Description of each case, as the table shows it.
-
-In the case "rests" the device is in its cooldown: the tool has recorded less than ten seconds ago,
-so that no process is started.
+"""Description of each case, as the table shows it. "the device rests" means the cooldown. The case
+"worker" runs the process that records, which the kit starts in the case "records".
 """
 
 
@@ -66,30 +74,33 @@ def kit(*, quick: bool) -> list[Table]:
     )
     for case, label in _CASES.items():
         cpu = statistics.median(costs[case].cpu for costs in rounds)
-        more = statistics.median(costs[case].cpu - costs["bare"].cpu for costs in rounds)
-        waits = sorted(costs[case].wall - costs["bare"].wall for costs in rounds)
+        more = statistics.median(costs[case].cpu - costs["without kit"].cpu for costs in rounds)
+        waits = sorted(costs[case].wall - costs["without kit"].wall for costs in rounds)
         table.rows.append([label, cpu, more, statistics.median(waits), waits[int(0.9 * n)]])
     return [table]
 
 
 class _Tool:
-    """The example's tool, with and without the kit, and a home folder for the user of each case."""
+    """The example's tool, with and without the kit, and a home folder for each case.
+
+    Creating the object writes the decision of each user: yes, no, or nothing.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._tool = Path(shutil.copy(_EXAMPLE, home))
-        self._bare = home / "bare.py"
-        self._bare.write_text(_EXAMPLE.read_text().replace(_IMPORT, _BARE))
+        self._without_kit = home / "bare.py"
+        self._without_kit.write_text(_EXAMPLE.read_text().replace(_IMPORT, _REPLACEMENT))
         self._run("records", "telemetry", "init", "--owner", "a@example.org")
-        for case in ("variable", "rests", "records", "worker"):
+        for case in ("variable", "cooldown", "records", "worker"):
             self._run(case, "telemetry", "on")
         self._run("no", "telemetry", "off")
-        self.measure("rests")
+        self.measure("cooldown")
 
     def measure(self, case: str) -> _Cost:
         """Run one case once."""
         if case == "records":
-            # Without this file the cooldown is over, as on the first run of ten seconds.
+            # The file contains the end of the cooldown. Without it, the run starts a process.
             (self._folder(case) / "rest").unlink(missing_ok=True)
         cost = self._run(case, "wave")
         if case == "records":
@@ -99,11 +110,13 @@ class _Tool:
 
     def _run(self, case: str, *words: str) -> _Cost:
         """Run the tool with arguments as the user of a case, and return the cost."""
-        program = [str(self._bare if case == "bare" else self._tool), *words]
+        program = [str(self._without_kit if case == "without kit" else self._tool), *words]
         if case == "worker" and words == ("wave",):
             paths = [str(self._folder(case)), str(self._home / "metrics.toml")]
             program = ["-P", "-m", "rappor_client.kit", *paths, "", ""]
-        variables = {name: text for name, text in os.environ.items() if name not in _MACHINES}
+        variables = {
+            name: text for name, text in os.environ.items() if name not in _REMOVED_VARIABLES
+        }
         variables["XDG_DATA_HOME"] = str(self._home / case)
         if case == "variable" and words == ("wave",):
             variables["DO_NOT_TRACK"] = "1"

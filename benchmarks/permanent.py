@@ -1,10 +1,11 @@
 """Permanent responses compared at equal losses: strings found by devices that report several times.
 
-Question: is it better that the permanent response forces equally many ones and zeros, as in
-[EPK14] (g = .5, "symmetric"), or fewer ones than zeros, as in the profiles? At equal losses and the
-same (p*, q*), each cell decodes collections of devices that send 1, 30 or 90 reports. The table
-shows the strings found, the error of an absent string, and the coverage of the intervals. It also
-shows how often two reports of a device identify the device.
+The permanent response forces a bit with probability f, whatever the true bit is. A share g of the
+forced bits become 1. Question: is it better that equally many bits become 1 and 0, as in [EPK14] (g
+= .5, "symmetric"), or fewer bits become 1, as in the profiles? At equal losses and the same (p*,
+q*), each cell decodes collections of devices that send 1, 30 or 90 reports. The table shows the
+strings found, the error of an absent string, and the coverage of the intervals. It also shows how
+often two reports of a device identify the device.
 
 Population: the 50,000 words of `rappor demo` on 100,000 devices. The candidates are the 10,000 most
 frequent words and as many absent strings.
@@ -52,7 +53,8 @@ def choose_symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
 
 
 LESS_NOISE: Final = Params(k=128, h=1, m=128, f=0.201341, g=0.006661, p=0.017177, q=0.620705)
-"""Parameters with losses of 4.00 and 8.00 nats."""
+"""Parameters with the losses epsilon_1 = 4.00 and epsilon_inf = 8.00 nats, and fewer forced ones
+than zeros."""
 
 CELLS: Final = {
     "(2, 4), symmetric, 30": (choose_symmetric(2, 4), 30),
@@ -79,9 +81,12 @@ number of reports.
 class Run:
     """Figures of one collection.
 
-    `true` and `false` are the detected strings. `absent_error` is the root mean square estimate of
-    the absent strings, as a share. `coverages` are the shares of the intervals that contain the
-    truth: of absent strings, of present strings after the first 20, and of the first 20.
+    Attributes
+    ----------
+    true, false : number of detected strings that devices have, and that no device has
+    absent_error : root mean square of the estimates of the absent strings, as a share
+    coverages : share of the intervals that contain the true share: of absent strings, of present
+        strings after the 20 most frequent strings, and of the 20 most frequent strings
     """
 
     true: int
