@@ -101,7 +101,7 @@ class _Tool:
         """Run one case once."""
         if case == "records":
             # The file contains the end of the cooldown. Without it, the run starts a process.
-            (self._folder(case) / "rest").unlink(missing_ok=True)
+            (self._folder(case) / "cooldown").unlink(missing_ok=True)
         cost = self._run(case, "wave")
         if case == "records":
             # Wait for the process that the run has started: it would slow down the next case.
