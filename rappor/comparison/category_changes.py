@@ -1,8 +1,9 @@
 """Changes of the share of each category, where every bit is a category.
 
-Categories are the values of the encodings one-hot, boolean and buckets. The input is T samples,
-such as weeks, and their weights, which sum to 0. The output is the change of each of k categories.
-`change_regression.py` does the same for strings, whose bits belong to several strings.
+Categories are the values of the encodings one-hot, boolean and buckets. `Samples.estimate_changes`
+calls `estimate_category_changes`. The input is T samples, such as weeks, and their weights, which
+sum to 0. The output is the change of each of k categories. `change_regression.py` does the same for
+strings, where one bit belongs to several strings.
 
 Theory of operation
 -------------------
@@ -20,20 +21,27 @@ Their distances from the estimates are squared and added:
     e_t = l_t if w_t > 0, u_t if w_t < 0
     lower end = estimate - sqrt(sum over t of (w_t (beta_t - e_t))^2)
 
-The upper end exchanges l_t and u_t. This is method 10 of Newcombe (Statistics in Medicine 1998),
+The upper end exchanges l_t and u_t.
+
+*Example.* A category has the share .20 with the interval .17 to .24 in the first week, and .30 with
+the interval .26 to .33 in the second week. With the weights -1 and 1 the change is .10. Its lower
+end is .10 - sqrt(.04^2 + .04^2) = .043, and its upper end .10 + sqrt(.03^2 + .03^2) = .142, if the
+weeks have different devices.
+
+This is method 10 of Newcombe (Statistics in Medicine 1998),
 with exact intervals in place of Wilson's. Zou and Donner (Statistics in Medicine 2008) extend it to
 any weights and to correlated estimates.
 
-Samples may have devices in common. So one part of each squared distance, which comes from the
-devices, has the correlation rho between samples, and the other part, which comes from the coins of
-each report, is independent.
+Samples may have devices in common. So each squared distance is split into two parts. The part that
+comes from the devices has the correlation rho between samples. The part that comes from the coins
+of each report is independent.
 
-If the change is as large as an end of the interval, some devices changed their value. An end
-therefore includes the variance of these devices, which is 0 if the end is 0
-(`rappor.comparison.shared_devices`). If rho is unknown, the largest possible variance is assumed.
-That variance includes the devices that changed.
+If the true change is as large as an end of the interval, some devices changed their value. The
+distance of an end therefore includes the variance of these devices, which is 0 if the end is 0
+(`rappor.comparison.shared_devices`). If rho is unknown, the largest possible variance of the device
+parts is assumed. It already includes the devices that changed, so nothing is added.
 
-In a complete metric every value is in a category. Its shares sum to 1, and so do the estimates.
+In a *complete* metric every value is in a category. Its shares sum to 1, and so do the estimates.
 
 The p-value is the error probability at which the interval begins to include 0. So test and interval
 never contradict each other. With few reports the intervals are wide, and still valid.
@@ -66,12 +74,12 @@ from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.fit import LEAST_NOISE
 
 _LARGEST_Z: Final = 37.0
-"""Largest z score of the bisection for a p-value. Larger scores have p-values near the smallest
+"""Largest z score of the bisection for a p-value. Its p-value is about 1e-299, near the smallest
 positive float64."""
 
 _HALVINGS: Final = 20
-"""Number of bisections for a z score. Twenty bisections reach 4e-5, which is a relative error of
-2e-3 for the smallest p-value."""
+"""Number of bisections for a z score. Twenty bisections reach the precision 37 / 2^20 = 4e-5, which
+is a relative error of 2e-3 for the smallest p-value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,7 +93,7 @@ class _Sample:
         devices, divided by the whole variance.
     per_device : (k,) float64. 1 / effective number of devices.
     permanent : (2, k) float64. Variance of the permanent response of one device to a 0 and to a 1,
-        in units of a share.
+        after de-biasing, so in squared shares.
     """
 
     categories: CategoryEstimates | CompleteCategoryEstimates
@@ -99,12 +107,12 @@ class CategoryContrast:
 
     Attributes
     ----------
-    categories : estimates of each of the t samples.
-    device_share : (t, k) float64. As in `_Sample`.
-    weights : (t, 1) float64. Weights of the samples.
+    categories : (T,) estimates of each sample.
+    device_share : (T, k) float64. As in `_Sample`.
+    weights : (T, 1) float64. Weights of the samples.
     device_correlation : rho; None if unknown.
     estimate : (k,) float64. The weighted sum of each category.
-    changed : variance from devices that changed to or from each category.
+    changed : variance of each sum, from devices that changed to or from the category.
     """
 
     def __init__(
@@ -123,7 +131,7 @@ class CategoryContrast:
             The samples have different categories.
         """
         counts = [collection for sample in samples for collection in sample.counts]
-        repetitions = [collection for sample in samples for collection in sample.repetitions]
+        repetitions = [repetition for sample in samples for repetition in sample.repetitions]
         # Raises DecodeError for samples with different categories, before any computation.
         estimate_categories(debias(counts, repetitions), counts[0].params)
         read_samples = [_read_sample(sample, complete=complete) for sample in samples]
@@ -151,7 +159,8 @@ class CategoryContrast:
         a new device in the row, so its noise does not cancel.
         """
         noise = np.maximum([sample.std_error**2 for sample in self.categories], LEAST_NOISE)
-        # (t, k): difference between the share in each sample and the mean, if the sum is 1.
+        # (T, k): difference between the share in each sample and the mean of all samples, if the
+        # weighted sum is 1 (`rappor.comparison.contrast_rows` derives the formula).
         slope = self.weights * noise / (self.weights**2 * noise).sum(axis=0)
         per_device = np.array([sample.per_device for sample in samples])
         weights = np.broadcast_to(self.weights, per_device.shape)
@@ -161,8 +170,9 @@ class CategoryContrast:
         )
         zero_variance, one_variance = np.mean([sample.permanent for sample in samples], axis=0)
         self.changed = ChangeVariance(linear * (1 + zero_variance + one_variance), square)
-        # A device that changes between two other categories draws a new permanent response to the 0
-        # of this category in both samples.
+        # A device that changes between two other categories has a 0 of this category in both
+        # samples, and draws a new permanent response to it. `estimate_other_changes` counts such
+        # devices by the significant changes of all categories, at normal p-values.
         z = np.abs(self.estimate) / np.maximum(self._null_error, 1e-300)
         self._other_devices_variance = (
             2 * zero_variance * linear * estimate_other_changes(self.estimate, 2 * special.ndtr(-z))
@@ -179,7 +189,10 @@ class CategoryContrast:
 
     @property
     def p_value(self) -> Floats:
-        """The error probability, (k,), at which each interval ends at 0, by bisection."""
+        """The error probability, (k,), at which each interval ends at 0, by bisection.
+
+        The bisection searches the z score of this error probability, in [0, `_LARGEST_Z`].
+        """
         low, high = np.zeros(len(self.estimate)), np.full(len(self.estimate), _LARGEST_Z)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -195,13 +208,16 @@ class CategoryContrast:
         ----------
         error : probability that the interval misses the true change, a number or (k,) float64.
         """
+        # Interval ends of each sample, (T, 2, k).
         ends = np.array([categories.interval(error) for categories in self.categories])
         estimates = np.array([categories.estimate for categories in self.categories])
         below, above = estimates - ends[:, 0], ends[:, 1] - estimates
-        rises = self.weights > 0
-        down = self._combine(np.where(rises, below, above))
-        up = self._combine(np.where(rises, above, below))
-        # The squared half width that the devices with other changes add.
+        # The lower end combines lower ends of samples with positive weight, and upper ends of
+        # samples with negative weight. The upper end combines the opposite ends.
+        is_positive = self.weights > 0
+        down = self._combine(np.where(is_positive, below, above))
+        up = self._combine(np.where(is_positive, above, below))
+        # The squared distance that devices add which changed between two other categories.
         others_square = special.ndtri(np.asarray(error) / 2) ** 2 * self._other_devices_variance
         down, up = (np.sqrt(distance**2 + others_square) for distance in (down, up))
         return self.changed.interval(self.estimate, down, up, error)
@@ -214,15 +230,15 @@ class CategoryContrast:
 
         Parameters
         ----------
-        distances : (t, k) float64. Distances between estimates and interval ends, or standard
+        distances : (T, k) float64. Distances between estimates and interval ends, or standard
             errors.
         """
-        parts = self.weights * distances
-        independent = (parts**2 * (1 - self.device_share)).sum(axis=0)
-        shared = compute_device_variance(
-            parts * np.sqrt(self.device_share), self.device_correlation
+        weighted = self.weights * distances
+        independent = (weighted**2 * (1 - self.device_share)).sum(axis=0)
+        from_devices = compute_device_variance(
+            weighted * np.sqrt(self.device_share), self.device_correlation
         )
-        return np.asarray(np.sqrt(np.maximum(independent + shared, 0.0)))
+        return np.asarray(np.sqrt(np.maximum(independent + from_devices, 0.0)))
 
 
 def estimate_category_changes(
@@ -236,9 +252,9 @@ def estimate_category_changes(
 
     Parameters
     ----------
-    samples : t merged samples with reports.
-    weights : (t,) float64; they sum to 0.
-    device_correlation : rho; None if unknown, which assumes the largest variance.
+    samples : T samples with reports.
+    weights : (T,) float64. They sum to 0.
+    device_correlation : rho. None if it is unknown: the largest variance is then assumed.
     complete : True if every value is in one of the categories.
 
     Raises
@@ -260,16 +276,22 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
     """Estimate the categories of a sample, and the part of their variance from devices."""
     target = debias(sample.counts, sample.repetitions)
     categories = estimate_categories(target, sample.counts[0].params)
+    # The rows of the target are the k categories of each of g parameter sets, (g, k).
     shape = (len(sample.counts), len(categories.estimate))
 
     def compute_pooled_device_variance(theta: Floats) -> Floats:
-        """Compute the device variance of each category at true shares theta, (k,) both."""
+        """Compute the device variance of each category, (k,), at true shares theta, (k,).
+
+        Parameter sets are pooled with the weights of the estimates.
+        """
         devices = target.compute_device_variance(np.tile(theta, shape[0])).reshape(shape)
         return np.asarray((categories.weight**2 * np.maximum(devices, 0.0)).sum(axis=0))
 
     variance = compute_pooled_device_variance(categories.estimate)
     devices = (target.reports / target.reports_per_device).reshape(shape)
     per_device = (categories.weight**2 / np.maximum(devices, LEAST_NOISE)).sum(axis=0)
+    # If no device (or every device) is in a category, the device variance comes from the permanent
+    # response to a 0 (or to a 1) alone. Times the number of devices, it is the variance of one.
     ends = (np.zeros(shape[1]), np.ones(shape[1]))
     permanent = np.array([compute_pooled_device_variance(end) for end in ends]) / per_device
     if complete:
@@ -277,16 +299,19 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
         covariance = categories.covariance(index)
         std_error = categories.std_error
         covariance[index, index] = variance
-        # The adjustment to a sum of one is linear: estimate - common (sum - 1) / sum(common).
-        # `projection` is its matrix, so the device part of the covariance becomes P C P^T.
+        # Estimates are adjusted to the sum 1 by the linear function
+        #     estimate - s (total - 1) / sum of s
+        # with s the covariance of each estimate with the total (`sum_covariance`). `projection` is
+        # the matrix P of this function, so a covariance C of the estimates becomes P C P'. C has
+        # the device part of each variance on its diagonal.
         categories = CompleteCategoryEstimates.of(categories)
         projection = (
             np.eye(len(index))
             - categories.sum_covariance[:, None] / categories.sum_covariance.sum()
         )
         variance = ((projection @ covariance) * projection).sum(axis=1)
-        # Shares that sum to one have only a part of each share's noise. The variances of the
-        # permanent responses shrink in proportion.
+        # The adjusted estimates have smaller variances. The variances of the permanent responses
+        # are reduced in the same ratio.
         permanent *= (categories.std_error / np.maximum(std_error, 1e-300)) ** 2
     return _Sample(
         categories=categories,

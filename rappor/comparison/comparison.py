@@ -3,12 +3,18 @@
 A comparison has two parts:
 
 - a table of shares, (T samples, c strings), each estimated from its sample alone;
-- contrasts: weighted sums of the samples, each with an estimate, an error and a test for every
-  string. They are estimated from all samples together, and more precise than differences of the
-  table.
+- contrasts: weighted sums of the samples, such as the second sample minus the first, each with an
+  estimate, an error and a test for every string. They are estimated from the bits of all samples
+  together, and more precise than differences of the table.
 
-Strings are reordered for display. `_order` contains, for each displayed string, its index in the
-decodes.
+`build_comparison` is the last step of all three functions:
+
+    requested contrasts --> estimated changes --> decisions --> display order --> `Comparison`
+                     (`Samples`)     (`decide_contrasts`)  (`_order_candidates`)
+
+Two orders of the c strings exist. Decodes and estimated changes have the order of the candidates
+that the caller passed. All arrays of a `Comparison` have the display order: strings with large
+changes come first. `_order` contains the index in the first order of each string in the second.
 """
 
 from __future__ import annotations
@@ -65,7 +71,7 @@ COLUMNS: Final = (
 """Columns of the CSV file, in order. `Comparison.rows` explains them."""
 
 _ERROR_COLUMNS: Final = ("std_error", "ci_low", "ci_high")
-"""Attributes of `SampleEstimates` that a row of a share has beside the estimate."""
+"""Attributes of `SampleEstimates` that the row of a share contains beside the share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +103,13 @@ class Sample:
 
     @classmethod
     def from_added(cls, name: str, added: AddedCollections | None, **coverage: Any) -> Sample:
-        """Describe the added collections of a sample, None without reports.
+        """Describe the added collections of a sample.
 
         Parameters
         ----------
-        coverage : the fields that describe days or segment.
+        name : name of the sample.
+        added : the collections. None for a sample without reports.
+        coverage : the fields that describe the days or the segment, by name.
         """
         counts = () if added is None else added.counts
         used = {collection.params.fingerprint: collection.params for collection in counts}
@@ -124,7 +132,7 @@ class Sample:
         return ", ".join(self.segment.values()) or self.name
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sample for JSON, with days in ISO 8601 and null for unknown numbers."""
+        """Return the sample for JSON. Days are texts in ISO 8601, unknown numbers are None."""
         return {
             "name": self.name,
             "reports": self.reports,
@@ -146,24 +154,27 @@ class Comparison(DisplayedRecord):
     ----------
     metric : name of the metric, empty for several metrics.
     by : kind of the samples: "sample", "day", "week", "month", "period" (of any length) or
-    "segment".
+        "segment".
     samples : (T,) samples in order, also periods without reports.
-    candidates : (c,) texts. Significant changes come first, the largest first; then the others by
-        their share of all reports. Categories keep the order of the parameters.
+    candidates : (c,) texts. Strings with a significant change come first, the largest change first.
+        All other strings follow by their share of all reports. Categories keep the order of the
+        parameters.
     group : (c,) int64. Candidates with the same number above 0 are indistinguishable.
     per_sample : estimates of each sample by itself, (T, c).
     window : number of periods of the moving window, 1 for no smoothing.
     smoothed : estimates of each sample together with the `window` - 1 samples before it, (T, c).
         None if `window` is 1.
     detected_overall : (c,) bool. True if the pooled samples or any single sample detect the string.
-    contrasts : all contrasts. `primary` has the contrasts that answer the question; the others are
-        supplementary.
+    contrasts : all contrasts. `primary` contains the contrasts that answer the question, such as
+        the slope of a trend. Contrasts of other kinds are supplementary.
     device_correlation : correlation of the device noise of two samples: 0 if they share no device,
         1 if they share all; None if unknown.
     assumptions : one line about the assumed devices. All errors depend on these assumptions.
     warnings : reasons to distrust the result, each with a code.
     error_control : the error rate and confidence level passed to `trend`, `compare_samples` or
         `compare_segments`.
+    _samples : counts and decodes, from which `contrast` estimates further contrasts.
+    _order : (c,) int64. Index of each string of `candidates` among the candidates of `_samples`.
     """
 
     _renderer: ClassVar[str] = "comparison"
@@ -229,23 +240,22 @@ class Comparison(DisplayedRecord):
     @property
     def changed(self) -> Booleans:
         """(c,) bool. True for candidates that changed in any primary contrast."""
-        # Without contrasts there is nothing to combine, so an array of False is always included.
+        # `np.any` needs at least one array. A comparison of one sample has no contrasts.
         unchanged = np.zeros(len(self.candidates), dtype=bool)
         masks = [unchanged, *(contrast.changed for contrast in self.primary)]
         return np.asarray(np.any(masks, axis=0))
 
     @property
     def shown_rows(self) -> Integers:
-        """Indices of the candidates that tables show by default.
+        """(x,) int64. Indices of the candidates that tables show by default.
 
-        A comparison of samples shows changed strings only. Periods and segments show detected
-        strings too, and categories always.
+        A comparison of samples shows changed strings only. A comparison of periods or segments also
+        shows detected strings, or all categories.
         """
-        return np.flatnonzero(
-            self.changed
-            if self.by == "sample"
-            else self.changed | self.detected_overall | (self._samples.candidates is None)
-        )
+        if self.by == "sample":
+            return np.flatnonzero(self.changed)
+        has_categories = self._samples.candidates is None
+        return np.flatnonzero(self.changed | self.detected_overall | has_categories)
 
     @property
     def params_changes(self) -> tuple[tuple[Sample, Sample], ...]:
@@ -283,11 +293,13 @@ class Comparison(DisplayedRecord):
         """
         check_weights("weights", weights, error=DecodeError)
         weight_array = np.asarray(weights, dtype=float)
-        # The smallest variance of a row is an absolute number. With weights of 1e-9 all variances
-        # would be smaller, so the largest weight is scaled to 1 and the result is scaled back.
+        # `LEAST_NOISE`, the smallest variance of a row, is an absolute number. With weights of 1e-9
+        # all variances would be smaller, so the largest weight is scaled to 1 and the result is
+        # scaled back.
         scale = float(np.abs(weight_array).max())
         changes = self._samples.estimate_changes(weight_array / scale).scaled(scale)
         requested = RequestedContrast.from_weights("own", name, weight_array)
+        # Changes have the order of the candidates that the caller passed, tables the display order.
         inverse_order = np.argsort(self._order)
         shares, detected = (
             self.per_sample.share[:, inverse_order],
@@ -307,13 +319,14 @@ class Comparison(DisplayedRecord):
         ----------
         include_all : also yield candidates that are not in `shown_rows`.
         """
-        for row in range(len(self.candidates)) if include_all else self.shown_rows.tolist():
-            group = {"group": int(self.group[row])} if self.group[row] else {}
-            for estimates, kind in ((self.per_sample, "share"), (self.smoothed, "smoothed")):
-                for sample in range(len(self.samples)) if estimates is not None else ():
-                    yield self.share_row(sample, row, kind) | group
+        kinds = ["share"] if self.smoothed is None else ["share", "smoothed"]
+        for i in range(len(self.candidates)) if include_all else self.shown_rows.tolist():
+            group = {"group": int(self.group[i])} if self.group[i] else {}
+            for kind in kinds:
+                for sample in range(len(self.samples)):
+                    yield self.share_row(sample, i, kind) | group
             for contrast in self.contrasts:
-                yield self.contrast_row(contrast, row) | group
+                yield self.contrast_row(contrast, i) | group
 
     def share_row(self, sample: int, i: int, what: str = "share") -> dict[str, Any]:
         """Return the row of the share of candidate i in one sample.
@@ -337,7 +350,11 @@ class Comparison(DisplayedRecord):
         }
 
     def contrast_row(self, contrast: SampleContrast, i: int) -> dict[str, Any]:
-        """Return the row of candidate i in one contrast."""
+        """Return the row of candidate i in one contrast.
+
+        The keys are "candidate", "what" (the kind of the contrast), "name" (of the contrast), and
+        those of `SampleContrast.row`.
+        """
         names = {"candidate": self.candidates[i], "what": contrast.kind, "name": contrast.name}
         return names | contrast.row(i)
 
@@ -407,6 +424,7 @@ class Comparison(DisplayedRecord):
         return save_text(str(call_renderer("comparison_page", "comparison_page", self)), path)
 
     def _table(self) -> dict[str, Any]:
+        """Return the columns of the table by name, for data frames."""
         rows = list(self.rows(include_all=True))
         return {name: [row.get(name) for row in rows] for name in COLUMNS}
 
@@ -422,10 +440,11 @@ def build_comparison(
 
     Parameters
     ----------
-    samples : the decoded samples.
-    columns : descriptions of the t samples.
-    requested : the contrasts; the kind of the first contrast is the primary kind.
-    details : further attributes of the `Comparison`.
+    samples : the T decoded samples.
+    columns : (T,) descriptions of the samples.
+    requested : the contrasts. The kind of the first contrast is the primary kind.
+    progress : function that reports the progress.
+    details : further attributes of the `Comparison`, by name.
     """
     separate = samples.separate
     order = np.arange(len(separate.candidates))
@@ -433,6 +452,7 @@ def build_comparison(
     pairs = [
         (contrast, samples.estimate_changes(contrast.weights, progress)) for contrast in requested
     ]
+    # The error rate holds over all contrasts of one kind together.
     contrasts: list[SampleContrast] = []
     for kind in dict.fromkeys(contrast.kind for contrast in requested):
         of_kind = [pair for pair in pairs if pair[0].kind == kind]
@@ -463,7 +483,17 @@ def build_comparison(
 
 
 def _order_candidates(samples: Samples, primary: Sequence[SampleContrast]) -> Integers:
-    """Return candidate indices: largest significant changes first, then by share of all reports."""
+    """Compute the display order of the candidates, (c,) indices.
+
+    Candidates with significant changes come first, the largest change first. All other candidates
+    follow by their share of all reports.
+
+    Parameters
+    ----------
+    samples : the decoded samples.
+    primary : the contrasts of the primary kind.
+    """
+    # Rows of the pooled decode are sorted by share, so the index of a row is its rank.
     by_share = samples.separate.pooled.indices_of(samples.separate.candidates)
     if not primary:
         return np.argsort(by_share)

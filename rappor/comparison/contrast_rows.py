@@ -1,7 +1,9 @@
 """Rows of a contrast: for each bit of each cohort, a weighted sum of the samples' proportions.
 
-`change_regression.py` fits these rows like the rows of one sample (`ContrastRows` is a `Target`)
-and obtains changes in place of shares.
+`Samples` calls `build_contrast_rows` for each requested contrast. The input is the collections of T
+samples, such as weeks, and their weights. The output is a `ContrastRows`. `change_regression.py`
+fits its rows like the rows of one sample (a `ContrastRows` is a `Target`), and obtains changes of
+shares in place of shares.
 
 Theory of operation
 -------------------
@@ -12,8 +14,11 @@ Theory of operation
 | w_t | weight of sample t. The weights sum to 0 | number |
 | beta_t | share of a string in sample t | number |
 | x | column of the string: 1 in the rows that it sets | (n,) |
+| level | true de-biased proportion of a row in one sample | (T, n) |
+| theta | true contrast of a row: sum over t of w_t times the level in sample t | (n,) |
+| v_t | variance of y_t | (n,) |
 | rho | correlation of the device noise of two samples | number |
-| theta | true contrast of a row: sum over t of w_t times its level in sample t | (n,) |
+| device_share | device variance of the contrast, divided by the largest possible one | number |
 
 *Shape* is the word of this package for k, h, m, hash layout and normalizer: the parameters that
 determine which bits a string sets. A string sets the same bits of a cohort in every collection of
@@ -25,17 +30,33 @@ the same row, and with weights w_t that sum to 0
 contains only strings whose share changed. Unchanged strings cancel, candidates or not, together
 with all of their collisions.
 
-The variance of a row of one sample is the sum of two variances: that of the fresh coins in each
-report, and that of the devices (`rappor.estimator.debias`). Samples with devices in common have the
-same device noise (`rappor.comparison.shared_devices`). One number for all rows, `device_share`, is
-the device variance of the contrast relative to the largest possible one. If rho is unknown,
-`device_share` is estimated from the variance of the rows, plus one standard error. The estimate
-excludes bits of frequent strings, and rows whose contrast exceeds the noise.
+*Example.* In two weeks, a row has the de-biased proportions .30 and .34, with the variances .0001
+and .0003. With the weights -1 and 1 the contrast of the row is .04, and its variance .0004 if the
+weeks have different devices.
 
-Devices that changed their value draw new permanent noise in all rows, so the variance of the rows
-includes that noise. The sampling of these devices, and the larger permanent noise of a 1, affect
-only the rows of changed strings, which the estimate excludes. `sampling`, `sampling_square` and
-`permanent` describe that variance.
+*The variance of a row.* The variance of a row of one sample is the sum of two variances: the
+variance of the fresh coins in each report, and the variance of the devices
+(`rappor.estimator.debias`). Samples with devices in common have the same device noise
+(`rappor.comparison.shared_devices`). If rho is unknown, `device_share` is estimated from the
+variance of the rows, plus one standard error (`estimate_device_share`). It is one number for all
+rows. The estimate excludes rows that frequent strings set, and rows whose contrast exceeds the
+noise.
+
+*The level of a row.* Both variances depend on the levels, which are estimated in two steps. The
+precision-weighted mean m of the samples has the weights p_t = (1 / v_t) / P, with P the sum of all
+1 / v_t. Its noise is uncorrelated with the noise of the contrast, because the covariance is the sum
+over t of w_t p_t v_t = (sum of w_t) / P = 0. So the computed variance of a row does not follow the
+noise of its contrast. If the contrast is theta, the level of sample t is m + slope_t theta, with
+
+    slope_t = w_t v_t / sum over s of w_s^2 v_s
+
+Of all levels whose contrast is theta, these are nearest to m, each distance measured in standard
+deviations of its sample.
+
+*Devices that changed their value.* They draw new permanent noise in all rows, so the variance of
+the rows includes this noise. Two further effects affect only the rows of changed strings, which the
+estimate of `device_share` excludes: the sampling of these devices, and the larger permanent noise
+of a 1. `sampling`, `sampling_square` and `permanent` describe these effects.
 """
 
 from __future__ import annotations
@@ -60,19 +81,20 @@ from rappor.protocol.params import Params
 
 _MIN_ROWS: Final = 256
 """Smallest number of rows from which `device_share` is estimated. With fewer rows, the rows of
-changed strings would dominate the estimate."""
+changed strings would dominate the estimate, and `device_share` stays 1."""
 
 _OUTLIER_Z: Final = float(-special.ndtri(0.5e-4))
-"""Standard deviations beyond which a row is not noise. Noise alone exceeds the limit in one row of
-10,000."""
+"""Standard deviations beyond which a row is not noise, and is excluded from the estimate of
+`device_share`. Noise alone exceeds the limit in one row of 10,000."""
 
 _MAX_LOST_WEIGHT: Final = 0.02
-"""Largest share of the weights of one sign that samples without reports in a cohort may have. The
-other samples of that sign take over the weight. A row that lacks more is excluded."""
+"""Largest share of the weights of one sign that may belong to samples without reports in a cohort.
+The other samples of this sign take over the weight. If the share is larger, the rows of the cohort
+are excluded: their contrast would compare other periods than the caller requested."""
 
 _ITERATIONS: Final = 4
-"""Number of rounds in which `device_share` and the excluded rows converge. Each round excludes rows
-by the previous estimate."""
+"""Number of rounds in the estimate of `device_share`. Each round excludes rows by the previous
+estimate."""
 
 Shape = tuple[int, int, int, str, str]
 """k, h, m, hash layout and normalizer: the parameters that determine which bits a string sets."""
@@ -81,6 +103,9 @@ Shape = tuple[int, int, int, str, str]
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PooledRows:
     """The rows of one sample under all parameter sets of one shape: a weighted mean.
+
+    Reports of different parameter sets measure the same levels with different noise. Their mean is
+    weighted by 1 / variance.
 
     Attributes
     ----------
@@ -94,7 +119,7 @@ class PooledRows:
 
     @classmethod
     def from_collections(cls, sample: AddedCollections, shape: Shape) -> PooledRows:
-        """Pool the collections of one shape."""
+        """Pool the collections of a sample that have this shape."""
         pairs = zip(sample.counts, sample.repetitions, strict=True)
         targets = tuple(
             debias([counts], [repetition])
@@ -131,7 +156,14 @@ class PooledRows:
         return self._add_squared("compute_noise_variance", theta)
 
     def compute_device_variance(self, theta: Floats) -> Floats:
-        """Compute the part of the variance that comes from the devices, (n,)."""
+        """Compute the part of the variance that comes from the devices, (n,).
+
+        Rows of empty cohorts have the variance 0.
+
+        Parameters
+        ----------
+        theta : (n,) float64. True proportions.
+        """
         return self._add_squared("compute_device_variance", theta)
 
     def device_variance_at(self, level: float) -> Floats:
@@ -149,20 +181,27 @@ class PooledRows:
     def fourth_cumulant(self, theta: Floats) -> Floats:
         """Compute an upper bound on the fourth cumulant of each row, (n,).
 
-        The cumulant of a binomial count is at most its variance. With n reports and the gap g = q*
-        - p*, a de-biased row of variance v therefore has a fourth cumulant of at most v / (n g)^2.
+        The fourth cumulant of a binomial count is at most its variance. A de-biased row is a count
+        divided by N g, with N reports and g = q* - p*. If the row has the variance v, the count has
+        the variance v (N g)^2, and the row a fourth cumulant of at most v (N g)^2 / (N g)^4
+        = v / (N g)^2.
+
+        Parameters
+        ----------
+        theta : (n,) float64. True proportions.
         """
         terms = []
         for weight, target in zip(self.weights, self.targets, strict=True):
-            counts = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
+            # The smallest divisor is for empty cohorts, whose weight is 0.
+            divisor = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
             variance = np.where(weight > 0, target.compute_noise_variance(theta), 0.0)
-            terms.append(weight**4 * variance / counts**2)
+            terms.append(weight**4 * variance / divisor**2)
         return add_arrays(terms)
 
     def _add_squared(self, name: str, theta: Floats) -> Floats:
         """Compute the sum of squared weights times a variance of the targets, (n,).
 
-        `name` is the method of `Target` that computes the variance.
+        `name` is the method of `Target` that computes the variance at true proportions theta, (n,).
         """
         return add_arrays(
             weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
@@ -182,16 +221,16 @@ class ContrastRows(Target):
         (`spread_weights`). So the weights of every row with reports sum to 0.
     device_correlation : rho; None if unknown.
     device_share : device variance of the contrast, divided by the largest possible device variance.
-        It is 1 if rho was passed, because the device variance is then computed at rho.
-    mean : (n,) float64. Smoothed mean of all samples, which determines the noise of a row. Its own
-        noise is independent of the noise of the contrast.
+        If the caller passed rho, it is always 1: the method `variances` then computes the device
+        variance at rho, and nothing remains to be estimated.
+    mean : (n,) float64. m: smoothed mean level of all samples, which determines the noise of a row.
     slope : (T, n) float64. Difference between the level of each sample and `mean` if the contrast
-        is 1.
+        of the row is 1.
     sampling, sampling_square : (n,) float64 each. Coefficients of the variance that devices with a
         changed value add to a row, if all samples have the same devices. A change delta of the row
         adds |delta| `sampling` - delta^2 `sampling_square`. Both are 0 for empty cohorts.
     permanent : (2, n) float64. Variance of the permanent response of one device to a 0 and to a 1,
-        in units of a share.
+        after de-biasing, so in squared shares.
     """
 
     samples: tuple[tuple[PooledRows, ...], ...]
@@ -267,21 +306,19 @@ class ContrastRows(Target):
         name : name of the method.
         levels : (T, n) float64. True proportions in each sample.
         """
+        # The rows are stacked by shape. `ends` are the row numbers at which a next shape begins.
         ends = np.cumsum([len(shape_rows[0].targets[0]) for shape_rows in self.samples])[:-1]
-        return np.concatenate(
-            [
-                np.array(
-                    [
-                        getattr(rows, name)(level)
-                        for rows, level in zip(shape_rows, shape_levels, strict=True)
-                    ]
-                )
-                for shape_rows, shape_levels in zip(
-                    self.samples, np.split(levels, ends, axis=1), strict=True
-                )
-            ],
-            axis=1,
-        )
+        levels_by_shape = np.split(levels, ends, axis=1)
+        variances_by_shape = [
+            np.array(
+                [
+                    getattr(rows, name)(level)
+                    for rows, level in zip(shape_rows, shape_levels, strict=True)
+                ]
+            )
+            for shape_rows, shape_levels in zip(self.samples, levels_by_shape, strict=True)
+        ]
+        return np.concatenate(variances_by_shape, axis=1)
 
 
 def shape_of(params: Params) -> Shape:
@@ -314,7 +351,9 @@ def build_contrast_rows(
     ----------
     samples : T samples that share at least one shape.
     weights : (T,) float64, none of them 0; they sum to 0.
-    explained : (T, n) float64. Sum of the detected strings' shares in each row, by sample.
+    explained : (T, n) float64. The part of the level that detected strings explain: for each row,
+        the sum of the shares of the detected strings that set the row, by the separate decode of
+        each sample.
     device_correlation : rho; None if unknown.
     """
     shapes = [shape_of(params) for params in shared_params(samples)]
@@ -327,50 +366,59 @@ def build_contrast_rows(
         [target.repetitions[0] for target in first_targets],
     )
 
-    def of_samples(value: Callable[[PooledRows], NDArray[Any]]) -> NDArray[Any]:
+    def stack(value: Callable[[PooledRows], NDArray[Any]]) -> NDArray[Any]:
+        """Stack a value of each row of each sample, (T, n)."""
         return np.concatenate(
             [[value(sample) for sample in shape_rows] for shape_rows in pooled], axis=1
         )
 
     has_reports, proportions = (
-        of_samples(lambda rows: rows.has_reports),
-        of_samples(lambda rows: rows.proportions),
+        stack(lambda rows: rows.has_reports),
+        stack(lambda rows: rows.proportions),
     )
-    noise = of_samples(lambda rows: rows.compute_noise_variance(rows.targets[0].density))
-    counted = of_samples(lambda rows: rows.targets[0].reports)
-    used = spread_weights(weights, has_reports)
+    noise = stack(lambda rows: rows.compute_noise_variance(rows.targets[0].density))
+    n_reports = stack(lambda rows: rows.targets[0].reports)
+    row_weights = spread_weights(weights, has_reports)
     # A row may lack samples, because a sample has no reports in the cohort. Only samples with a
     # weight take part in the means and the minimum below.
-    is_used = used != 0
+    is_used = row_weights != 0
     is_complete = is_used.any(axis=0)
+    # The precision-weighted mean of the samples, and the part of it that detected strings explain.
     precision = np.where(is_used, 1 / np.maximum(noise, LEAST_NOISE), 0.0)
-    total = np.where(is_complete, precision.sum(axis=0), 1.0)
-    shares = precision / total
-    explained_mean = (shares * explained).sum(axis=0)
-    mean = (shares * proportions).sum(axis=0)
-    spread = np.where(is_complete, 1 / total, np.inf)
-    leverage = used * np.maximum(noise, LEAST_NOISE)
-    slope = leverage / np.where(is_complete, (used * leverage).sum(axis=0), 1.0)
-    inverse_devices = of_samples(lambda rows: rows.inverse_devices)
-    n_per_device = np.maximum(inverse_devices.sum(axis=0), np.finfo(float).tiny)
-    sampling, sampling_square = compute_changed_sampling(used, inverse_devices, slope)
+    total_precision = np.where(is_complete, precision.sum(axis=0), 1.0)
+    mean_weights = precision / total_precision
+    explained_mean = (mean_weights * explained).sum(axis=0)
+    mean = (mean_weights * proportions).sum(axis=0)
+    mean_variance = np.where(is_complete, 1 / total_precision, np.inf)
+    # slope_t of the module docstring.
+    weighted_noise = row_weights * np.maximum(noise, LEAST_NOISE)
+    slope = weighted_noise / np.where(is_complete, (row_weights * weighted_noise).sum(axis=0), 1.0)
+    inverse_devices = stack(lambda rows: rows.inverse_devices)
+    sampling, sampling_square = compute_changed_sampling(row_weights, inverse_devices, slope)
+    # The device variance of a sample is the variance of one device, divided by the number of
+    # devices. At level 0 (or 1) all devices have the same true bit, so the variance of one device
+    # is the variance of its permanent response to a 0 (or a 1).
+    total_inverse_devices = np.maximum(inverse_devices.sum(axis=0), np.finfo(float).tiny)
     zero_variance, one_variance = (
-        of_samples(functools.partial(PooledRows.device_variance_at, level=level)).sum(axis=0)
-        / n_per_device
+        stack(functools.partial(PooledRows.device_variance_at, level=level)).sum(axis=0)
+        / total_inverse_devices
         for level in (0.0, 1.0)
     )
     return ContrastRows(
         **{sample.name: getattr(stacked, sample.name) for sample in fields(Target)}
         | {
-            "proportions": (used * proportions).sum(axis=0),
-            "reports": np.where(is_complete, np.where(is_used, counted, np.inf).min(axis=0), 0.0),
+            "proportions": (row_weights * proportions).sum(axis=0),
+            # The smallest number of reports in the cohort, of all samples with a weight.
+            "reports": np.where(is_complete, np.where(is_used, n_reports, np.inf).min(axis=0), 0.0),
             "n_reports": sum(counts.n_reports for sample in samples for counts in sample.counts),
         },
         samples=pooled,
-        weights=used,
+        weights=row_weights,
         device_correlation=device_correlation,
         device_share=1.0,
-        mean=explained_mean + _shrink(mean - explained_mean, spread, stacked.collection_index),
+        # Detected strings really lift their rows. Only the rest of the mean is mostly noise.
+        mean=explained_mean
+        + _shrink(mean - explained_mean, mean_variance, stacked.collection_index),
         slope=slope,
         sampling=sampling,
         sampling_square=sampling_square,
@@ -382,9 +430,13 @@ def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
     """Return the weight of each sample in each row, (T, n).
 
     A sample without reports in the cohort of a row has weight 0 there. Its weight is divided among
-    the samples of the same sign, in proportion to their weights. So the sum of each sign stays the
-    same, and unchanged strings still cancel. If more than `_MAX_LOST_WEIGHT` of the weights of one
-    sign belong to samples without reports, all weights of the row are 0.
+    the samples of the same sign, in proportion to their weights. So the sum of the weights of each
+    sign stays the same, and unchanged strings still cancel. If more than `_MAX_LOST_WEIGHT` of the
+    weights of one sign belong to samples without reports, all weights of the row are 0.
+
+    Example: the weights are -1, .99 and .01, and the third sample has no reports in a cohort. The
+    rows of this cohort have the weights -1, 1 and 0. Without reports in the second sample, 99 % of
+    the positive weights would be lost, so the rows have the weights 0, 0 and 0.
 
     Parameters
     ----------
@@ -410,8 +462,14 @@ def _shrink(rows: Floats, variance: Floats, collection_index: Integers) -> Float
     are rare, `spread` is about 0 and all rows become the mean. If a frequent string lifts some
     rows, `spread` is large and the rows hardly change.
 
-    Case without shrinkage: with few reports, a row has more ones by chance. Its computed variance
-    is larger, so its weight is smaller. Every change would be estimated too small.
+    Without shrinkage, every change would be estimated too small if there are few reports. A row
+    with more ones by chance would get a larger computed variance and a smaller weight.
+
+    Parameters
+    ----------
+    rows : (n,) float64.
+    variance : (n,) float64. Variance of the noise of each row, infinite for empty cohorts.
+    collection_index : (n,) int64. Index of the row's collection.
     """
     weight = 1 / variance
     total = np.maximum(np.bincount(collection_index, weight), np.finfo(float).tiny)
@@ -427,9 +485,16 @@ def _shrink(rows: Floats, variance: Floats, collection_index: Integers) -> Float
 def estimate_device_share(target: ContrastRows) -> ContrastRows:
     """Return the rows with `device_share` estimated from their variance, plus one standard error.
 
-    Model: E(row^2) = fresh + device_share x devices, for rows without changed strings. The estimate
-    is a ratio of sums over these rows. Its standard error is the larger one of the empirical error
-    and the error for normal rows. With fewer than `_MIN_ROWS` rows, `device_share` stays 1.
+    Model: a row without changed strings, minus the change of the background, has the mean square
+    fresh + device_share x devices, where fresh and devices are the two parts of its variance
+    (`ContrastRows.variances`). Summed over these rows,
+
+        device_share = sum of (square - fresh) / sum of devices
+
+    The standard error of this ratio has the numerator sqrt(sum of residual^2), with the residual
+    square - fresh - device_share x devices. If all rows are normal, the sum of residual^2 has the
+    expectation sum of 2 (variance of the row)^2. The larger of the two sums is used. With fewer
+    than `_MIN_ROWS` rows, `device_share` stays 1.
     """
     zeros = np.zeros(len(target))
     fresh, devices = target.variances(zeros)
@@ -448,8 +513,9 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
             return target
         device_share = float((squares - fresh)[is_used].sum()) / total
         residual = (squares - fresh - device_share * devices)[is_used]
-        normal = 2 * expected[is_used] ** 2
-        std_error = math.sqrt(max(float((residual**2).sum()), float(normal.sum()))) / total
+        squares_if_normal = 2 * expected[is_used] ** 2
+        sum_of_squares = max(float((residual**2).sum()), float(squares_if_normal.sum()))
+        std_error = math.sqrt(sum_of_squares) / total
     return replace(target, device_share=min(max(device_share + std_error, 0.0), 1.0))
 
 
@@ -457,7 +523,7 @@ def _find_heavy_rows(target: ContrastRows) -> Booleans:
     """Find the rows that frequent strings set, (n,) bool.
 
     The mean of such a row over all samples exceeds the median of its collection by more than
-    `HEAVY` standard errors.
+    `HEAVY` standard errors of the mean.
     """
     levels = np.tile(target.mean, (len(target.weights), 1))
     noise = np.maximum(target._stack_samples("compute_noise_variance", levels), LEAST_NOISE)
@@ -477,9 +543,12 @@ def _find_heavy_rows(target: ContrastRows) -> Booleans:
 def compute_rows_p_value(target: ContrastRows) -> float:
     """Return the p-value of the test that no row changed.
 
-    The sum of squared rows, each divided by its variance at the mean of all samples, is compared
-    with a gamma distribution of the same mean and variance. Proportions with few ones have a larger
-    variance, so the variance includes the fourth cumulant.
+    The statistic Q is the sum of squared rows, each divided by its variance v. The mean of each
+    collection's rows is subtracted first, because a change of the background is no change of a
+    string. If no row changed, Q has the mean d, the number of rows minus the number of collections.
+    A squared row has the variance 2 v^2 + kappa_4, with kappa_4 the fourth cumulant of the row, so
+    Q has the variance 2 d + sum of kappa_4 / v^2. kappa_4 matters in rows with few ones. The
+    p-value is the tail of the gamma distribution with this mean and variance.
     """
     has_reports = target.reports > 0
     variance = target.compute_noise_variance(np.zeros(len(target)))
@@ -491,9 +560,12 @@ def compute_rows_p_value(target: ContrastRows) -> float:
     # One row per collection: its mean equals the row, so nothing is left to test.
     if degrees <= 0:
         return 1.0
-    spread = 2 * degrees + float(np.sum((target.fourth_cumulant() / variance**2)[has_reports]))
-    shape = degrees**2 / spread
-    return float(special.gammaincc(shape, squares * shape / degrees))
+    square_variance = 2 * degrees + float(
+        np.sum((target.fourth_cumulant() / variance**2)[has_reports])
+    )
+    # A gamma distribution with mean d and variance V has the shape d^2 / V and the scale V / d.
+    gamma_shape = degrees**2 / square_variance
+    return float(special.gammaincc(gamma_shape, squares * gamma_shape / degrees))
 
 
 def compute_group_means(target: ContrastRows, variance: Floats) -> Floats:

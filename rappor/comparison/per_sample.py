@@ -1,12 +1,18 @@
 """Separate decodes of several samples, and the strings that the samples detect.
 
 With T samples, a string has T + 1 tests: one of all samples pooled, with p-value p_pooled, and one
-of each sample t, with p-value p_t. A string that is common in all samples is found by the pooled
-test, a string of one sample by its own test. The string's p-value combines them by Bonferroni:
+of each sample t, with p-value p_t. The pooled test detects a string that is present in all samples.
+The test of one sample detects a string that is frequent in this sample only. The p-value of the
+string combines all tests by Bonferroni's inequality:
 
     p = min(1, 2 min(p_pooled, T min over t of p_t))
 
-README.md of this package describes which coverage the intervals of the detected strings have.
+*Example.* With T = 10 samples, a string has p_pooled = .04, and p_t = .0001 in one sample. Then
+10 p_t = .001, and p = 2 (.001) = .002.
+
+The functions run in this order: `listed_candidates` reads the candidates, `decode_separately`
+decodes, and `SeparateDecodes.tabulate` writes the tables of a comparison. README.md of this package
+describes which coverage the intervals of the detected strings have.
 """
 
 from __future__ import annotations
@@ -141,19 +147,19 @@ def decode_separately(
     """
     error_control = error_control.for_several_tests()
     all_counts = [counts.without_segment for collection in samples for counts in collection]
-    # The other half of the error rate is for strings that a single sample detects. _detect_overall
-    # combines both tests with the factor 2.
+    # The other half of the error rate is for strings that a single sample detects.
+    # `_detect_overall` combines both tests with the factor 2.
     half_level = replace(error_control, alpha=error_control.alpha / 2)
     pooled = decode(all_counts, listed, error_control=half_level, complete=complete)
-    # R / c: a lower bound on the share of the candidates that are detected.
+    # R / c: a lower bound on the share of the candidates that are detected. Only `distinct`
+    # candidates count: one of each group of candidates with the same bits.
     n_detected = max(int((pooled.detected & pooled.distinct).sum()), 1)
     detected_share = n_detected / int(pooled.distinct.sum())
-    # All categories are displayed, detected or not, so nothing selects their intervals.
-    # False coverage rate [BB14]: intervals of R selected out of c parameters need the level 1 -
-    # alpha R / c.
-    selection = 1.0 if listed is None else detected_share
+    # False coverage rate [BB14]: the intervals of R parameters that are selected out of c need the
+    # level 1 - alpha R / c. All categories are displayed, detected or not, so nothing selects them.
+    selected_share = 1.0 if listed is None else detected_share
     sample_control = replace(
-        error_control, confidence=1 - (1 - error_control.confidence) * selection
+        error_control, confidence=1 - (1 - error_control.confidence) * selected_share
     )
     per_sample: list[Estimates | None] = []
     for index, collections in enumerate(samples):

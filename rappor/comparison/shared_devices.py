@@ -5,16 +5,22 @@ weights sum to 0, such as the second week minus the first. `contrast_rows.py` us
 strings (a row is one bit of one cohort), `category_changes.py` for categories (a row is one
 category).
 
+*Example.* The share of a value is .20 in one week and .24 in the next. Each week has 10,000
+devices, and the standard error of their device noise is .004 in each week. If the devices are
+different, the device noise of the change .04 has the variance 2 (.004)^2. If the devices are the
+same and nobody changed, it is 0, because the noise cancels. But 4 % of the devices took a new
+value, and their noise did not cancel. This module computes the variance between these extremes.
+
 Theory of operation
 -------------------
 | symbol | meaning | shape and unit |
 |---|---|---|
 | t, s | samples | |
 | w_t | weight of sample t in the contrast. The weights sum to 0 | number |
-| d_t | w_t times the standard error of the device noise of sample t | (n,), share |
+| d_t | w_t, with its sign, times the standard error of the device noise of sample t | (n,), share |
 | D_t | effective number of devices of sample t | (n,) |
 | rho | correlation of the device noise of two samples: 0 without common devices | number |
-| theta_t | level of a row in sample t | (n,), share |
+| theta_t | level of a row in sample t: its true proportion | (n,), share |
 | delta | change of a share: the contrast | share |
 | v_0, v_1 | variance of the permanent response to a 0 and to a 1 | |
 | g | difference of the means of the permanent response to a 1 and to a 0 | |
@@ -29,10 +35,11 @@ contrast has the variance
 
     sum of d_t^2 + rho (sum over s != t of d_s d_t)  =  (1 - rho) sum of d_t^2 + rho (sum of d_t)^2
 
-Correlations are at least 0. If rho is unknown, the largest variance is assumed: samples with
-weights of one sign have the same devices, and samples of the other sign have other devices:
+If rho is unknown, the largest possible variance is assumed. Correlations are at least 0, so the
+variance is largest if samples with weights of one sign have the same devices, and samples with
+weights of the other sign have other devices:
 
-    at most  (sum of the d_t > 0)^2 + (sum of the d_t < 0)^2
+    (sum of the d_t > 0)^2 + (sum of the d_t < 0)^2
 
 *Devices that changed their value.* A device with the same value in two samples has the same noise
 in both, which cancels in their difference. If a share changed by delta, at least a share |delta| of
@@ -42,22 +49,30 @@ variance
 
     (|delta| (1 + (v_0 + v_1) / g^2) - delta^2 + (phi - |delta|) 2 v_0 / g^2) / D
 
-The last term comes from devices that changed between two other values: they have a 0 in this row in
-both samples, and draw a new permanent response to the 0. For strings, the fit estimates this noise
+- |delta| - delta^2 is the sampling variance: each device changed with probability |delta|.
+- |delta| (v_0 + v_1) / g^2 comes from the two permanent responses of a device that changed to or
+  from the value: one to a 0, and one to a 1.
+- (phi - |delta|) 2 v_0 / g^2 comes from devices that changed between two other values: they have a
+  0 in this row in both samples, and draw a new permanent response to the 0.
+
+For strings, the fit estimates this noise
 from the many rows without a change (`rappor.comparison.change_regression`). Categories have no
 such rows, so the term is added explicitly. Without this variance, intervals of changed strings
 covered only 65 % of the true changes at rho = 1.
 
-*Several samples.* Let u_t = w_t / sqrt(D_t). The formula above is the variance that the difference
-of two samples gains, so the covariance of the two samples loses half of it. In a weighted sum of
-several samples, two expressions therefore replace those of the formula:
+*Several samples.* Let u_t = w_t / sqrt(D_t). If c_st is the variance of the difference of two
+samples s and t of one device each, their covariance is smaller by c_st / 2 than without changes.
+The variance of a weighted sum is therefore larger by -1/2 sum over s, t of u_s u_t c_st. c_st
+contains |theta_s - theta_t| and its square, so the two terms of the formula above become:
 
-    instead of |delta| / D    -1/2 sum over s, t of u_s u_t |theta_s - theta_t|
-    instead of delta^2 / D    (sum of u_t theta_t)^2 - (sum of u_t) (sum of u_t theta_t^2)
+    in place of |delta| / D    -1/2 sum over s, t of u_s u_t |theta_s - theta_t|
+    in place of delta^2 / D    (sum of u_t theta_t)^2 - (sum of u_t) (sum of u_t theta_t^2)
+
+For two samples with u_t = -1 / sqrt(D) and 1 / sqrt(D), they are |delta| / D and delta^2 / D.
 
 To compute the first expression, sort the samples by their levels theta_t. With gap_i the difference
-of two neighbouring levels, U_i the sum of the u_t below the gap, and U the sum of all u_t, it is
-the sum of gap_i U_i (U_i - U) over all gaps.
+of two neighbouring levels, U_i the sum of the u_t below the gap, and U the sum of all u_t, the
+expression is the sum of gap_i U_i (U_i - U) over all gaps.
 """
 
 from __future__ import annotations
@@ -81,7 +96,7 @@ def compute_device_variance(devices: Floats, device_correlation: float | None) -
 
     Parameters
     ----------
-    devices : (t, n) float64. Signed standard errors of the samples' device noise.
+    devices : (t, n) float64. d_t: weights times standard errors of the device noise.
     device_correlation : rho in [0, 1], or None if it is unknown.
     """
     if device_correlation is None:
@@ -96,15 +111,17 @@ def compute_device_variance(devices: Floats, device_correlation: float | None) -
 def compute_changed_sampling(
     weights: Floats, inverse_devices: Floats, slope: Floats
 ) -> tuple[Floats, Floats]:
-    """Compute the coefficients of the variance of changed devices.
+    """Compute the coefficients of the sampling variance of changed devices.
 
-    The variance of a contrast delta is |delta| `linear` - delta^2 `square` at rho = 1.
+    At rho = 1, a contrast delta has the sampling variance |delta| `linear` - delta^2 `square`. The
+    levels are proportional to delta, so both coefficients are computed at delta = 1.
 
     Parameters
     ----------
     weights : (t, n) float64. Weights of the samples; they sum to 0.
     inverse_devices : (t, n) float64. 1 / D_t.
-    slope : (t, n) float64. theta: levels of the samples if the contrast is 1, up to a constant.
+    slope : (t, n) float64. Levels theta_t of the samples if the contrast is 1. A constant that is
+        added to all levels changes nothing.
 
     Returns
     -------
@@ -121,7 +138,7 @@ def compute_changed_sampling(
 
 
 def estimate_other_changes(estimate: Floats, p_value: Floats) -> Floats:
-    """Compute phi - |delta|, (n,): a lower bound on devices that changed between other values.
+    """Compute a lower bound on phi - |delta|, (n,): devices that changed between other values.
 
     A device that leaves a value takes another value, listed or not. So the share of all devices
     that changed is at least the sum of all rises, and at least the sum of all falls. Only
@@ -158,26 +175,35 @@ class ChangeVariance(NamedTuple):
         """Compute the ends of intervals, (n,) each, with the error probability `error`.
 
         With z the normal quantile and distance the half width if nothing changed, an end x
-        satisfies (estimate - x)^2 = distance^2 + z^2 variance_at(x). The variance is 0 at x = 0, so
-        an interval includes 0 exactly if the interval without changed devices includes 0. Tests of
-        no change stay as they are.
+        satisfies (estimate - x)^2 = distance^2 + z^2 variance_at(x). The variance is 0 at x = 0. So
+        an interval includes 0 exactly if the interval without changed devices includes 0, and
+        agrees with the test of no change.
 
         Parameters
         ----------
         estimate : (n,) float64. Estimates of the changes.
         below, above : (n,) float64. Distances between the estimate and the ends if nothing changed.
+        error : probability that the interval misses the true change, a number or (n,) float64.
         """
+        # The quantile of 0 would be infinite.
         z2 = special.ndtri(np.maximum(np.asarray(error) / 2, 1e-300)) ** 2
         scaled = ChangeVariance(z2 * self.linear, z2 * self.square)
         return scaled._solve_low_end(estimate, below), -scaled._solve_low_end(-estimate, above)
 
     def _solve_low_end(self, estimate: Floats, distance: Floats) -> Floats:
-        """Solve (estimate - x)^2 = distance^2 + |x| linear - x^2 square for the lower x."""
+        """Solve (estimate - x)^2 = distance^2 + |x| linear - x^2 square for the lower x, (n,).
+
+        Parameters
+        ----------
+        estimate, distance : (n,) float64. `linear` and `square` are already multiplied by z^2.
+        """
         # The counts contain no information about a candidate with an infinite error.
         is_finite = np.isfinite(distance) & np.isfinite(estimate)
         center, width = np.where(is_finite, estimate, 0.0), np.where(is_finite, distance, 0.0)
         # |x| is x above 0 and -x below 0. The end is above 0 exactly if `center` exceeds `width`.
-        # Both cases are a quadratic equation, and the lower end is its smaller root.
+        # With s = linear or -linear, both cases are the quadratic equation
+        #     (1 + square) x^2 - (2 center + s) x + center^2 - width^2 = 0
+        # and the lower end is its smaller root.
         signed = np.where(center > width, self.linear, -self.linear)
         middle = 2 * center + signed
         factor = 4 * (1 + self.square)
