@@ -1,7 +1,11 @@
 """Closed-form estimates for encodings in which each bit is one category.
 
-The encodings are one-hot, boolean and buckets. The input is a `Target`, the output the estimates of
-k categories. No regression is needed, because a bit depends on one category only.
+The encodings are one-hot, boolean and buckets. The decoder calls `estimate_categories`. The input
+is a `Target`, and the output the estimates of k categories. No regression is needed, because a bit
+depends on one category only.
+
+*Example.* With p* = .25 and q* = .75, a category whose bit has 300 ones in 1,000 reports has the
+estimated share (.3 - .25) / .5 = .1, and the standard error sqrt(.3 (.7) / 1,000) / .5 = .029.
 
 Theory of operation
 -------------------
@@ -14,28 +18,29 @@ Theory of operation
 | 1 | vector of ones | (k,) |
 
 V has the diagonal mu_i (1 - mu_i) / (N (q* - p*)^2) for N devices with one report each. For two
-categories i and l:
+different categories i and l:
 
-    mechanism                          V_il
-    RAPPOR's responses                 -theta_i theta_l / N
-    generalized randomized response    -mu_i mu_l / (N (q* - p*)^2)
+| responses of the devices | V_il |
+|---|---|
+| RAPPOR's two responses | -theta_i theta_l / N |
+| generalized randomized response | -mu_i mu_l / (N (q* - p*)^2) |
 
 Under RAPPOR every bit has its own noise, so only the sampling of devices connects two categories: a
 device has one category, and no other. Under generalized randomized response a report names one
-bucket, and no other. Values outside all categories form one more cell, 1 - sum b, which is free and
-carries no information about the categories.
+bucket, and no other. The share of the values outside all categories is 1 - sum b. It may have any
+value, so it contains no information about the categories.
 
-In a complete metric there is no such cell, and the shares sum to 1. Generalised least squares then
-give (Rao, Linear statistical inference, 4a)
+In a *complete* metric no value is outside the categories, so the shares sum to 1. Generalised least
+squares then give (Rao, Linear statistical inference, 4a)
 
     b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
 
 so each category loses a part of the excess over 1, in proportion to V1, the covariance of its
 estimate with the sum of all estimates.
 
-With k categories of equal noise the standard errors are sqrt(1 - 1/k) of the errors before. Tests
-still use each bit alone, which is exact with few reports. The intervals are moved to the new
-estimate, and shrink in proportion to its error.
+With k categories of equal noise, the standard errors become smaller by the factor sqrt(1 - 1/k).
+Tests still use each bit alone, which is exact with few reports. The exact intervals of single bits
+are moved to the new estimates, and shrink in proportion to the standard errors.
 """
 
 from __future__ import annotations
@@ -77,9 +82,12 @@ class CategoryEstimates:
     proportions: Proportions
 
     def shares(self, *, exclusive: bool) -> Floats:
-        """Compute the posterior shares, (k,).
+        """Compute the posterior shares, (k,): the possible shares nearest to the estimates.
 
-        They are not negative, and their sum is at most 1 if the categories exclude each other.
+        Parameters
+        ----------
+        exclusive : True if a device has at most one of the categories. The sum of the shares is
+            then at most 1. Otherwise only each share is in [0, 1].
         """
         if not exclusive:
             # The encoding `boolean` has one share, which is bounded alone.
@@ -171,7 +179,7 @@ class CompleteCategoryEstimates(CategoryEstimates):
     def describe(self) -> dict[str, Any]:
         """Describe the sum of the unconstrained estimates, for the diagnostics.
 
-        The p-value tests the hypothesis that the sum of the true shares is 1: a small one means
+        The p-value tests the hypothesis that the sum of the true shares is 1. A small p-value means
         that the metric is not complete.
         """
         total = float(self.unconstrained.estimate.sum())

@@ -4,6 +4,13 @@ The decoder stores the numbers in the columns `forged_to_make` and `forged_to_hi
 that an analyst sees how few forgers could explain a result. A row of the table is a candidate. A
 row of the regression is one bit of one cohort.
 
+The decoder calls `compute_string_effects` or `compute_category_effects`, and passes the result, a
+`ForgeryEffects`, to `count_forged_reports`.
+
+*Example.* 1,000,000 reports have a string with the estimated share beta = .02. If all reports were
+forged in the best way for this string, its estimate would be L = 4. So 1,000,000 (.02) / 4 = 5,000
+forged reports could have created the string.
+
 Theory of operation
 -------------------
 The forger knows the candidates and the table. The collector refuses reports with too few or too
@@ -13,27 +20,32 @@ reports are spread over the cohorts like honest reports.
 | symbol | meaning | unit |
 |---|---|---|
 | beta | estimated share of the detected string | share |
-| y_i, e_i | de-biased proportion of row i, and derivative of beta by y_i | share, 1 |
-| g, w | q* - p*, share of ones that a report has on average | probability |
-| N, x, y | number of reports; forged among them; additional forged reports | reports |
-| r | N / (N + y), the share of honest reports | |
-| L, D | largest rise, and largest fall, of beta if all reports were forged | share |
+| y_i | de-biased proportion of row i | share |
+| e_i | influence: derivative of beta by y_i | number |
+| g | q* - p* | probability |
+| w | share of ones that a report has on average | probability |
+| N | number of reports | reports |
+| x | number of forged reports among the N reports | reports |
+| y | number of forged reports that are added to the N reports | reports |
+| r | N / (N + y), the share of honest reports | number |
+| L, D | beta, and -beta, if all reports were forged to raise (L), or to lower (D), beta | share |
 
 beta is linear in the proportions of all rows of the fit, beta = sum_i e_i y_i
-(`Fit.compute_row_influence`). A report adds (1 - p*) / g to row i of its cohort if its bit is 1,
-and -p* / g if it is 0. The report that lifts the string most therefore sets all bits with e_i > 0,
-the largest first, within the smallest and the largest number of ones that the check admits. The
-mean rise over all cohorts is L. The same computation with the signs of all e_i changed gives D.
-Because strings collide, a forger can use the bits of other strings, too. So L and D are larger than
-(1 - w) / g and w / g, the effects of a forger who spreads a share w of ones over all bits that the
-string does not set.
+(`Fit.compute_row_influence`). If all reports of a cohort are equal, y_i is (1 - p*) / g in a row
+whose bit they set, and -p* / g in all other rows. beta is largest if they set all bits with
+e_i > 0, the largest first, within the smallest and the largest number of ones that the check
+admits. L is the sum over all cohorts of this largest value. The same computation with the signs of
+all e_i changed gives D. Because strings collide, a forger can use the bits of other strings, too.
+So L and D are larger than (1 - w) / g and w / g, the effects of a forger who spreads a share w of
+ones over all bits that the string does not set.
 
-*Make.* If x of the N reports are forged and no other report contains the string,
+*Make.* x of the N reports are forged, and no other report contains the string. They raise the
+estimate by x L / N, so they explain the whole estimate if
 
     x = N beta / L
 
-*Hide.* y forged reports are added to the N reports. With r = N / (N + y), the share of the string
-becomes
+*Hide.* y forged reports are added to the N reports. The share r of all reports is then honest, and
+the estimate becomes
 
     beta(r) = r beta - (1 - r) D
 
@@ -46,12 +58,15 @@ the row, and a the largest share of ones that passes the check:
 | collisions | tau^2 | r^2 tau^2 |
 | forged reports, which are equal in a cohort | 0 | (1 - r)^2 a (1 - a) / g^2 |
 
-All terms are averaged over the rows of the string, weighted as in the fit. The string is hidden if
-beta(r) is less than its threshold, which is a z score times the standard error at r. Bisection
-finds this r, between 1 and the r at which beta(r) is 0.
+The forged reports set a share a of the bits of a cohort, and look like collisions. All terms are
+averaged over the rows of the string, weighted as in the fit. They are then multiplied by a factor
+that makes their sum at r = 1 the squared standard error of beta. The string is hidden if beta(r) is
+less than the z score of the detection threshold, times the standard error at r. Bisection finds the
+largest such r, between 1 and the r at which beta(r) is 0.
 
 If each bit is a category, only the bit of the category matters. A forger who creates the category
-sets this bit in every forged report, so L = (1 - mu) / g + beta and
+sets this bit in every forged report. With mu the share of ones at the bit, beta would rise by
+(1 - mu) / g if all bits were ones. So L = (1 - mu) / g + beta and
 
     x = N beta / ((1 - mu) / g + beta)
 
@@ -91,8 +106,8 @@ _CHUNK: Final = 64
 8 MB under a profile. A larger number costs memory."""
 
 _LEAST_LOSS: Final = 1e-9
-"""Loss D (largest fall of the share) up to which forged reports cannot hide a string. With p* = 0 a
-bit of 0 subtracts nothing, so D is 0 except for rounding errors."""
+"""Value of D up to which forged reports cannot hide a string. With p* = 0 a bit of 0 subtracts
+nothing, so D is 0 except for rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,12 +117,12 @@ class ForgeryEffects:
     Attributes
     ----------
     share : (d,) float64. beta, the tested estimate.
-    full_fall : (d,) float64. beta + D: difference between the share of honest reports, and the
-        share if all reports are forged to hide the row.
-    full_rise : (d,) float64. L - beta: rise of the share if all reports are forged to create the
-        row.
-    is_hidden : function from r of each row, (d,) float64, to whether the row is no longer detected,
-        (d,) bool.
+    full_fall : (d,) float64. beta + D: the fall from the estimate of honest reports to the estimate
+        if all reports are forged to hide the row.
+    full_rise : (d,) float64. L - beta: the rise from the estimate of honest reports to the estimate
+        if all reports are forged to create the row.
+    is_hidden : function from r of each row, (d,) float64, to (d,) bool. True if the row is no
+        longer detected when the share r of all reports is honest.
     """
 
     share: Floats
@@ -136,23 +151,26 @@ def compute_string_effects(
     share, std_error = selection.estimate[detected], selection.std_error[detected]
     gap = target.q_star - target.p_star
     mean = target.p_star + gap * target.proportions
+    # The variance of the coins is r^2 mu / (N g^2) - r^3 mu^2 / (N g^2). Both coefficients are
+    # averaged over the rows of each string.
     coins = mean / (np.maximum(target.reports, 1) * gap**2)
     sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
     total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
-    # Coefficients of r^2 and r^3 of the variance of the coins, averaged over the string's rows.
     coins_r2, coins_r3 = sums.T / total
+    # L and D of each string.
     lift, loss = np.zeros((2, len(share)))
-    # Compute influences in chunks: an array for all rows would take too much memory.
+    # Compute influences in chunks: an array for all strings would take too much memory.
     for start in range(0, len(share), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         influence = fit.compute_row_influence(columns[:, chunk], columns_in_fit[chunk])
         lift[chunk], loss[chunk] = _find_best_reports(influence, target)
-    spread = _compute_forged_variance(target)
-    forged_variance = np.full(len(share), spread)
-    # Coefficients of r^0 to r^3 of a row's variance: (1 - r)^2 times the forged variance, r^2 times
-    # the collisions, and the coins.
+    # The variance of a row as a polynomial of r, with the forged variance F = a (1 - a) / g^2:
+    #     F (1 - r)^2 + tau^2 r^2 + coins = F - 2 F r + (F + tau^2 + coins_r2) r^2 + coins_r3 r^3
+    # The array contains the coefficients of r^0 to r^3.
+    forged = _compute_forged_variance(target)
+    forged_variance = np.full(len(share), forged)
     row_variance = np.vstack(
-        [forged_variance, -2 * forged_variance, fit.tau2 + spread + coins_r2, coins_r3]
+        [forged_variance, -2 * forged_variance, fit.tau2 + forged + coins_r2, coins_r3]
     )
     full_fall = share + loss
     # Scale the coefficients so that the variance at r = 1 is the squared standard error. The
@@ -203,7 +221,7 @@ def _compute_forged_variance(target: Target) -> float:
 
 
 def _find_best_reports(influence: Floats, target: Target) -> Floats:
-    """Compute L and D: the largest rise and the largest fall of estimates by forged reports.
+    """Compute L and D: estimates if all reports are forged to raise, or to lower, them.
 
     Each cohort of each collection has its own best report among the reports that pass the check.
     Forged reports are spread over the cohorts like honest reports.
@@ -215,7 +233,7 @@ def _find_best_reports(influence: Floats, target: Target) -> Floats:
 
     Returns
     -------
-    (2, d) float64.
+    (2, d) float64. L, then D, both as positive numbers.
     """
     best = np.zeros((2, len(influence)))
     for number, counts in enumerate(target.counts):
@@ -223,10 +241,11 @@ def _find_best_reports(influence: Floats, target: Target) -> Floats:
         rows = slice(*np.searchsorted(target.collection_index, [number, number + 1]))
         ranked = np.sort(influence[:, rows].reshape(-1, params.m, params.k), axis=2)
         least, most = compute_popcount_range(params)
-        # A report without ones has de-biased proportions of -p* / g.
+        # A row is (bit - p*) / g. `bias` is the part of p*, which does not depend on the bits.
         bias = params.p_star * ranked.sum(axis=(1, 2))
         for side, sign in enumerate((1, -1)):
-            # The bits with the largest effect in this direction come first.
+            # The bits with the largest effect in this direction come first. A report may set `most`
+            # of them.
             bits = sign * ranked[..., ::-sign][..., :most]
             # The check refuses reports with fewer ones than `least`, so a forger sets these bits
             # even if they lower the share.
@@ -281,6 +300,7 @@ def count_forged_reports(effects: ForgeryEffects, detected: Booleans, n_reports:
     """
     numbers = np.full((2, len(detected)), np.nan)
     if detected.any():
+        # N beta / L
         numbers[0, detected] = _round_up_reports(
             n_reports * effects.share / (effects.full_rise + effects.share)
         )
@@ -295,7 +315,15 @@ def _round_up_reports(reports: Floats) -> Floats:
 
 
 def _find_z_score(tail: NullTail, p_value: float, high: float) -> float:
-    """Compute the z score with this p-value, in [0, high], by bisection. The tail never rises."""
+    """Compute the z score with this p-value, in [0, high], by bisection.
+
+    Parameters
+    ----------
+    tail : tail of an absent candidate's z score, which never rises.
+    p_value : the p-value.
+    high : the smallest z score of a detected string. It is infinite without detected strings, and
+        is then returned.
+    """
     low = 0.0
     for _ in range(_HALVINGS if math.isfinite(high) else 0):
         middle = (low + high) / 2
@@ -309,7 +337,8 @@ def _find_z_score(tail: NullTail, p_value: float, high: float) -> float:
 def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
     """Compute y / N, the number of forged reports per honest report that hides each row, (d,)."""
     loss = effects.full_fall - effects.share
-    # The share beta(r) is 0 at this r, and negative at every smaller r, so the row is hidden there.
+    # beta(r) = beta - (1 - r) (beta + D) is 0 at r = 1 - beta / (beta + D), and negative at every
+    # smaller r, so the row is hidden there.
     low = np.where(
         loss > _LEAST_LOSS,
         np.maximum(1 - effects.share / np.maximum(effects.full_fall, _LEAST_LOSS), 0.0),
