@@ -1,3 +1,5 @@
+from rappor.association.associate import associate as associate
+from rappor.association.association import Association as Association
 from rappor.auditing.auditor import Audit as Audit
 from rappor.auditing.auditor import audit as audit
 from rappor.base.errors import CollectorError as CollectorError

@@ -1,0 +1,1 @@
+"""Association of the fields of a tuple: joint shares, conditional shares and independence."""

@@ -1,0 +1,41 @@
+"""Joint table of two fields: estimated shares of all cells, with one joint covariance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rappor.counts.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointTable:
+    """Estimated shares of the cells of two fields with A and B listed values.
+
+    Attributes
+    ----------
+    share : (A, B) float64. Share of the reports with each pair of values, unclipped.
+    covariance : (AB, AB) float64, in squared shares. Covariance of `share.ravel()`, from noise,
+        collisions and the sampling of devices.
+    devices : number of devices behind the shares.
+    """
+
+    share: Floats
+    covariance: Floats
+    devices: float
+
+    def compute_margin_variances(self) -> tuple[Floats, Floats]:
+        """Compute the variances of the sums of the rows, (A,), and of the columns, (B,)."""
+        covariance = self.covariance.reshape(2 * self.share.shape)
+        return np.einsum("abad->a", covariance), np.einsum("abcb->b", covariance)
+
+    def transpose(self) -> JointTable:
+        """Return the table with rows and columns exchanged."""
+        n_rows, n_columns = self.share.shape
+        order = np.arange(n_rows * n_columns).reshape(n_rows, n_columns).T.ravel()
+        return JointTable(
+            share=self.share.T,
+            covariance=self.covariance[np.ix_(order, order)],
+            devices=self.devices,
+        )
