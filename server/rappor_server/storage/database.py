@@ -2,9 +2,32 @@
 
 Two databases are supported. SQLite is one file on the collector's machine, and has one writer at a
 time. PostgreSQL serves collectors on many hosts. The functions of this module hide the difference:
-a writer uses `write_transaction`, and a task that must not run twice at a time uses
-`lock_maintenance`. Errors of either driver become a StoreError whose text contains nothing from the
-database.
+
+    open_engine          SQLAlchemy's engine: a pool of connections, each prepared for its database
+    write_transaction    a transaction that writes. On SQLite it takes the file's write lock at its
+                         beginning
+    lock_maintenance     called inside a write transaction whose work must not run twice at a time:
+                         merging, closing blocks, deleting, migrating. On PostgreSQL it takes an
+                         advisory lock until the transaction ends. On SQLite the write lock is
+                         enough
+    translate_errors     turns errors of either driver into a StoreError whose text contains nothing
+                         from the database. `write_transaction` includes it; readers use it
+    check_schema         compares the version of the schema in the database with this program's
+    migrate              creates the schema, or migrates it to this program's version
+
+Example of a reader and of a writer:
+
+    with translate_errors(), engine.connect() as db:
+        rows = db.execute(select(...)).all()
+
+    with write_transaction(engine) as db:
+        lock_maintenance(db)
+        db.execute(delete(...))
+
+Properties of SQLite that this module deals with: a transaction that reads first and writes later
+may fail (`_begin_sqlite`), a waiting writer may starve (`_RETRY_SECONDS`), deleted rows stay in the
+write-ahead log (`erase_traces`), and a file may be replaced under an open connection
+(`_replace_stale_connections`).
 """
 
 from __future__ import annotations
@@ -57,10 +80,13 @@ _MAX_OVERFLOW_CONNECTIONS: Final = 40
 that read at the same time, so a writer never waits until a reader returns its connection. A larger
 value changes nothing, because connections are opened only when threads need them."""
 _LIMIT_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'")
-"""Ends a PostgreSQL transaction that holds the maintenance lock and does nothing. A process may
-hang, or its machine may lose the network, and every merge would wait for the lock."""
+"""Statement that limits the pauses of a PostgreSQL transaction. A transaction that has the
+maintenance lock and sends no statement for 10 seconds is ended. Otherwise, if a process hangs or
+its machine loses the network, every merge would wait for the lock. A longer time lets them wait
+longer."""
 _ALLOW_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
-"""Removes the limit of `_LIMIT_IDLE`. A migration may compute for longer between two statements."""
+"""Statement that removes the limit of `_LIMIT_IDLE`. A migration may compute for longer between two
+of its statements."""
 _MAINTENANCE_LOCK: Final = 0x524150504F52
 """Number of PostgreSQL's advisory lock that `lock_maintenance` takes."""
 _PRAGMAS: Final = (
@@ -79,19 +105,23 @@ _PRAGMAS: Final = (
     # two checkpoints, a checkpoint delays fewer than 1 in 100 uploads.
     "wal_autocheckpoint = 24000",
 )
+"""Statements for each new connection to SQLite."""
 _SETTINGS: Final = (
     f"SET lock_timeout = '{_WAIT_SECONDS:g}s'",
     "SET default_transaction_isolation = 'read committed'",  # for autocommitted statements too
+    # With `off`, a commit returns before it is on the disk. All other values of the setting wait for
+    # the disk of the server, and stay as they are.
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
+"""Statements for each new connection to PostgreSQL."""
 _RETRY_SECONDS: Final = 0.001
 """Pause between two attempts of a waiting SQLite writer to get the lock. SQLite's own busy handler
 soon pauses for 0.1 seconds, so a task of many short transactions would take the lock again and
 again before the waiting writer notices that the lock was free."""
 PAUSE_SECONDS: Final = 0.03
-"""Pause between two transactions of background work. The pause leaves most of the time to uploads;
-a larger value makes background work slower."""
+"""Pause between two transactions of background work, in seconds. Uploads are written during the
+pause. A larger value leaves more time to uploads, and makes background work slower."""
 TODAY: Final = "(clock_timestamp() AT TIME ZONE 'UTC')::date"
 """SQL for the day (UTC) of PostgreSQL's clock. `now()` would be wrong: it is the start of the
 transaction, which may have waited since the day before."""
@@ -99,10 +129,10 @@ _INSPECT_FILE: Final = "SELECT count(*), max(name IN ('day_table', 'inbox')) FRO
 """Query: number of tables of an SQLite file, and whether it has a table of a collector or of an
 inbox."""
 _NOT_OURS: Final = "the database must be a collector's or empty, got another file"
-"""Message for a file that has no table of a collector."""
+"""Message for a file that has tables, but no table of a collector."""
 _IS_WRITE: Final = "rappor_is_write"
-"""SQLAlchemy's execution option, set by `write_transaction`, by which `_begin_sqlite` recognises a
-transaction that will write."""
+"""Name of SQLAlchemy's execution option that `write_transaction` sets to True. `_begin_sqlite`
+recognises by it a transaction that will write."""
 _FILE_ID: Final = "rappor_file_id"
 """Key of the file's identity in `Connection.info`. The identity shows whether the file was replaced
 by another file of the same name."""
@@ -138,7 +168,7 @@ def parse_url(text: str) -> URL:
     Raises
     ------
     ConfigError
-        The text is another URL or none. The error does not contain the password.
+        The text is not a URL of SQLite or PostgreSQL. The error does not contain the password.
     """
     try:
         url = make_url(text)
@@ -153,13 +183,22 @@ def parse_url(text: str) -> URL:
 
 
 def open_engine(text: str) -> Engine:
-    """Return an engine for a database. The engine connects when it is first used."""
+    """Return an engine for a database. The engine connects when it is first used.
+
+    Raises
+    ------
+    ConfigError
+        The text is not a URL of SQLite or PostgreSQL.
+    MissingExtraError
+        The driver of PostgreSQL is not installed.
+    """
     url = parse_url(text)
     if url.drivername == "sqlite":
         engine = create_engine(url, max_overflow=_MAX_OVERFLOW_CONNECTIONS)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         _replace_stale_connections(engine)
+        # SQLAlchemy then uses `_SqliteDay` for every column of the type `Date`.
         engine.dialect.colspecs = {**engine.dialect.colspecs, Date: _SqliteDay}
         return engine
     try:
@@ -167,7 +206,9 @@ def open_engine(text: str) -> Engine:
             url,
             max_overflow=_MAX_OVERFLOW_CONNECTIONS,
             pool_pre_ping=True,
-            isolation_level="READ COMMITTED",  # after a wait for a lock, read what its holder wrote
+            # After a wait for a lock, a transaction must read the rows that the previous holder of
+            # the lock has committed.
+            isolation_level="READ COMMITTED",
             connect_args={
                 "connect_timeout": 5,
                 "tcp_user_timeout": int(_TCP_TIMEOUT_SECONDS * 1000),
@@ -209,10 +250,10 @@ def ping(engine: Engine) -> None:
 
 @contextlib.contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that writes, and commit it at the end of the block.
+    """Open a transaction that writes, commit it at the end of the block, roll back after an error.
 
-    On SQLite, the transaction takes the write lock when it begins. A transaction that reads first
-    and writes later fails if another transaction has written in between.
+    On SQLite, the transaction takes the write lock when it begins. Otherwise a transaction that
+    reads first and writes later would fail if another transaction has written in between.
 
     Raises
     ------
@@ -224,26 +265,31 @@ def write_transaction(engine: Engine) -> Iterator[Connection]:
         db.execution_options(**{_IS_WRITE: True})
         with db.begin():
             yield db
+        # Only connections to SQLite have the identity of a file.
         if _FILE_ID in db.info and db.info[_FILE_ID] != _read_file_id(engine):
             raise StoreError("the database file has been deleted or replaced")
 
 
 def lock_maintenance(connection: Connection) -> None:
-    """Wait for the maintenance lock, and hold it until the end of the transaction.
+    """Wait for the maintenance lock, and keep it until the end of the transaction.
 
-    One transaction at a time may change the schema, merge batches, close blocks, drop tables, or
-    count rows before it inserts one. SQLite has one writer at a time, so a write transaction is
-    lock enough.
+    The lock is for transactions that change the schema, merge batches, close blocks, drop tables,
+    or count rows before they insert a row. Only one of them at a time has the lock. On SQLite
+    nothing is done, because a write transaction excludes all other writers.
     """
     try_maintenance_lock(connection, wait=True)
 
 
 def try_maintenance_lock(connection: Connection, *, wait: bool = False) -> bool:
-    """Take the maintenance lock; return False if it is taken and `wait` is False."""
+    """Take the maintenance lock; return whether this transaction has the lock.
+
+    With `wait`, wait for another transaction that has the lock. Otherwise return False at once.
+    """
     if connection.dialect.name != "postgresql":
         return True
     connection.execute(_LIMIT_IDLE)
     lock = func.pg_advisory_xact_lock if wait else func.pg_try_advisory_xact_lock
+    # The function that waits returns nothing, and the function that tries returns True or False.
     return connection.scalar(select(lock(_MAINTENANCE_LOCK))) is not False
 
 
@@ -279,11 +325,13 @@ def translate_errors() -> Iterator[None]:
 
 
 def check_schema(engine: Engine) -> None:
-    """Raise SchemaError unless the database has the schema of this program, or the next one.
+    """Raise SchemaError unless this program can use the schema of a database.
 
-    A migration adds only tables and columns that the previous version does not use, and removes
-    only what the previous version did not use. Two successive versions can therefore run at the
-    same time.
+    Versions of the schema are consecutive numbers, such as 0001. This program can use its own
+    version and the next one. Two successive versions of the program can therefore run at the same
+    time, for example while hosts are updated one by one. That works because a migration only adds
+    tables and columns that the previous version does not use, and only removes what the previous
+    version did not use.
     """
     with translate_errors(), engine.connect() as connection:
         current, wanted = _read_revision(connection), _read_revisions(_MIGRATIONS)[0]
@@ -311,6 +359,11 @@ def is_empty(engine: Engine) -> bool:
 
 def migrate(address: str, *, steps: Traversable = _MIGRATIONS) -> Path | None:
     """Migrate a database to the schema of this program.
+
+        schema of the database       action
+        none, an empty database      create the schema
+        older                        copy an SQLite file, then run the scripts of the newer versions
+        this one or a newer one      check that this program can use it (`check_schema`)
 
     Parameters
     ----------
@@ -391,12 +444,15 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
     Raises SchemaError for the file of another program, before anything is changed in the file.
     """
+    # With None, Python's driver begins no transaction by itself. `_begin_sqlite` begins them.
     connection.isolation_level = None
     try:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
         n_tables, is_ours = connection.execute(_INSPECT_FILE).fetchone()
     except sqlite3.DatabaseError as error:
+        # Case: a file that is not a database, such as a text. It is treated like a database of
+        # another program.
         if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
             raise
         n_tables, is_ours = 1, False
@@ -410,11 +466,14 @@ def _replace_stale_connections(engine: Engine) -> None:
     """Reconnect when another SQLite file has taken the name of the database.
 
     An operator may restore a backup under a running collector. Pooled connections would continue to
-    write to the old file, which no longer has a name. Every checkout of a connection therefore
-    compares the identity of the file. A new file is readable and writable by its owner only.
+    write to the old file, which no longer has a name. So each connection stores the identity of its
+    file, and whenever the pool gives out a connection, the identity is compared with the file that
+    has the name now. DisconnectionError makes the pool open a new connection.
     """
 
     def create_file(*_: object) -> None:
+        # The file is created here, so that only its owner can read and write it. SQLite would
+        # create it with the permissions of the process.
         with contextlib.suppress(OSError):  # SQLite raises a better error when it opens the file
             Path(str(engine.url.database)).touch(mode=0o600)
 
@@ -422,9 +481,9 @@ def _replace_stale_connections(engine: Engine) -> None:
         record.info[_FILE_ID] = _read_file_id(engine)
 
     def check_file(_: object, record: Any, __: object) -> None:
-        if (file := _read_file_id(engine)) is None:
+        if (file_id := _read_file_id(engine)) is None:
             raise StoreError("the database file has been deleted")
-        if record.info[_FILE_ID] != file:
+        if record.info[_FILE_ID] != file_id:
             raise DisconnectionError
 
     event.listen(engine, "do_connect", create_file)
@@ -442,7 +501,11 @@ def _read_file_id(engine: Engine) -> tuple[int, int] | None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction: one of `write_transaction` with the write lock, any other without."""
+    """Begin a transaction. SQLAlchemy calls the function.
+
+    A transaction of `write_transaction` takes the write lock now, so it can read first and write
+    later. Any other transaction takes no write lock.
+    """
     db: Any = connection.connection.dbapi_connection
     if connection.get_execution_options().get(_IS_WRITE, False):
         begin_immediate(db)
@@ -464,7 +527,9 @@ def _execute_when_free(db: Any, statement: str) -> None:
         try:
             db.execute(statement).close()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            # The lowest byte of an extended error code is the primary code.
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY_SECONDS)
         else:
@@ -485,12 +550,13 @@ def _build_config(steps: Traversable, connection: Connection | None = None) -> C
 
 
 def _read_revisions(steps: Traversable) -> list[str]:
-    """Return the versions of the schema, the newest first."""
+    """Return the versions of the schema that the scripts know, the newest first."""
     scripts = ScriptDirectory.from_config(_build_config(steps))
     return [step.revision for step in scripts.walk_revisions()]
 
 
 def _read_revision(connection: Connection) -> str | None:
+    """Return the version of the schema of a database, or None without a schema."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
