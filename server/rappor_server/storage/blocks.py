@@ -126,13 +126,23 @@ _COHORTS_PER_PIECE: Final = 4096
 """Largest number of cohorts of a day that are moved at once. A larger piece makes the transactions
 longer, and uploads wait for a transaction."""
 _TRANSACTION_SECONDS: Final = 0.02
-"""Time after which a transaction takes no further piece, in seconds. Uploads wait about as long."""
+"""Time after which a transaction takes no further piece, in seconds. Uploads wait about as long.
+With a larger value, days are moved in fewer transactions, and uploads wait longer."""
 SET_ASIDE: Final = "set aside"
-"""Reason under which reports are counted that no block may ever show."""
+"""Reason in the table of refusals for reports that were set aside, see the opening of the
+module."""
 
 
 class _Piece(NamedTuple):
-    """The cohorts of a day from `start` on, at most `_COHORTS_PER_PIECE` of them."""
+    """Some cohorts of a day, whose counters are moved together.
+
+    Attributes
+    ----------
+    day : the day
+    start : first cohort. The piece has at most `_COHORTS_PER_PIECE` cohorts, up to the start of the
+        next piece
+    is_last : whether it is the last piece of the day
+    """
 
     day: datetime.date
     start: int
@@ -181,8 +191,8 @@ class Rule:
         all_days = functools.reduce(Block.join, blocks)
         if self.allows(all_days):
             return Decision(closed=all_days)
-        # The days of one interval stay together. Divided, Monday could be in one block and Tuesday
-        # in the next one, and both blocks would need `min_cohort` reports for the same interval.
+        # The days of one interval stay together, because together they need `min_cohort` reports
+        # only once. In two blocks, each part of the interval would need them.
         newest = [
             block
             for block in blocks

@@ -109,8 +109,8 @@ _PRAGMAS: Final = (
 _SETTINGS: Final = (
     f"SET lock_timeout = '{_WAIT_SECONDS:g}s'",
     "SET default_transaction_isolation = 'read committed'",  # for autocommitted statements too
-    # With `off`, a commit returns before it is on the disk. All other values of the setting wait for
-    # the disk of the server, and stay as they are.
+    # With `off`, a commit returns before it is on the disk. All other values wait for the disk of
+    # the server, and stay as they are.
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
