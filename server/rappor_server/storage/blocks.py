@@ -238,25 +238,29 @@ class Decision(NamedTuple):
 
 
 _Blocks = defaultdict[tuple[str, int], list[Block]]
-"""Blocks of a metric by (fingerprint, cohort), ordered by their first days."""
+"""Blocks of a metric by (fingerprint, cohort). The blocks of a cohort are ordered by their first
+days."""
 
 
 Rules = Mapping[str, Rule]
-"""`Rules` has the rules of a metric, by the fingerprint of the reports."""
+"""Rules of a metric, by the fingerprint of the reports."""
 
 
 def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
-    """Return the rules of each metric that has a minimum of reports in the current registry.
+    """Return the rules of each metric whose entry in the current registry has `min_reports` > 0.
 
-    `registries` are all registries under which reports are accepted, the current one first.
+    A metric has a rule for each fingerprint under which its reports are accepted. The interval is a
+    parameter, so a registry with another interval has another fingerprint. Example: the interval of
+    a metric changes from a day to a week. Devices that were not updated report every day under the
+    old fingerprint, whose rule still has the interval of a day.
 
-    The interval of a rule is the interval of the fingerprint's own parameters. Devices that were
-    not updated after an interval became slower report as often as before, but under the fingerprint
-    of the older registry, so the quicker interval applies to their reports.
+    `min_cohort` and `min_reports` are no parameters, so several registries may have one fingerprint
+    with different minimums. The rule has their largest values, because reports of devices of each
+    of these registries may be in one block.
 
-    `min_cohort` and `min_reports` do not belong to the fingerprint. Their largest values in all
-    registries that have the fingerprint count, because devices of any of these registries may be in
-    the block.
+    Parameters
+    ----------
+    registries : all registries under which reports are accepted, the current registry first
     """
     rules: dict[str, dict[str, Rule]] = {
         name: {} for name, metric in registries[0].items() if metric.min_reports
@@ -289,6 +293,7 @@ def find_last_day(engine: Engine, metric: Metric, *, today: datetime.date) -> da
     if metric.min_reports:
         columns = schema.blocked.c
         query = select(columns.through).where(columns.metric == metric.name)
+        # No day was moved yet, so the range up to yesterday has no window.
         default = today - _DAY
     else:
         day = schema.tally.c.day
