@@ -18,15 +18,12 @@ twice:
 
 Example: two attempts of an upload with the reports 1, 2 and 3.
 
-    first attempt              second attempt             counted
-    whole                      whole                      1, 2, 3 once: the key of the upload is
-                                                          stored
-    whole                      partial, 2 refused         1, 2, 3 once: the key of the upload is
-                                                          stored
-    partial, 2 refused         partial, 3 refused         1, 3, then 2: the key of report 1 is
-    stored
-    partial, 2 refused         whole                      1, 3, then 2: the keys of the reports 1
-                                                          and 3 are stored
+    first attempt         second attempt        counted
+    whole                 whole                 1, 2 and 3. The key of the upload is stored
+    whole                 partial, 2 refused    1, 2 and 3. The key of the upload is stored
+    partial, 2 refused    partial, 3 refused    1 and 3, then 2. The key of report 1 is stored
+    partial, 2 refused    whole                 1 and 3, then 2. The keys of the reports 1 and 3 are
+                                                stored
 
 Both attempts may be in one merge, in either order. They count as if the whole attempt came first.
 """
@@ -71,7 +68,7 @@ class MergeResult(NamedTuple):
     Attributes
     ----------
     uploads : number of uploads of which at least one report was counted
-    duplicates : number of uploads of which no report was counted, because an earlier attempt was
+    duplicates : number of uploads of which no report was counted, because all were counted before
     counters : number of counters that were written
     failed : number of batches that could not be read. They are in the table `unreadable_batch`
     """
