@@ -6,8 +6,7 @@ A release is a sum of whole release windows (`storage.release_windows`). Three u
 
     counter    reports of one fingerprint, cohort and day
     block      reports of one fingerprint and cohort, on consecutive whole days. It is closed when
-    it
-               has at least `min_cohort` reports for each interval in which a device reports once
+               it has at least `min_cohort` reports for each interval in which a device reports once
     window     all closed blocks of one fingerprint that end on some consecutive days, at least
                `min_reports` reports together. It never changes, and is dated on the last day
 

@@ -215,8 +215,7 @@ class _DuplicateCheck:
     The check has two ways:
 
         by uploads    fast. The key of an upload decides about all of its reports (`_is_new`). Used
-        if
-                      all uploads are whole, and no key of a single report is stored
+                      if all uploads are whole, and no key of a single report is stored
         by reports    slow. A key of its own decides about each report (`_new_reports`)
 
     Attributes
