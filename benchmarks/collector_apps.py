@@ -35,8 +35,8 @@ def nothing(_: Settings) -> Starlette:
 
 
 def validation(settings: Settings) -> Starlette:
-    """Return the collector's application with an inbox that stores nothing."""
-    return create_application(settings, open_collector=_NullInbox)
+    """Return the collector's application, which stores no upload."""
+    return create_application(settings, open_collector=_CollectorWithoutStore)
 
 
 def collector(settings: Settings) -> Starlette:
@@ -44,8 +44,8 @@ def collector(settings: Settings) -> Starlette:
     return create_application(settings)
 
 
-class _NullInbox(Collector):
-    """An inbox that stores nothing."""
+class _CollectorWithoutStore(Collector):
+    """A collector that responds to each upload without storing it."""
 
     def enqueue(self, submission: Submission) -> asyncio.Future[bytes]:
         """Return the response at once."""

@@ -50,7 +50,7 @@ def engines(*, quick: bool) -> list[Table]:
         lakes = [write_lake(Path(folder) / str(n), n) for n in (_EMPTY, *sizes)]
         measured = {name: _measure(name, lakes) for name in names}
     for name, figures in measured.items():
-        table.rows.append(_row(name, figures, sizes))
+        table.rows.append(_build_row(name, figures, sizes))
     return [table, _describe_break_even(measured, sizes)]
 
 
@@ -63,7 +63,7 @@ def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
     return document
 
 
-def _row(name: str, figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
+def _build_row(name: str, figures: dict[str, Any], sizes: tuple[int, ...]) -> list[Cell]:
     """Return the cells of a row. Rate and slope are without the time of the empty job."""
     empty, *seconds = (run["seconds"] for run in figures["runs"])
     net = [max(time - empty, 1e-9) for time in seconds]

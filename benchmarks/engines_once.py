@@ -1,9 +1,16 @@
 """One aggregation in a fresh process: seconds of its runs and peak memory, as JSON.
 
-The first argument is the engine: kernel, files:THREADS, classic:EXECUTORS or connect:THREADS.
-frame:EXECUTORS and bytes:EXECUTORS are the two other ways to read the same reports. The other
-arguments are folders of reports. Each folder is added up once, after one empty run that is not
-reported.
+The first argument is the engine:
+
+    kernel               one thread, one file after the other
+    files:THREADS        one process with several threads
+    classic:EXECUTORS    Spark on this machine, whose workers open the files
+    bytes:EXECUTORS      the same, but Spark passes the files to the workers
+    frame:EXECUTORS      the same, but Spark reads the files into a data frame
+    connect:THREADS      a server of Spark Connect, whose workers open the files
+
+The other arguments are folders of reports. The reports of each folder are added once. Before that,
+the first folder is added once without a measurement.
 """
 
 from __future__ import annotations
@@ -76,7 +83,7 @@ def classic(registry: Registry, executors: int, *, frame: bool = False) -> Itera
     builder = SparkSession.builder.master(f"local-cluster[{executors},1,1024]")
     mount = "spark.hadoop.fs.viewfs.mounttable.lake.link./tmp"
     builder = builder.config("spark.ui.enabled", "false").config(mount, "file:///tmp")
-    with _session(builder, registry, frame=frame) as run:
+    with _open_session(builder, registry, frame=frame) as run:
         yield run
 
 
@@ -92,12 +99,12 @@ def connect(registry: Registry, threads: int) -> Iterator[Run]:
     """Start a Spark Connect server with several threads in its own process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
 
-    with _session(SparkSession.builder.remote(f"local[{threads}]"), registry) as run:
+    with _open_session(SparkSession.builder.remote(f"local[{threads}]"), registry) as run:
         yield run
 
 
 @contextlib.contextmanager
-def _session(builder: object, registry: Registry, *, frame: bool = False) -> Iterator[Run]:
+def _open_session(builder: object, registry: Registry, *, frame: bool = False) -> Iterator[Run]:
     from rappor.engines import spark  # noqa: PLC0415  # an extra
 
     session = builder.getOrCreate()  # type: ignore[attr-defined]
@@ -130,11 +137,11 @@ def _sum_peaks() -> int:
         while ancestor in parents and ancestor != os.getpid():
             ancestor = parents[ancestor]
         if ancestor == os.getpid() and pid != ancestor:
-            total += _peak_of(pid)
+            total += _read_peak_bytes(pid)
     return total
 
 
-def _peak_of(pid: int) -> int:
+def _read_peak_bytes(pid: int) -> int:
     """Return the largest resident size of a process in bytes, 0 if it has ended (Linux)."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
@@ -143,6 +150,8 @@ def _peak_of(pid: int) -> int:
     return 0
 
 
+# Each engine is a function of the registry and of the number of threads or executors. It returns a
+# context manager, whose value adds the reports of a folder.
 ENGINES: dict[str, Callable[[Registry, int], contextlib.AbstractContextManager[Run]]] = {
     "kernel": kernel,
     "files": files,

@@ -26,6 +26,7 @@ from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import format_sealed_json
 
 _CLIENT = Path(__file__).resolve().parents[1] / "client" / "javascript"
+"""Folder of the JavaScript client."""
 _MEASURE = """async ([registry, n]) => {
   const { Client } = await import("/index.js");
   const client = await Client.open({ registry, consent: true, background: false });
@@ -57,6 +58,8 @@ _MEASURE = """async ([registry, n]) => {
     bare: await timed(bare),
   };
 }"""
+"""JavaScript function that the page runs. It returns a list of milliseconds for each kind of call.
+Each timing of "later" is the mean of 50 calls, because one call is too short for the clock."""
 _SITUATIONS = (
     ("bare", "IndexedDB alone: one write of 500 characters"),
     ("later", "record(): a later event of the day"),
@@ -68,7 +71,7 @@ _SITUATIONS = (
 
 def page(*, quick: bool) -> list[Table]:
     """Measure record() with k = 128 in fresh profiles of the system's Chromium."""
-    runs = [_one_run(100 if quick else 500) for _ in range(1 if quick else 5)]
+    runs = [_time_in_profile(100 if quick else 500) for _ in range(1 if quick else 5)]
     table = Table(
         title="page: record() in Chromium, k = 128, milliseconds",
         columns=("what", "median", "99 %"),
@@ -82,8 +85,8 @@ def page(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def _one_run(n: int) -> dict[str, list[float]]:
-    """Time n calls of each kind in a fresh profile. Returns milliseconds."""
+def _time_in_profile(n: int) -> dict[str, list[float]]:
+    """Time n calls of each kind in a fresh profile of Chromium, and return milliseconds by kind."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (the extra dev has it)
 
     with _serve_folder() as url, sync_playwright() as playwright:
@@ -92,15 +95,15 @@ def _one_run(n: int) -> dict[str, list[float]]:
         )
         tab = chromium.new_page()
         tab.goto(f"{url}/package.json")
-        measured: dict[str, list[float]] = tab.evaluate(_MEASURE, [_registry(n + 20), n])
+        measured: dict[str, list[float]] = tab.evaluate(_MEASURE, [_make_registry(n + 20), n])
         chromium.close()
     return measured
 
 
-def _registry(n: int) -> Any:
+def _make_registry(n: int) -> Any:
     """Return a registry of 2 n metrics as a page reads it.
 
-    Each metric has one first event a day.
+    A metric has only one first event in a day, so each timed first event needs its own metric.
     """
     metrics = [
         Metric(
@@ -120,7 +123,7 @@ def _registry(n: int) -> Any:
 @contextlib.contextmanager
 def _serve_folder() -> Iterator[str]:
     """Serve the client's folder while the block runs. Yields the address."""
-    handler = functools.partial(_Quiet, directory=str(_CLIENT))
+    handler = functools.partial(_SilentHandler, directory=str(_CLIENT))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -132,6 +135,8 @@ def _serve_folder() -> Iterator[str]:
         thread.join()
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
+class _SilentHandler(http.server.SimpleHTTPRequestHandler):
+    """A handler that serves files and writes no log."""
+
     def log_message(self, *_: object) -> None:
         """Write nothing."""

@@ -1,9 +1,17 @@
 """Run the mechanisms of pure-ldp, with the interpreter of their own environment.
 
-`python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED` prints, as JSON, the counts that
-each mechanism estimates for values 0 to N_VALUES - 1 by Zipf's law (`estimates`), the true counts
-(`held`), and how often its RAPPOR client clears a true bit (`rappor`). It imports nothing of this
-project.
+    python benchmarks/peers_once.py EPSILON N_REPORTS N_VALUES SEED
+
+prints a JSON object:
+
+    estimates    by mechanism, the estimated counts of the values 0 to N_VALUES - 1
+    held         the true counts of these values, whose shares follow Zipf's law
+    rappor       how often the RAPPOR client of pure-ldp clears a true bit (`_measure_rappor`)
+
+Mechanisms: OUE (optimized unary encoding, one bit for each value), OLH (optimized local hashing, a
+hash of the value), Hadamard response (an index, by a row of a Hadamard matrix), CMS (count-mean
+sketch, one row of hashed bits), and Hadamard CMS (one bit of such a row). The program imports
+nothing of this project, whose packages are missing in that environment.
 """
 
 from __future__ import annotations
@@ -29,9 +37,9 @@ from pure_ldp.frequency_oracles import (
 )
 
 _SKETCH = 256
-"""Number of cells that a row of a count-mean sketch has."""
+"""Number of cells in a row of a count-mean sketch."""
 _HASHES = 64
-"""Number of rows, hence of hash functions, of a count-mean sketch."""
+"""Number of rows of a count-mean sketch. Each row has its own hash function."""
 
 
 def main() -> None:
@@ -55,7 +63,8 @@ def main() -> None:
 
 def _list_mechanisms(epsilon: float, d: int) -> dict[str, tuple[Any, Any]]:
     """Return client and server of each mechanism for d values, numbered from 0."""
-    # The package numbers values from 1 unless a mapping of indices is passed.
+    # Without a mapping of values to indices, the package numbers values from 1. `int` maps each
+    # value to itself.
     same: Callable[[int], int] = int
     response = HadamardResponseServer(epsilon, d, index_mapper=same)
     functions = response.get_hash_funcs()

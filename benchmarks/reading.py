@@ -33,16 +33,17 @@ profile = "balanced"
 _PARAMS = dataclasses.replace(Params.profile("balanced"), interval="day", epoch="life")
 """Parameters of the metric, with its interval and epoch: the fingerprint contains both."""
 _TODAY = datetime.date(2026, 11, 21)
+"""Day on which the uploads are read."""
 _HEAD = b'{"v":1,"id":"AAAAAAAAAAAAAAAAAAAAAA","reports":['
 
 
 def reading(*, quick: bool) -> list[Table]:
     """Measure CPU seconds of reading in turn, and keep the fastest round of each kind."""
     rounds = 5 if quick else 25
-    return [_spellings(rounds), _hostile(rounds)]
+    return [_compare_spellings(rounds), _compare_hostile_uploads(rounds)]
 
 
-def _spellings(rounds: int) -> Table:
+def _compare_spellings(rounds: int) -> Table:
     """Compare the collector's reader with the strict parser."""
     table = Table(
         title="reading: uploads of k = 128 as devices spell them, one core",
@@ -52,13 +53,13 @@ def _spellings(rounds: int) -> Table:
     )
     read = _make_reader()
     for n_reports in (1, 20, 200):
-        bodies = [_upload(n_reports) for _ in range(100)]
+        bodies = [_make_upload(n_reports) for _ in range(100)]
         fast, strict = _time_fastest([read, _read_strictly], bodies, rounds)
         table.rows.append([n_reports, 1e6 * fast, 1e6 * strict, strict / fast])
     return table
 
 
-def _hostile(rounds: int) -> Table:
+def _compare_hostile_uploads(rounds: int) -> Table:
     """Compare uploads that take long to read with honest uploads of the same size."""
     table = Table(
         title="reading: hostile uploads beside honest ones of their size, one core",
@@ -69,7 +70,7 @@ def _hostile(rounds: int) -> Table:
     read = _make_reader()
     for n_bytes in (2_000, 20_000, 200_000):
         # A report takes about 110 bytes. The collector accepts at most 1,000 reports.
-        honest = _upload(min(1000, n_bytes // 110))
+        honest = _make_upload(min(1000, n_bytes // 110))
         rows = {"honest": honest} | _make_costly_uploads(n_bytes)
         seconds = {label: _time_fastest([read], [body], rounds)[0] for label, body in rows.items()}
         for label, body in rows.items():
@@ -81,8 +82,9 @@ def _hostile(rounds: int) -> Table:
 def _make_costly_uploads(n_bytes: int) -> dict[str, bytes]:
     """Return uploads whose reading takes long."""
     # The report of an honest upload, without the surrounding JSON.
-    good = _upload(1)[len(_HEAD) : -2]
-    # Each upload repeats one entry. The entries defeat the fast path of the reader in other ways:
+    good = _make_upload(1)[len(_HEAD) : -2]
+    # Each upload repeats one entry. The fast path of the reader cannot read the entry, and its
+    # reason takes long:
     entries = {
         # - values that are not objects, and objects without keys: an error for each of thousands;
         "numbers": b"1",
@@ -100,7 +102,7 @@ def _make_costly_uploads(n_bytes: int) -> dict[str, bytes]:
     }
 
 
-def _upload(n_reports: int) -> bytes:
+def _make_upload(n_reports: int) -> bytes:
     """Return an upload with random bits, as a device writes it."""
     reports = (
         Report(metric="page", params=_PARAMS.fingerprint, cohort=i % 128, bits=os.urandom(16))

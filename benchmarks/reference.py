@@ -1,12 +1,17 @@
 """Comparison with the reference implementation on recorded collections.
 
-Question: which strings does `decode` find in the collections of `reference_cases.tar.xz`, how good
-is its distribution, and what does it cost, compared with google/rappor's decoder?
+Question: which strings does `decode` find in the collections of `reference_cases.tar.xz`, how exact
+is its distribution of the shares, and what does it cost, compared with google/rappor's decoder?
 
-The archive contains the inputs: exact binomial counts from a generator of our own, and Bloom bits
-by the reference's MD5 layout. It also contains the output of `decode-dist` of google/rappor at its
-last commit (a13fa96, 2017; R 4.2, glmnet 4.1.6), and its CPU time and memory, start and reading of
-the map included. "Ours" in the tables is this project, "theirs" the reference.
+The archive has a folder for each collection, and in it a folder for each seed. A folder contains
+the inputs: exact binomial counts from a generator of this project, with Bloom bits by the
+reference's MD5 layout. It also contains the output of `decode-dist` of google/rappor at its last
+commit (a13fa96, 2017; R 4.2, glmnet 4.1.6), and the CPU time and memory of this program. These
+include its start and the reading of its map, a file with the bits of each candidate in each cohort.
+
+"Ours" in the tables is this project, and "theirs" is the reference. A column "theirs" belongs to
+the column on its left. Several columns have this name, followed by different numbers of blanks,
+because the JSON of a table needs different names.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from benchmarks.tables import Cell, Table
 _ROOT = Path(__file__).resolve().parents[1]
 _CASES = Path(__file__).with_name("reference_cases.tar.xz")
 _MEGABYTE = 1e6
+"""Archive of the recorded collections."""
 _QUICK = ("exp200_k128_m16_1e6", "zipf2000_k32_m64_1e6")
 """Recorded collections that a quick run decodes."""
 Run = dict[str, Any]
@@ -45,7 +51,12 @@ def reference(*, quick: bool, cases: Path | None = None) -> list[Table]:
             for case in sorted(root.iterdir())
             if not quick or case.name in _QUICK
         }
-    return [_accuracy(runs), _errors(runs), _cost(runs), _summarise(runs)]
+    return [
+        _tabulate_detections(runs),
+        _tabulate_errors(runs),
+        _tabulate_cost(runs),
+        _summarise(runs),
+    ]
 
 
 def _decode_in_process(folder: Path) -> Run:
@@ -57,13 +68,16 @@ def _decode_in_process(folder: Path) -> Run:
 
 
 def _mean(runs: list[Run], side: str, key: str) -> float:
-    """Return the mean of a figure of one side ("ours" or "theirs"), NaN if none is recorded."""
+    """Return the mean of a figure of `reference_once`, NaN if the reference has no result.
+
+    `side` is "ours" or "theirs", and `key` is a key of its figures.
+    """
     values = [run[side][key] for run in runs if run[side] is not None]
     return float(np.mean(values)) if values else math.nan
 
 
-def _accuracy(runs: dict[str, list[Run]]) -> Table:
-    """Return the table of detections and total variations, a row for each collection."""
+def _tabulate_detections(runs: dict[str, list[Run]]) -> Table:
+    """Return the table of detections and total variations, with one row for each collection."""
     table = Table(
         title="reference: strings and distributions, mean over the recorded seeds",
         columns=(
@@ -85,8 +99,8 @@ def _accuracy(runs: dict[str, list[Run]]) -> Table:
     return table
 
 
-def _errors(runs: dict[str, list[Run]]) -> Table:
-    """Return the table of errors and coverages, a row for each collection."""
+def _tabulate_errors(runs: dict[str, list[Run]]) -> Table:
+    """Return the table of errors and coverages, with one row for each collection."""
     table = Table(
         title="reference: errors and intervals of what is reported",
         columns=(
@@ -110,8 +124,8 @@ def _errors(runs: dict[str, list[Run]]) -> Table:
     return table
 
 
-def _cost(runs: dict[str, list[Run]]) -> Table:
-    """Return the table of CPU seconds and memory, a row for each collection."""
+def _tabulate_cost(runs: dict[str, list[Run]]) -> Table:
+    """Return the table of CPU seconds and memory, with one row for each collection."""
     table = Table(
         title="reference: seconds and memory",
         columns=("collection", "decode, s", "hashing, s", "theirs, s", "times", "MB", "theirs"),
@@ -132,7 +146,7 @@ def _cost(runs: dict[str, list[Run]]) -> Table:
 
 
 def _summarise(runs: dict[str, list[Run]]) -> Table:
-    """Pool all collections that have a recorded result."""
+    """Return the table of totals over all collections that have a result of the reference."""
     pooled = [run for of_case in runs.values() for run in of_case if run["theirs"] is not None]
     ratios = [run["ours"]["distribution"] / run["theirs"]["distribution"] for run in pooled]
     higher = [run["name"] for run, ratio in zip(pooled, ratios, strict=True) if ratio >= 1]
@@ -144,6 +158,7 @@ def _summarise(runs: dict[str, list[Run]]) -> Table:
     their_false, their_true = (
         sum(run["theirs"][key] for run in pooled) for key in ("false", "true")
     )
+    # True strings that we find in addition, with as many false strings as the reference has.
     more = [run["at_their_false"] - run["theirs"]["true"] for run in pooled]
     table = Table(
         title="reference: all collections with a recorded result",

@@ -66,17 +66,18 @@ class Run:
 def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> ReleasedCounts:
     """Draw the counts of the weeks. Each week has other devices."""
     # The steady strings share 90 % of the devices, with falling shares.
-    rest = np.exp(-np.arange(len(STEADY)) / 10)
+    steady_weights = np.exp(-np.arange(len(STEADY)) / 10)
     periods = []
     for week, share in enumerate(np.linspace(0.05, 0.04, N_WEEKS)):
         weights = [
             share,
-            *(0.9 * rest / rest.sum()),
+            *(0.9 * steady_weights / steady_weights.sum()),
             *((0.1 - share) / len(NON_CANDIDATES) for _ in NON_CANDIDATES),
         ]
         population = Population([FALLING, *STEADY, *NON_CANDIDATES], weights)
         first = MONDAY + datetime.timedelta(7 * week)
-        # Seeds of different collections and weeks never coincide: there are 12 weeks.
+        # A collection has 12 weeks, fewer than 100, so every week of every collection has its own
+        # seed.
         counts = simulate_counts(population, params, n_reports=n_devices, seed=100 * seed + week)
         periods.append(
             Period(first=first, last=first + datetime.timedelta(6), collections=(counts,))
