@@ -1,7 +1,8 @@
 """P-values of all candidates: the probability that an absent candidate has such a score.
 
-Hypothesis of each test: no device has the candidate (it is *absent*). The input is the final fit
-and the z score of every candidate. The output is one p-value for each candidate.
+Hypothesis of each test: no device has the candidate (it is *absent*). The decoder calls
+`compute_p_values`. The input is the final fit and the z score of every candidate (estimate divided
+by standard error). The output is one p-value for each candidate.
 
 Theory of operation
 -------------------
@@ -13,6 +14,18 @@ from each cohort (`score_tests`).
 This is wrong for a candidate inside the fit, because the fit has explained its own rows: their
 residuals are small. The test of such a candidate therefore uses *lifted* residuals. It adds the
 share of the candidate to the residuals of its own rows, as if the candidate were not in the fit.
+
+*Example.* A candidate with the share .05 is in the fit, and its own rows have the residuals .001
+and -.002. The lifted residuals are .051 and .048. Its score is the weighted sum of the lifted
+residuals, and an absent candidate draws from the residuals of all rows, with these two lifted.
+
+| candidate | p-value |
+|---|---|
+| outside the fit, or with at least `_MANY_ROWS` own rows | by the residuals of the fit |
+| in the fit, and an absent candidate draws at most two residuals | all outcomes are counted |
+| in the fit, with more draws | saddlepoint formula, with lifted residuals |
+| any candidate, if a row has no false ones or no false zeros | by the residuals of the fit |
+
 Two things follow from the lifted residuals:
 
 - The weights of these rows. The fit gives outliers a smaller weight (the taper), and sets rows
@@ -23,8 +36,8 @@ Two things follow from the lifted residuals:
   rows limit the p-value: in one cohort of k bits with one hash function, an absent string sets the
   same bit with probability 1/k.
 
-A p-value is never below the probability that an absent candidate draws, in every cohort, a residual
-that is at least as high as that of the candidate's own row.
+A p-value of a candidate in the fit is never below the probability that an absent candidate draws,
+in every cohort, a residual that is at least as high as the residual of the candidate's own row.
 """
 
 from __future__ import annotations
@@ -51,9 +64,9 @@ Psi = Callable[[Floats], tuple[Floats, Floats]]
 psi function (`rappor.estimator.fit`)."""
 
 _MANY_ROWS: Final = 50.0
-"""Effective number of rows of a candidate from which its residuals are not lifted for the test. A
-share of 4 standard errors then lifts each of 50 rows by 4 / sqrt(50) = .6 standard deviations, so
-no single row decides."""
+"""Effective number of own rows from which the residuals of a candidate in the fit are not lifted. A
+share of 4 standard errors would lift each of 50 rows by 4 / sqrt(50) = .6 standard deviations, too
+little to change the distribution of the residuals."""
 
 _LIFTED: Final = 2.0
 """Lift of the rows by the candidate's share, in standard deviations, above which Huber's weights
@@ -61,7 +74,8 @@ are used."""
 
 _MOST_DRAWS_COUNTED: Final = 2
 """Largest number of draws (bits that a candidate sets in all cohorts) for which the test counts all
-outcomes. For more draws it uses the saddlepoint formula, which is inaccurate for a sum of two."""
+outcomes. For more draws it uses the saddlepoint formula, which is inaccurate for one or two draws.
+Counting takes time that grows with the power of the number."""
 
 
 def build_absent_test(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
@@ -101,6 +115,7 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)
     has_few_rows = np.flatnonzero(n_rows < _MANY_ROWS)
     if len(has_few_rows):
+        # The weights and the weighted residuals of all rows before any row is lifted, by psi.
         unlifted_weight = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
         huber_weight = (
             compute_huber_weights(fit.residual * np.sqrt(unlifted_weight))[0] * unlifted_weight
@@ -128,9 +143,10 @@ def _test_selected_candidate(
     rows: Integers,
     basis_index: int,
 ) -> float:
-    """Compute the p-value of a selected candidate as if the candidate were absent.
+    """Compute the p-value of a selected candidate with lifted residuals.
 
-    Its share is added to the residuals of its rows.
+    The test statistic is z, the standardised score of the candidate if it were not in the fit. The
+    null distribution is the sum of residuals drawn from all rows, with the candidate's rows lifted.
 
     Parameters
     ----------
@@ -147,26 +163,28 @@ def _test_selected_candidate(
     is_small_lift = share * np.sqrt(row_weight / len(rows)) < _LIFTED
     psi = compute_redescending_weights if is_small_lift else compute_huber_weights
     draws = draws_by_psi[psi]
-    # Residuals, weights and weighted residuals of the own rows if the candidate were not in the
-    # fit, then the weighted residuals in the fit. The difference is added to the residuals to draw
-    # from.
-    lifted = fit.residual[rows] + share
-    absent = fit.fitted.copy()
-    absent[rows] -= share
-    absent_variance = target.compute_noise_variance(absent)[rows] + fit.tau2
+    # The weighted residuals of the own rows if the candidate were not in the fit: `lifted`, at the
+    # noise of rows without the candidate.
+    lifted_residual = fit.residual[rows] + share
+    fitted_without = fit.fitted.copy()
+    fitted_without[rows] -= share
+    absent_variance = target.compute_noise_variance(fitted_without)[rows] + fit.tau2
     absent_weight = 1 / np.maximum(absent_variance, LEAST_NOISE)
-    weighted = psi(lifted * np.sqrt(absent_weight))[0] * absent_weight * lifted
+    lifted = psi(lifted_residual * np.sqrt(absent_weight))[0] * absent_weight * lifted_residual
+    # The weighted residuals of the own rows in the fit. `lifts` is the difference, in the units of
+    # `draws.values`.
     fitted_residual, fitted_weight = fit.residual[rows], unlifted_weight[rows]
     unlifted = psi(fitted_residual * np.sqrt(fitted_weight))[0] * fitted_weight * fitted_residual
-    lifts = (weighted - unlifted) / draws.scale
-    # z = share sqrt(information), where the information is `remaining` times `usual_weight` and the
-    # share is the sum of the weighted residuals divided by `usual_weight`. `remaining` is the part
-    # of the column that the other selected columns do not explain. `usual_weight` is the sum of the
-    # weights of the own rows, if the taper reduces them like the mean row.
+    lifts = (lifted - unlifted) / draws.scale
+    # z = share sqrt(information). Here the share is the sum of the lifted residuals divided by
+    # `usual_weight`, and the information is `remaining` times `usual_weight`. `remaining` is the
+    # part of the candidate's column that other selected columns do not explain. `usual_weight` is
+    # the sum of the weights of the own rows, if the taper reduces them like the mean row.
     remaining = min(1 / max(fit.inverse[basis_index, basis_index] * row_weight, 1.0), 1.0)
     usual_weight = absent_weight.sum() * fit.weight.sum() / unlifted_weight.sum()
     scale_ratio = np.sqrt(remaining / usual_weight)
-    z = weighted.sum() * scale_ratio * draws_by_psi[compute_redescending_weights].scale
+    # Residuals under Huber's psi have another scale than residuals under the redescending psi.
+    z = lifted.sum() * scale_ratio * draws_by_psi[compute_redescending_weights].scale
     z /= draws.scale
     values = draws.values.copy()
     values[rows] += lifts
@@ -178,6 +196,7 @@ def _test_selected_candidate(
         if (score := values[rows].sum()) > z > 0:
             values[rows] *= z / score
         counted = _count_outcomes(draws, values, min(score, z))
+        # No p-value is below the normal tail of z.
         return max(counted, float(special.ndtr(-z)), lower_bound)
     tail = draws.compute_tail_with_lifts(rows, lifts)
     return max(float(tail.p_values(np.array([z]))[0]), lower_bound)
@@ -195,11 +214,14 @@ def _count_outcomes(draws: ResidualDraws, values: Floats, score: float) -> float
     values : (n,) float64. Residuals to draw from.
     score : the sum that is tested.
     """
+    # The residuals of the cohort from which each draw comes.
     pools = [
         values[draws.cohort == j] for j in np.repeat(np.arange(len(draws.n_draws)), draws.n_draws)
     ]
     if len(pools) == 1:
         return float((pools[0] >= score).mean())
+    # For each residual of the first draw, the number of residuals of the second draw with which the
+    # sum is below the score.
     below = np.searchsorted(np.sort(pools[1]), score - pools[0])
     return float(1 - below.mean() / len(pools[1]))
 

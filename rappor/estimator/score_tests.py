@@ -2,33 +2,41 @@
 
 The score of a candidate is the weighted sum of the residuals of its rows (a row is one bit of one
 cohort). The decoder compares the score with the distribution of the score of an absent candidate,
-whose tail `compute_null_tail` returns. `rappor.estimator.presence_tests` changes the residuals for
-candidates inside the fit.
+whose tail `compute_null_tail` returns as a `NullTail`: `NullTail.p_values` turns scores into
+p-values, and `NullTail.quantile` turns a p-value into a score. All scores are *standardised*: an
+absent candidate has the standard deviation 1. `rappor.estimator.presence_tests` changes the
+residuals for candidates inside the fit.
+
+*Example.* In one cohort of 4 bits, the weighted residuals are -1, -1, -1 and 3. An absent candidate
+with one hash function sets one of the four bits at random. Its score is 3 with probability 1/4. So
+a candidate with the score 3 has the p-value 1/4, although 3 is 1.7 standard deviations above 0.
 
 Theory of operation
 -------------------
 | symbol | meaning | shape |
 |---|---|---|
-| x | weighted residuals w e of the rows, centred in each cohort | (n,) |
+| x | weighted residuals of the rows: w times e, minus the mean of the cohort | (n,) |
 | J | number of cohorts of all collections | |
 | k_j, h_j | number of bits of cohort j, and number of bits that a candidate sets in it | (J,) |
 | S | score of an absent candidate: sum over cohorts of h_j values of x, drawn at random | number |
-| t | tilt: argument of the cumulant generating function | numbers `TILTS` |
+| t | tilt: argument of the cumulant generating function K | numbers `TILTS` |
 | K(t) | log E exp(t S) = sum over j of h_j log(mean over cohort j of exp(t x)) | number |
 
 An absent candidate sets random bits, so its score is a sum of residuals that are drawn at random
 from each cohort. The residuals are known, and therefore the distribution of the sum is known. This
 holds for every cause of the residuals: noise, rare strings, or frequent strings that are not
 candidates. The tail of the sum is computed from its exact cumulant generating function by the
-saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980), which gives
-P(S >= K'(t)) at each tilt t. The formula is accurate for skewed residuals. A normal tail would be
-too small for them, and collisions would be detected as strings.
+saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980). For each tilt t,
+it gives one point of the tail: P(S >= K'(t)), with K' the derivative of K. The formula is accurate
+for skewed residuals. A normal tail would be too small for them, and collisions would be detected as
+strings.
 
 With few cohorts or few reports the sum has few values, and no smooth formula approximates its
 distribution: with one cohort of k bits no valid p-value is below 1/k. The distribution is then
 computed completely, by convolution of the cohorts on a fine grid. The grid rounds every sum. So a
 p-value counts all sums that could reach the score without the rounding. The standard deviation of
-the distribution is that of the residuals, and at least that of the noise of the model.
+the distribution is the standard deviation of the residuals, and at least the standard deviation
+that the fit predicts.
 """
 
 from __future__ import annotations
@@ -46,9 +54,10 @@ from rappor.estimator.fit import Fit
 from rappor.protocol.params import Params
 
 TILTS: Final = np.concatenate([np.linspace(-4.0, -0.1, 14), np.linspace(0.1, 8.0, 41)])
-"""Tilts at which the tail is computed. Its logarithm is interpolated between the scores of two
-tilts. Three times as many tilts detect the same strings (measured). No tilt is near 0, where the
-formula divides zero by zero."""
+"""Tilts at which the tail is computed: negative ones for scores below 0, positive ones for scores
+above 0. The logarithm of the tail is interpolated between the scores of two tilts. Three times as
+many tilts detect the same strings (measured). No tilt is near 0, where the formula divides zero by
+zero."""
 
 MOST_VALUES: Final = 1024
 """Largest number of distinct residuals for the complete distribution, added over all draws (h in
@@ -56,17 +65,17 @@ each cohort). 8 cohorts of 128 bits reach it. With few reports many residuals ar
 cohorts stay below it. The computation takes 10 ms."""
 
 _GRID: Final = 8192
-"""Number of points of the grid on which complete distributions are convolved. A standard deviation
-has about 200 points. More points reduce the margin that p-values need for rounding."""
+"""Number of points of the grid on which complete distributions are convolved. About 200 points lie
+within a standard deviation. More points reduce the margin that p-values need for rounding."""
 
 _FAR: Final = 38.0
 """Largest normal score of the interpolation. Its probability is near the smallest positive float64.
 """
 
 _SPREAD: Final = 2.0
-"""Standard deviation of the score after some rows are lifted, divided by the standard deviation
-before, above which the values are scaled and all moments computed again. Otherwise the tilts, which
-are for a standard deviation of 1, would not cover the distribution."""
+"""Ratio of the standard deviations of the score after and before some rows are lifted. Above this
+ratio, the values are scaled to the standard deviation 1, and all moments are computed again.
+Otherwise the tilts, which are for the standard deviation 1, would not cover the distribution."""
 
 _DECIMALS: Final = 9
 """Number of decimals, in standard deviations of the sum, to which residuals are rounded before they
@@ -82,8 +91,8 @@ class NullTail:
     scores : (t,) float64, increasing. Scores in standard deviations.
     log_tails : (t,) float64, falling. Natural logarithm of P(score >= scores).
     exact : True for the step function of a complete distribution, False for an interpolation.
-    steepness : slope of the logarithm beyond the last score, divided by the last tilt. It is 1 for
-        scores in standard deviations of the residuals.
+    steepness : slope of the logarithm beyond the last score, divided by the last tilt. It is 1
+        unless scores were scaled after the tail was computed.
     """
 
     scores: Floats
@@ -93,6 +102,8 @@ class NullTail:
 
     def quantile(self, p_value: float) -> float:
         """Compute the smallest score whose p-value is at most `p_value`."""
+        # `np.searchsorted` and `np.interp` need rising numbers, so the falling logarithms are
+        # negated.
         log_p = np.log(p_value)
         if self.exact:
             position = np.searchsorted(-self.log_tails, -log_p)
@@ -103,7 +114,11 @@ class NullTail:
     def p_values(self, scores: Floats) -> Floats:
         """Compute one-sided p-values, (c,).
 
-        Beyond the last tilt the p-value is the exponential bound of the last tilt.
+        Beyond the score of the last tilt t, the p-value falls like exp(-t score).
+
+        Parameters
+        ----------
+        scores : (c,) float64. Standardised scores.
         """
         if self.exact:
             position = np.searchsorted(self.scores, scores, side="left")
@@ -125,7 +140,7 @@ def build_normal_tail() -> NullTail:
 
 
 class ResidualDraws:
-    """The residuals from which the score of an absent candidate is drawn.
+    """The residuals from which the score of an absent candidate is drawn, for all J cohorts.
 
     Attributes
     ----------
@@ -134,7 +149,7 @@ class ResidualDraws:
     cohort : (n,) int64. Cohort of each row, counted over all collections.
     n_bits : (J,) int64. k_j: number of bits of each cohort.
     n_draws : (J,) int64. h_j: number of bits that a candidate sets in each cohort.
-    scale : number by which the weighted residuals were divided.
+    scale : number by which the centred residuals were divided: the standard deviation of the score.
     """
 
     def __init__(self, target: Target, weighted: Floats) -> None:
@@ -157,7 +172,7 @@ class ResidualDraws:
 
     @cached_property
     def moments(self) -> Floats:
-        """Sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x), (3, J, number of tilts)."""
+        """(3, J, number of tilts): sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x)."""
         return self._moments(self.values)
 
     def tail(self) -> NullTail:
@@ -173,6 +188,8 @@ class ResidualDraws:
         lifts : (r,) float64. Numbers that are added to `values` of these rows.
         """
         cohort = self.cohort[rows]
+        # Standard deviation of the score with the lifts: the score had variance 1, and a draw hits
+        # one of the rows with probability h_j / k_j.
         spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
         # Frequent strings lift their rows far beyond the range of the tilts. Scale the values and
         # compute all moments again.
@@ -189,6 +206,8 @@ class ResidualDraws:
             for order in range(3):
                 np.add.at(moments[order], cohort, powers)
                 powers = powers * values[:, None]
+        # The lifts also raise the mean of each cohort, which was 0. The tail is that of the sum
+        # minus its mean.
         mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
         return self._tail(moments, float(self.n_draws @ mean))
 
@@ -207,20 +226,25 @@ class ResidualDraws:
                 powers *= values
         return moments
 
-    def _tail(self, moments: Floats, drawn: float) -> NullTail:
-        """Compute the tail of the sum minus its mean.
+    def _tail(self, moments: Floats, mean_sum: float) -> NullTail:
+        """Compute the tail of the sum of all draws minus its mean.
+
+        With M_0, M_1 and M_2 the moments of a cohort at tilt t, one draw from the cohort has
+        K = log(M_0 / k_j), K' = M_1 / M_0 and K'' = M_2 / M_0 - (M_1 / M_0)^2. Draws are
+        independent, so their K, K' and K'' add.
 
         Parameters
         ----------
         moments : (3, J, number of tilts) float64.
-        drawn : mean of the sum of all draws.
+        mean_sum : mean of the sum of all draws.
         """
         mass, first, second = moments
-        # Cohorts are independent, so their cumulant generating functions and derivatives add.
         means = first / mass
-        spread = np.maximum(second / mass - means**2, 0.0)
-        cumulants = self.n_draws @ np.log(mass / self.n_bits[:, None]) - drawn * TILTS
-        return approximate_tail(self.n_draws @ means - drawn, self.n_draws @ spread, cumulants)
+        variances = np.maximum(second / mass - means**2, 0.0)
+        cumulants = self.n_draws @ np.log(mass / self.n_bits[:, None]) - mean_sum * TILTS
+        return approximate_tail(
+            self.n_draws @ means - mean_sum, self.n_draws @ variances, cumulants
+        )
 
 
 def compute_null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUES) -> NullTail:
@@ -240,12 +264,14 @@ def compute_null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUE
         all_draws = [
             cohort for cohort, n in zip(cohorts, draws.n_draws, strict=True) for _ in range(n)
         ]
-        # Empty cohorts have one residual, 0, which adds nothing.
+        # All rows of an empty cohort have the residual 0, which adds nothing to a sum.
         random_draws = [values for values in all_draws if len(values[0]) > 1]
         if sum(len(values) for values, _ in random_draws) <= most_values:
-            # A fit with nearly as many columns as rows leaves residuals that are smaller than the
-            # noise of the model. Such residuals would make every score significant, so the scale is
-            # at least that of the model.
+            # z scores are in predicted standard deviations, sqrt(information). So the sums, whose
+            # standard deviation is 1, are multiplied by the ratio of the standard deviation of the
+            # residuals to the predicted one. A fit with nearly as many columns as rows leaves
+            # residuals that are smaller than the noise, and every score would be significant. The
+            # ratio is therefore at least 1.
             return _convolve(
                 random_draws, max(draws.scale / _compute_information(target, fit) ** 0.5, 1.0)
             )
@@ -284,10 +310,10 @@ def approximate_tail(scores: Floats, variances: Floats, cumulants: Floats) -> Nu
 
 
 def _compute_information(target: Target, fit: Fit) -> float:
-    """Compute the information of an absent candidate after the projection on the background.
+    """Compute the information about an absent candidate: the predicted variance of its score.
 
     With s the expected sum of the weights of its rows and W the sum of all weights, the information
-    is s (1 - s / W).
+    is s (1 - s / W). The second factor is for the background of the fit.
     """
     weight_sum = sum(
         counts.params.h
@@ -326,11 +352,13 @@ def _convolve(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
             next_mass[offset : offset + len(mass)] += probability * mass
         mass = next_mass
     lowest = sum(float(values[0]) for values, _ in draws)
-    # Rounding to the grid moves a sum by at most half a step per draw, and rarely by more than four
-    # standard deviations of the rounding error. The margin keeps p-values valid: none is too small.
+    # Rounding to the grid moves a sum of d draws by at most d / 2 steps, and hardly ever by more
+    # than 2 sqrt(d) steps, which is four standard deviations if each draw is rounded by half a
+    # step. With the margin added to the scores, no p-value is too small.
     margin = step / 2 * min(len(draws), 4 * len(draws) ** 0.5) + 10.0**-_DECIMALS * len(draws)
     tails = np.minimum(np.cumsum(mass[::-1])[::-1], 1.0)
     is_possible = mass > 0
+    # Only possible sums are points of the step function.
     scores = (lowest + step * np.flatnonzero(is_possible) + margin) * scale
     return NullTail(scores=scores, log_tails=np.log(tails[is_possible]), exact=True)
 

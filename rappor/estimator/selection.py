@@ -1,9 +1,9 @@
 """Selection of the candidates that enter the regression, by screening, lasso and refits.
 
-The input is a `Target` (the rows of the regression) and a `CandidatePool` (the columns of all
-candidates). The output is a `Selection`: the selected candidates, their fit, and an estimate with a
-standard error for every candidate in memory. Which candidates are *detected* is decided later, by
-`rappor.decoding.decoder`, over all candidates.
+The decoder calls `select_candidates`. The input is a `Target` (the rows of the regression) and a
+`CandidatePool` (the columns of all candidates). The output is a `Selection`: the selected
+candidates, their fit, and an estimate with a standard error for every candidate in memory. Which
+candidates are *detected* is decided later, by `rappor.decoding.decoder`, over all candidates.
 
 Theory of operation
 -------------------
@@ -17,8 +17,8 @@ The search repeats three steps until no further candidate is significant:
 
 1. Screening: compute a score for every candidate from the residuals of the current fit. The
    candidates are processed in blocks, so memory is bounded. The `SCREENED` best are kept.
-2. Start: in the first round, a non-negative lasso on the screened candidates selects the candidates
-   that are beyond doubt.
+2. Start: in the first round, a lasso with coefficients of at least 0 on the screened candidates
+   selects the candidates that are beyond doubt.
 3. Refinement: refit, compute a de-biased estimate of every screened candidate, add the significant
    candidates and remove the candidates that are no longer significant.
 
@@ -89,31 +89,33 @@ populations of the benchmarks."""
 
 _REFINEMENTS: Final = 12
 """Largest number of refits in one refinement. With 24 the estimates do not change. With 6 some
-selections have not converged (measured)."""
+selections still change in the last refit (measured)."""
 
 _ROWS_PER_SELECTED: Final = 2
 """Smallest number of rows per selected candidate. With fewer rows, the fit could not estimate the
 variance of its noise."""
 
 _ROWS_PER_ENTERING: Final = 16
-"""Smallest number of rows per candidate that enters in one refit. With 4 or 64 the number of
-detected strings changes by .1 % (measured)."""
+"""Smallest number of rows per candidate that enters in one refit. If the number grows, fewer
+candidates enter at a time, and more refits are needed. With 4 or 64 the number of detected strings
+changes by .1 % (measured)."""
 
 _EXACT_FROM: Final = 0.75
-"""Approximate z score above which the exact leverage of a candidate is computed during refinement.
+"""Approximate z score above which the exact score of a candidate is computed during refinement.
 Lower scores cannot change the selection: candidates that enter, and candidates that are counted
 near the threshold, have scores above 1.1."""
 
 _MOST_APPROXIMATE: Final = 0.25
-"""Largest number of selected candidates, as a share of the rows, at which the information of a
-candidate is approximated by 1 - leverage of its rows. The approximation is used only in a fit of
-many columns, and is too rough where the selection fills the rows."""
+"""Largest number of selected candidates, as a share of the rows, at which the information about
+candidates is approximated by the leverages of their rows (`_compute_z_scores`). The approximation
+saves time in a fit of many columns. It is too rough if the selected candidates fill more of the
+rows."""
 
 _EDGE: Final = 0.5
-"""Half width, in standard errors, of the window around the entry threshold in which scores are
-counted. Half of the width works equally well. With a width of 1 the window includes strong strings
-beyond the threshold. A collection of hundreds of equally frequent strings then loses most of them.
-"""
+"""Half width, in standard errors, of the window around the entry threshold in which
+`_compute_search_degrees` counts scores. Half of this number works equally well. With 1 the window
+includes strong strings beyond the threshold, and a collection of hundreds of equally frequent
+strings loses most of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,7 +185,8 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
     screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), selected, progress)
     for round_number in range(_SCREENINGS):
         z = screening.estimate / screening.std_error
-        # Selected candidates stay among the screened ones, however small their one-step score is.
+        # Selected candidates are always screened again. Their one-step score is about 0, because
+        # the fit explains their rows.
         z[np.isin(screening.index, selected)] = np.inf
         best = np.sort(np.argsort(-z, kind="stable")[: SCREENED + len(selected)])
         screened_index = screening.index[best]
@@ -384,11 +387,14 @@ def _refine_selection(
 def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Booleans) -> Floats:
     """Compute the z score of every screened candidate, with the accuracy that the selection needs.
 
-    The information of a candidate is approximate in two cases:
+    A z score is score / sqrt(information). The information of a candidate is approximate in two
+    cases:
 
-    - In a fit of many columns, for all candidates, because exact leverages would need an inverse.
-      The approximation is the sum of w (1 - leverage) over the rows of the candidate.
-    - In other fits, for candidates outside the selection with a score below `_EXACT_FROM`.
+    - In a fit of many columns, for all candidates, because exact information would need an inverse
+      of all columns. The approximation is the sum of w (1 - leverage) over the rows of the
+      candidate.
+    - In other fits, for candidates outside the selection with a score below `_EXACT_FROM`. The
+      approximation is that of the screening (`approximate_information`).
 
     Parameters
     ----------
@@ -408,8 +414,9 @@ def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Bool
     if is_approximate:
         remaining_weight = fit.weight * (1 - fit.equations.compute_leverages(fit.weight))
         remaining_information = screened.absolute_columns.T @ remaining_weight
-        # The leverage of a row includes the contribution of the selected candidates in it. Add the
-        # contribution of the candidate itself, which its own column does not remove.
+        # The leverage of a row is the part that the selected candidates explain. For a selected
+        # candidate it includes the part that the candidate itself explains, which is information
+        # about the candidate. This part, the sum of w^2 / (sum of w) over its rows, is added again.
         candidate_leverage = (
             screened.absolute_columns.T
             @ fit.weight**2
@@ -423,7 +430,8 @@ def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Bool
     safe_information = np.where(information > 0, information, np.inf)
     z = score / np.sqrt(safe_information)
     if is_approximate:
-        # The residual is orthogonal to selected columns, so their score comes from the coefficient.
+        # The residual is orthogonal to selected columns, so `score` is 0 for them. Their z score is
+        # the coefficient divided by its standard error.
         z[is_selected] = (
             fit.coefficients[-fit.n_selected :] * np.sqrt(safe_information[is_selected]) * fit.kappa
         )
@@ -474,10 +482,10 @@ def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
     """Compute the degrees of freedom that the choice of the candidates used.
 
     The degrees of freedom are t times the density of the scores at t, where t is the smallest score
-    that entered. The density is the number of scores within `_EDGE` of t, because the window is one
-    standard error wide. Tibshirani (Statistica Sinica 2015, section 5) derives the formula for the
-    selection of the best subset in an orthogonal design. Random hashing makes the design nearly
-    orthogonal.
+    that may enter. The density is the number of scores per standard error. It is the number of
+    scores within `_EDGE` of t, because this window is one standard error wide. Tibshirani
+    (Statistica Sinica 2015, section 5) derives the formula for the selection of the best subset in
+    an orthogonal design. Random hashing makes the design nearly orthogonal.
 
     Parameters
     ----------
