@@ -44,7 +44,7 @@ from rappor.base.ranges import check_number
 from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
-from rappor_client.budget import admission
+from rappor_client.budget import pending_reports
 from rappor_client.budget.privacy_spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
@@ -593,7 +593,8 @@ class Client:
         self._drop_opted_out()
         with writer.store.reading() as db:
             self._stops.reload(db)
-            n_queued, has_pending = spool.count_queued(db), admission.find_next_end(db) is not None
+            n_queued = spool.count_queued(db)
+            has_pending = pending_reports.find_next_end(db) is not None
         self._n_queued = n_queued
         sender = self._get_sender() if self._settings.options.background else None
         if sender is not None and (n_queued or has_pending):
@@ -715,7 +716,7 @@ class Client:
         if names:
             spool.drop_metrics(db, names)
         for name in names:
-            admission.drop_pending(db, name)
+            pending_reports.drop_pending(db, name)
 
     def _find_obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
         """Return the reason why nothing may be sent, None if uploads may be sent.

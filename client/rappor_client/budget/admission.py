@@ -15,15 +15,20 @@ is not chosen leaves no trace: no scope is memoized for it, and no budget is use
 memoized already, all of its events lead to the same permanent response, so the first event of an
 interval stays.
 
-The table `held` of the spool has one row for each interval that may still take an event:
+How the writer uses this module, in a transaction of the spool:
 
-    metric, epoch    epoch of the scope to which the report belongs
-    ends, seconds    end of the interval (seconds since 1970), and its length
-    tag              tag of the pending event, minus 2^63
-    report           the pending report (`AdmissionRequest.to_text`), NULL after the decision
+    admission = Admission(db, state, coins)
+    admission.add_event(...)             for each event in memory; decides older intervals first
+    admission.decide_ended(...)          if reports should leave now
+    (write `admission.state` to the disk, unless it is still the object `state`)
+    admission.queue_decided(db)          decided reports become uploads
 
-A row without a report stays until a later interval of the epoch has a row. It remembers that the
-interval has had its report.
+What changes where:
+
+    `add_event`       a row of the table of pending reports (`budget/pending_reports.py`)
+    `decide_ended`    `Admission.state`, in memory: the scope begins, or gets its last report.
+                      The row, only if the report is drawn again
+    `queue_decided`   the spool: the upload is queued, and the row is deleted or loses its report
 
 An interval is "far ahead" if it begins more than its own length after the present time. Then the
 clock was wrong when the interval began, or is wrong now.
@@ -62,28 +67,22 @@ was decided before. So the same decision, taken again after a kill, leads to the
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sqlite3
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from rappor.protocol.responses.response import Coins
 from rappor.protocol.thresholds import ONE
-from rappor.protocol.wire import Report, Upload
+from rappor.protocol.wire import Upload
 from rappor.registry.metric import name_epochs
+from rappor_client.budget import pending_reports
 from rappor_client.budget.metric_rules import MetricRules
+from rappor_client.budget.pending_reports import AdmissionRequest, IntervalRow, RowKey
 from rappor_client.budget.prepared_report import PreparedReport
 from rappor_client.budget.scopes import LastReport, Scope, ScopedReport, assign_scope
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
-from rappor_client.folder.spool_tables import (
-    add_count,
-    load_params,
-    read_value,
-    store_params,
-    write_value,
-)
+from rappor_client.folder.spool_tables import add_count, read_value, store_params, write_value
 from rappor_client.periods import (
     day_of,
     find_day_end,
@@ -92,14 +91,8 @@ from rappor_client.periods import (
     is_far_ahead,
 )
 
-N_TAGS: Final = 1 << 64
-"""Number of tags. A tag is an integer in [0, 2^64). Two events of an interval have the same tag
-with a negligible probability."""
-_TAG_OFFSET: Final = 1 << 63
-"""Number that is subtracted from a stored tag, because the integers of SQLite have a sign."""
 _STATE_NUMBER: Final = "state_number"
 """Name of a value of the spool: version number of the state that goes with the spool."""
-_EMPTY_ROW: Final = "UPDATE held SET report = NULL"
 
 
 class AdmissionTime(NamedTuple):
@@ -117,66 +110,6 @@ class AdmissionTime(NamedTuple):
     now: float
 
 
-class PendingReport(NamedTuple):
-    """The pending report of an open interval.
-
-    Attributes
-    ----------
-    metric
-        Name of the metric.
-    interval_end
-        End of the interval, in seconds since 1970.
-    body
-        The upload that the report becomes, unless the report is drawn again.
-    """
-
-    metric: str
-    interval_end: float
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionRequest:
-    """The report of an event, as it was drawn when the event happened.
-
-    Attributes
-    ----------
-    rules
-        Rules of the metric on the day of the event.
-    prepared
-        The report.
-    upload_id
-        Id of the upload that the report becomes.
-    """
-
-    rules: MetricRules
-    prepared: PreparedReport = field(repr=False)
-    upload_id: str
-
-    def to_text(self) -> str:
-        """Return the request as a JSON list, for a row of the table `held`."""
-        report = self.prepared.report
-        fields = (self.upload_id, self.rules.to_json(), report.params, report.cohort)
-        return json.dumps([*fields, report.bits.hex(), self.prepared.permanent.hex()])
-
-    @classmethod
-    def from_text(cls, db: sqlite3.Connection, metric: str, epoch: str, text: str) -> Self:
-        """Read a request that `to_text` has written, and its parameters from the spool.
-
-        Raises ValueError, TypeError, LookupError or DamagedError for another text, which only a
-        damaged spool contains.
-        """
-        upload_id, rules, fingerprint, cohort, *data = json.loads(text)
-        bits, permanent = map(bytes.fromhex, data)
-        prepared = PreparedReport(
-            params=load_params(db, fingerprint),
-            epoch=epoch,
-            permanent=permanent,
-            report=Report(metric=metric, params=fingerprint, cohort=cohort, bits=bits),
-        )
-        return cls(rules=MetricRules.from_json(rules), prepared=prepared, upload_id=upload_id)
-
-
 class _Interval(NamedTuple):
     """The interval of an event.
 
@@ -187,7 +120,7 @@ class _Interval(NamedTuple):
     seconds
         Length, in seconds.
     tag
-        Tag of the pending report, None without a pending report.
+        Tag of the pending event, None if the interval has no event yet.
     """
 
     end: float
@@ -242,15 +175,25 @@ class Admission:
         self._db = db
         self._coins = coins
         self._decided: list[_DecidedReport] = []
-        # Keys (metric, epoch, end) of the intervals that are decided in this transaction. Their
-        # rows change in `queue_decided` only, so that a kill before it repeats the decision.
-        self._decided_keys: set[tuple[str, str, float]] = set()
+        # The intervals that are decided in this transaction. Their rows change in `queue_decided`
+        # only, so that a kill before it repeats the decision.
+        self._decided_keys: set[RowKey] = set()
+        # Number of decided reports that are too late for their epoch.
         self._n_given_up = 0
 
     def add_event(self, request: AdmissionRequest, *, tag: int, time: AdmissionTime) -> bool:
         """Enter the report of an event into its interval; return False if it takes no part.
 
-        True does not mean that the report is chosen.
+        True does not mean that the report is chosen. The head of this module lists the cases.
+
+        Parameters
+        ----------
+        request
+            The report.
+        tag
+            Tag of the event, in [0, 2^64).
+        time
+            Time of the event, and time of the clock.
         """
         self.decide_ended(time)
         scoped = self._assign_scope(request.rules, request.prepared)
@@ -265,45 +208,42 @@ class Admission:
         return True
 
     def decide_ended(self, time: AdmissionTime) -> None:
-        """Decide the pending reports of all intervals that are over.
+        """Decide the pending reports of all intervals that are over."""
+        for row in pending_reports.list_undecided(self._db):
+            is_ahead = is_far_ahead(row.end, row.seconds, time.now)
+            is_open = time.as_of < row.end and not is_ahead
+            if not is_open and row.key not in self._decided_keys:
+                self._decided_keys.add(row.key)
+                self._decide(row, time)
 
-        The head of this module lists the cases.
-        """
-        query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends, epoch"
-        for name, epoch, end, seconds, stored_tag, text in self._db.execute(query).fetchall():
-            is_ahead = is_far_ahead(end, seconds, time.now)
-            is_open = time.as_of < end and not is_ahead
-            if is_open or (name, epoch, end) in self._decided_keys:
-                continue
-            self._decided_keys.add((name, epoch, end))
-            tag = stored_tag + _TAG_OFFSET
-            request = AdmissionRequest.from_text(self._db, name, epoch, text)
-            scope, report = self._assign_scope(request.rules, request.prepared)
-            # Registries with other epochs or intervals, or a clock that was set back, have begun a
-            # second interval for the same time. Its report is dropped: it would exceed the number
-            # of reports that the cost assumes.
-            if not self._allows_report(scope, end, tag):
-                continue
-            # The device was off until its epoch was over. A report that leaves in the next epoch
-            # would displace the report of that epoch, which would then be late in its turn.
-            leaves_before = _find_last_time(scope)
-            if time.now >= leaves_before:
-                self._n_given_up += 1
-                continue
-            if scope.has_report_limit:
-                scope = dataclasses.replace(scope, last_report=LastReport(end, tag))
-            # The scope has begun with another value since the report was drawn. The new bits go
-            # over the old row, so that a kill leads to the same bytes.
-            if report is not request.prepared:
-                request = _replace_report(request, report)
-                self._write_row(request, epoch, _Interval(end, seconds, tag))
-            self.state = self.state.with_scope(scope)
-            # A random time of the next interval hides the time of the event. After a clock that was
-            # ahead, `end` is in the future, and the random time begins now.
-            send_after = min(end, time.now) + self._coins(1)[0] / ONE * seconds
-            self._decided.append(
-                _DecidedReport(report, request.upload_id, send_after, leaves_before)
-            )
+    def _decide(self, row: IntervalRow, time: AdmissionTime) -> None:
+        """Decide the pending report of an interval. The head of this module lists the cases."""
+        request = row.read_request(self._db)
+        scope, report = self._assign_scope(request.rules, request.prepared)
+        # Registries with other epochs or intervals, or a clock that was set back, have begun a
+        # second interval for the same time. Its report is dropped: it would exceed the number of
+        # reports that the cost assumes.
+        if not self._allows_report(scope, row.end, row.tag):
+            return
+        # The device was off until its epoch was over. A report that leaves in the next epoch would
+        # displace the report of that epoch, which would then be late in its turn.
+        leaves_before = _find_last_time(scope)
+        if time.now >= leaves_before:
+            self._n_given_up += 1
+            return
+        if scope.has_report_limit:
+            scope = dataclasses.replace(scope, last_report=LastReport(row.end, row.tag))
+        # The scope has begun with another value since the report was drawn. The new bits go over
+        # the old row, so that a kill leads to the same bytes.
+        if report is not request.prepared:
+            request = _replace_report(request, report)
+            interval = _Interval(row.end, row.seconds, row.tag)
+            self._write_row(request, row.epoch, interval)
+        self.state = self.state.with_scope(scope)
+        # A random time of the next interval hides the time of the event. After a clock that was
+        # ahead, `row.end` is in the future, and the random time begins now.
+        send_after = min(row.end, time.now) + self._coins(1)[0] / ONE * row.seconds
+        self._decided.append(_DecidedReport(report, request.upload_id, send_after, leaves_before))
 
     def queue_decided(self, db: sqlite3.Connection) -> None:
         """Queue the decided reports. `state` must be on the disk."""
@@ -317,11 +257,7 @@ class Admission:
             )
             add_count(db, "recorded")
         for key in self._decided_keys:
-            # The newest row of an epoch stays, without its report: a clock that is set back into
-            # this interval must find that the interval has had its report.
-            later = "SELECT 1 FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
-            action = "DELETE FROM held" if db.execute(later, key).fetchone() else _EMPTY_ROW
-            db.execute(f"{action} WHERE metric = ? AND epoch = ? AND ends = ?", key)
+            pending_reports.finish_row(db, key)
 
     def _assign_scope(self, rules: MetricRules, prepared: PreparedReport) -> ScopedReport:
         """Return the scope of a report, and the report drawn from the scope's response."""
@@ -349,31 +285,24 @@ class Admission:
         # The report of the last day would leave in the next epoch.
         if scope.interval == "epoch" and end == end_of_epoch:
             return None
-        query = (
-            "SELECT ends, seconds, tag, report IS NULL FROM held WHERE metric = ? AND epoch = ? "
-            "ORDER BY ends DESC LIMIT 1"
-        )
-        row = self._db.execute(query, (scope.metric, scope.epoch)).fetchone()
-        row_end, row_seconds, row_tag, is_decided = row or (-math.inf, 0.0, 0, True)
-        is_decided = is_decided or (scope.metric, scope.epoch, row_end) in self._decided_keys
-        if time.as_of >= row_end or is_far_ahead(row_end, row_seconds, time.now):
+        row = pending_reports.find_newest(self._db, scope.metric, scope.epoch)
+        if row is None or time.as_of >= row.end or is_far_ahead(row.end, row.seconds, time.now):
             # A new interval. No tag is -1, so the scope cannot take this event for the report that
             # it has decided before.
             allows_report = self._allows_report(scope, end, -1)
             return _Interval(end, seconds, None) if allows_report else None
         # The clock was set back into an interval that has had its report.
-        if is_decided:
+        if row.report is None or row.key in self._decided_keys:
             return None
         # The pending report is from a later day: this event waited in memory, or the clock was set
         # back. The first day with an event counts, so the later day's report is dropped.
-        is_of_earlier_day = scope.interval == "epoch" and end <= row_end - row_seconds
+        is_of_earlier_day = scope.interval == "epoch" and end <= row.end - row.seconds
         if is_of_earlier_day:
-            query = "DELETE FROM held WHERE metric = ? AND epoch = ? AND ends = ?"
-            self._db.execute(query, (scope.metric, scope.epoch, row_end))
+            pending_reports.delete_row(self._db, row.key)
             return _Interval(end, seconds, None)
-        return _Interval(row_end, row_seconds, row_tag + _TAG_OFFSET)
+        return _Interval(row.end, row.seconds, row.tag)
 
-    def _is_pending(self, name: str, tag: int, time: AdmissionTime) -> bool:
+    def _is_pending(self, metric: str, tag: int, time: AdmissionTime) -> bool:
         """Return whether this very event is the pending report of its interval already.
 
         Bad case: two events of two intervals waited in memory and were entered. Then the disk
@@ -381,12 +310,7 @@ class Admission:
         row is now the row of the second interval. The first event looked like an event of a clock
         that was set back, was entered into that row, too, and left twice under one id.
         """
-        query = (
-            "SELECT 1 FROM held WHERE metric = ? AND tag = ? AND report IS NOT NULL "
-            "AND ends - seconds <= ? AND ends > ?"
-        )
-        row = self._db.execute(query, (name, tag - _TAG_OFFSET, time.as_of, time.as_of)).fetchone()
-        return row is not None
+        return pending_reports.is_pending(self._db, metric, tag, time.as_of)
 
     def _is_open_in_other_epoch(self, scope: Scope, time: AdmissionTime) -> bool:
         """Return whether another epoch that contains the day has an open interval of the metric.
@@ -395,11 +319,11 @@ class Admission:
         the day, and without this check the week had two reports.
         """
         epochs = name_epochs(day_of(time.as_of)).values()
-        query = "SELECT epoch, ends, seconds FROM held WHERE metric = ? AND epoch <> ? AND ends > ?"
-        rows = self._db.execute(query, (scope.metric, scope.epoch, time.as_of))
+        rows = pending_reports.list_of_other_epochs(
+            self._db, scope.metric, scope.epoch, end_after=time.as_of
+        )
         return any(
-            epoch in epochs and not is_far_ahead(end, seconds, time.now)
-            for epoch, end, seconds in rows
+            row.epoch in epochs and not is_far_ahead(row.end, row.seconds, time.now) for row in rows
         )
 
     def _store_pending(
@@ -414,24 +338,15 @@ class Admission:
             request = _replace_report(request, report)
         # A later row was entered by a clock that was ahead. From now on the open interval is the
         # newest one.
-        query = "DELETE FROM held WHERE metric = ? AND epoch = ? AND ends > ?"
-        self._db.execute(query, (scope.metric, scope.epoch, interval.end))
+        key = (scope.metric, scope.epoch, interval.end)
+        pending_reports.delete_later_rows(self._db, key)
         self._write_row(request, scope.epoch, interval)
 
     def _write_row(self, request: AdmissionRequest, epoch: str, interval: _Interval) -> None:
-        """Write the row of an interval, in place of an earlier row of the same interval."""
-        assert interval.tag is not None
-        prepared, stored_tag = request.prepared, interval.tag - _TAG_OFFSET
-        store_params(self._db, prepared.report.params, prepared.params)
-        row = (
-            prepared.report.metric,
-            epoch,
-            interval.end,
-            interval.seconds,
-            stored_tag,
-            request.to_text(),
-        )
-        self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
+        """Write the row of an interval with a pending report."""
+        end, seconds, tag = interval
+        assert tag is not None
+        pending_reports.write_row(self._db, request, epoch=epoch, end=end, seconds=seconds, tag=tag)
 
 
 def _find_last_time(scope: Scope) -> float:
@@ -455,14 +370,21 @@ def _replace_report(request: AdmissionRequest, report: PreparedReport) -> Admiss
 def drop_outdated(db: sqlite3.Connection, state_number: int) -> None:
     """Drop all reports of a spool that is older than the state, and note the state's number.
 
-    A spool from a backup may contain reports that have left already. The version number of the
-    state only grows, so a smaller number in the spool shows the backup. A larger number is no
-    error: it is noted before the state is written, and the process was killed in between.
+    The spool notes the version number of the state with which it was written last. The number only
+    grows. The cases:
+
+        number in the spool    cause                                         reports
+        none                   the spool is new                              stay
+        as that of the state   nothing has happened                          stay
+        larger                 a kill between the note and the write of      stay
+                               the state
+        smaller                the spool is a copy from a backup; its        are dropped
+                               reports may have left already
     """
     noted = read_value(db, _STATE_NUMBER)
     if noted is not None and noted < state_number:
         spool.drop_all(db)
-        drop_all_pending(db)
+        pending_reports.drop_all_pending(db)
     if noted is None or noted < state_number:
         write_value(db, _STATE_NUMBER, state_number)
 
@@ -470,31 +392,3 @@ def drop_outdated(db: sqlite3.Connection, state_number: int) -> None:
 def note_state_number(db: sqlite3.Connection, number: int) -> None:
     """Note the version number of the state that is written next."""
     write_value(db, _STATE_NUMBER, number)
-
-
-def drop_pending(db: sqlite3.Connection, name: str) -> None:
-    """Drop the pending reports of a metric. Their intervals stay used, and take no other event."""
-    db.execute(f"{_EMPTY_ROW} WHERE metric = ?", (name,))
-
-
-def drop_all_pending(db: sqlite3.Connection) -> None:
-    """Drop and count the pending reports of all metrics. Their intervals stay used."""
-    if n_pending := db.execute(f"{_EMPTY_ROW} WHERE report IS NOT NULL").rowcount:
-        add_count(db, "dropped_old", n_pending)
-
-
-def list_pending(db: sqlite3.Connection) -> list[PendingReport]:
-    """Return all pending reports, by metric and end of the interval."""
-    query = "SELECT * FROM held WHERE report IS NOT NULL ORDER BY metric, ends"
-    pending = []
-    for name, epoch, end, _, _, text in db.execute(query).fetchall():
-        request = AdmissionRequest.from_text(db, name, epoch, text)
-        upload = Upload(id=request.upload_id, reports=(request.prepared.report,))
-        pending.append(PendingReport(name, end, upload.to_json()))
-    return pending
-
-
-def find_next_end(db: sqlite3.Connection) -> float | None:
-    """Return the end of the first interval with a pending report, None without pending reports."""
-    (end,) = db.execute("SELECT MIN(ends) FROM held WHERE report IS NOT NULL").fetchone()
-    return None if end is None else float(end)

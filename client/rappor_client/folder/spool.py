@@ -1,7 +1,7 @@
 """The spool: finished reports of a device, from the end of their interval to the log of uploads.
 
 The spool is a table of the device's SQLite database, whose other tables are in `spool_tables.py`
-and in `budget/admission.py`. Each function takes an open transaction (`db`) and commits nothing.
+and in `budget/pending_reports.py`. Each function takes an open transaction (`db`) and commits nothing.
 
 A report becomes an upload of its own, because an upload with two reports would link them. The bytes
 of the upload are written once, when the report is queued. All attempts send the same bytes under
@@ -374,7 +374,7 @@ def find_latest_year(path: Path) -> int:
         send_after        at most a week after the end of the report's interval, so a week is
                           subtracted
         ends - seconds    start of an interval that may still take an event (the table `held`, see
-                          `budget/admission.py`)
+                          `budget/pending_reports.py`)
     """
     times = """
         SELECT max(first_attempt) FROM report UNION ALL SELECT max(send_after) - ? FROM report

@@ -43,8 +43,8 @@ from rappor.protocol.responses.response import Coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
 from rappor_client.budget import scopes
-from rappor_client.budget.admission import N_TAGS, AdmissionRequest
 from rappor_client.budget.metric_rules import MetricRules
+from rappor_client.budget.pending_reports import N_TAGS, AdmissionRequest
 from rappor_client.budget.prepared_report import (
     derive_params,
     is_before_drawn_day,

@@ -82,7 +82,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rappor.protocol.thresholds import ONE
-from rappor_client.budget import admission
+from rappor_client.budget import pending_reports
 from rappor_client.folder import spool
 from rappor_client.folder.forking import Turn
 from rappor_client.folder.identity_folder import (
@@ -358,7 +358,7 @@ class Uploader:
         Backoffs are not among the times: an upload that was tried would have been chosen, unless
         its metric is stopped.
         """
-        times = [admission.find_next_end(db)]
+        times = [pending_reports.find_next_end(db)]
         for metric, send_after in queue.sendable.items():
             earliest = cooldown_ends.get(metric, send_after)
             times.append(earliest if queue.is_flush else max(earliest, send_after))

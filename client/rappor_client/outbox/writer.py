@@ -77,8 +77,9 @@ from typing import Final, TypeVar
 
 from rappor.registry.metric import Metric
 from rappor_client.budget import admission
-from rappor_client.budget.admission import Admission, AdmissionRequest, AdmissionTime
+from rappor_client.budget.admission import Admission, AdmissionTime
 from rappor_client.budget.identity import Identity
+from rappor_client.budget.pending_reports import AdmissionRequest
 from rappor_client.budget.reservation import BudgetLimits, Reservations
 from rappor_client.folder import spool
 from rappor_client.folder.failures import DamagedError

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rappor.base.errors import FileError
 from rappor.protocol.wire import Report
-from rappor_client.budget import admission, reservation_record
-from rappor_client.budget.admission import PendingReport
+from rappor_client.budget import pending_reports, reservation_record
 from rappor_client.budget.identity import read_state
+from rappor_client.budget.pending_reports import PendingReport
 from rappor_client.budget.privacy_spent import NOTHING_SPENT, PrivacySpent
 from rappor_client.budget.scopes import Scope
 from rappor_client.folder import spool
@@ -89,7 +89,7 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
             return Contents(has_secret=True, scopes=scopes, spent=spent, counters={})
         try:
             with store.reading() as db:
-                pending = tuple(admission.list_pending(db))
+                pending = tuple(pending_reports.list_pending(db))
                 rows = spool.list_queued(db)
                 return Contents(
                     has_secret=True,
