@@ -37,7 +37,7 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rappor_client.budget import reservation_record
 from rappor_client.budget.reservation import Reservations
@@ -56,6 +56,14 @@ process ever opens a folder without a state."""
 _MAX_DRAFT_SECONDS: Final = HOUR
 """Age from which a draft was left by a killed process, in seconds. A write takes milliseconds; a
 smaller value may remove the draft of a process that was suspended."""
+
+
+class _StoredState(NamedTuple):
+    """A state as the disk contains it: its version number, the state, and its text."""
+
+    number: int
+    state: State
+    text: Sealed
 
 
 class Identity:
@@ -101,9 +109,10 @@ class Identity:
         revoke_all_access(host / NAME)
         self.folder = IdentityFolder(host / NAME)
         self._remove_old_drafts()
-        # Reading needs no lock: at any moment one copy is valid. Only a lost state needs it.
-        known = _read_newest(self.folder) or self._read_or_replace()
-        self.number, self.state, text = known
+        # Reading needs no lock, because at any moment one copy is valid. Replacing a lost state
+        # needs the lock.
+        newest = _read_newest(self.folder) or self._read_or_replace()
+        self.number, self.state, text = newest
         self.has_equal_copies = self._are_copies_equal(text)
 
     @property
@@ -138,8 +147,8 @@ class Identity:
     def invalidate(self) -> None:
         """Let the next `refresh` read the disk, and let all caches of this state be stale.
 
-        For the child of a fork, and after the loss of the spool. Caches compare the state by its
-        object, so an equal object makes them stale.
+        For the child of a fork, and after the loss of the spool. Caches compare states as objects,
+        so an equal copy of the state makes the caches stale.
         """
         self._seen_stamps = ()
         self.state = dataclasses.replace(self.state)
@@ -155,7 +164,7 @@ class Identity:
         """Return whether both copies are valid and contain a text."""
         return [copy.text.bytes for copy in copies.read(self.folder)] == [text.bytes] * 2
 
-    def _read_or_replace(self) -> tuple[int, State, Sealed]:
+    def _read_or_replace(self) -> _StoredState:
         """Read the state under the lock, and replace the state if it is lost.
 
         Without the lock no valid copy was found. Another process may have been replacing the lost
@@ -166,12 +175,12 @@ class Identity:
                 raise BusyError
             return _read_newest(self.folder) or self._replace_lost_state()
 
-    def _replace_lost_state(self) -> tuple[int, State, Sealed]:
-        """Begin a new state in place of a lost one, and remove the old spool.
+    def _replace_lost_state(self) -> _StoredState:
+        """Begin a new state in place of a lost state, and remove the old spool.
 
-        Metrics are skipped while the old secret may have used budget: until the later of two years
-        is over, that of the clock and that of the spool. If the spool names a later year, the clock
-        is behind now, and the old secret has used budget of the later year.
+        The old secret may have used the budget of the present year. So the new state skips all
+        metrics until this year is over. The present year is the year of the clock, or the latest
+        year in the spool if that is later: then the clock is behind now.
         """
         spools = self.folder.path.glob(f"{_SPOOL_PREFIX}*{_SPOOL_SUFFIX}")
         year = max(day_of(self._clock()).year, *map(spool.find_latest_year, spools), 0)
@@ -185,7 +194,7 @@ class Identity:
         for path in self.folder.path.glob(f"{_SPOOL_PREFIX}*"):
             self.folder.remove(path.name)
         self.n_lost_states += 1
-        return 1, state, text
+        return _StoredState(1, state, text)
 
 
 def create_identity(host: Path, years: Mapping[int, float]) -> None:
@@ -229,10 +238,12 @@ def read_state(host: Path) -> tuple[State, Path] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        known = _read_newest(folder)
+        newest = _read_newest(folder)
     finally:
         folder.close()
-    return None if known is None else (known[1], folder.path / name_spool(known[1].secret_id))
+    if newest is None:
+        return None
+    return newest.state, folder.path / name_spool(newest.state.secret_id)
 
 
 def name_spool(secret_id: bytes) -> str:
@@ -240,23 +251,24 @@ def name_spool(secret_id: bytes) -> str:
     return f"{_SPOOL_PREFIX}{secret_id.hex()}{_SPOOL_SUFFIX}"
 
 
-def _read_newest(folder: IdentityFolder) -> tuple[int, State, Sealed] | None:
-    """Return version number, state and text of the newest valid copy.
+def _read_newest(folder: IdentityFolder) -> _StoredState | None:
+    """Return the state of the newest valid copy.
 
     None if the state is lost: no copy is valid and belongs to this device. Raises ForeignError for
     a copy of another version.
     """
     spools = {path.name for path in folder.path.glob(f"{_SPOOL_PREFIX}*{_SPOOL_SUFFIX}")}
-    known = []
+    states = []
     for copy in copies.read(folder):
         state = State.from_text(copy.text)
         if state is None:
             raise ForeignError(copies.NAMES[0])
         # A state without a secret belongs to a withdrawal that was interrupted.
         if state.secret is not None:
-            known.append((copy.number, state, copy.text))
+            states.append(_StoredState(copy.number, state, copy.text))
+    # The state of another device was copied into this folder.
     if spools:
-        known = [row for row in known if name_spool(row[1].secret_id) in spools]
-    # Two copies with different secrets count as none, as the head of this module says.
-    has_one_secret = len({state.secret_id for _, state, _ in known}) == 1
-    return known[0] if has_one_secret else None
+        states = [stored for stored in states if name_spool(stored.state.secret_id) in spools]
+    # Two copies with different secrets count as none: either may belong to this device.
+    has_one_secret = len({stored.state.secret_id for stored in states}) == 1
+    return states[0] if has_one_secret else None

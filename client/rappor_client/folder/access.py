@@ -16,7 +16,9 @@ from typing import Final
 from rappor_client.folder import system
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+"""Permissions of group and all other users to write."""
 _ALL_OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+"""All permissions of group and all other users."""
 _MAX_PATH_BYTES: Final = 400
 """Largest length of the folder's path, in bytes. SQLite opens no path of more than 512 bytes, and
 the name of the spool follows."""
@@ -29,7 +31,8 @@ class UnusableError(Exception):
 class ForeignError(UnusableError):
     """A valid file in the format of another version of this library.
 
-    If such a file counted as damaged, the device would lose its secret and its year.
+    Such a file is not treated as damaged. Otherwise the device would draw a new secret, and would
+    record nothing for the rest of the year, because it would not know how much budget was used.
     """
 
     def __init__(self, name: str) -> None:

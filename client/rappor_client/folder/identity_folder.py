@@ -66,6 +66,9 @@ def compute_lock_seconds(deadline: float) -> float:
 class IdentityFolder:
     """The open folder of one identity.
 
+    Every method that names a file takes the file's name without a path. Methods raise OSError if
+    the disk fails.
+
     Parameters
     ----------
     path
@@ -74,7 +77,9 @@ class IdentityFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # What `system.lock` returned, while this process has the lock.
         self._locked: int | None = None
+        # Handle of the open folder; None on a system without such handles, `_CLOSED` after `close`.
         self._handle: int | None = None
         self._open()
         self._inode = _identify(path.stat() if self._handle is None else os.fstat(self._handle))
@@ -92,9 +97,9 @@ class IdentityFolder:
             raise GoneError
 
     def stamp(self, name: str) -> Stamp | None:
-        """Return the stamp of a file, None without such a file."""
+        """Return the stamp of a file, None without such a file. A replaced file has another one."""
         try:
-            status = os.stat(self._at(name), **self._here())  # noqa: PTH116 - by its handle
+            status = os.stat(self._resolve(name), **self._make_relative())  # noqa: PTH116 - by its handle
         except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
@@ -102,21 +107,22 @@ class IdentityFolder:
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file, None without such a file. A symbolic link is not followed."""
         try:
-            return read_file(self._at(name), NO_LINK, **self._here())
+            return read_file(self._resolve(name), NO_LINK, **self._make_relative())
         except FileNotFoundError:
             return None
 
     def replace(self, name: str, data: bytes) -> None:
         """Replace the bytes of a file in one step. `sync` makes the new name durable."""
         with self._draft(name, data) as draft:
-            os.replace(self._at(draft), self._at(name), **self._both())  # noqa: PTH105 - likewise
+            os.replace(self._resolve(draft), self._resolve(name), **self._make_both_relative())  # noqa: PTH105 - likewise
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a file in one step; return False if a file of this name exists."""
         with self._draft(name, data) as draft:
-            # A link fails if the name exists. A rename would replace the secret of another process.
+            # Two processes may create the secret at the same time. A link fails if the name exists.
+            # A rename would replace the secret of the first process.
             try:
-                os.link(self._at(draft), self._at(name), **self._both())
+                os.link(self._resolve(draft), self._resolve(name), **self._make_both_relative())
             except FileExistsError:
                 return False
         return True
@@ -124,7 +130,7 @@ class IdentityFolder:
     def touch(self, name: str) -> None:
         """Create an empty file, unless a file has this name."""
         flags = os.O_WRONLY | os.O_CREAT | NO_LINK
-        os.close(os.open(self._at(name), flags, PRIVATE, **self._here()))
+        os.close(os.open(self._resolve(name), flags, PRIVATE, **self._make_relative()))
 
     def sync(self) -> None:
         """Flush the names of the folder to the disk."""
@@ -134,15 +140,16 @@ class IdentityFolder:
     def remove(self, name: str) -> None:
         """Remove a file if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._at(name), **self._here())
+            os.unlink(self._resolve(name), **self._make_relative())
 
     @contextlib.contextmanager
     def try_lock(self) -> Iterator[bool]:
         """Lock the folder against other processes while the block runs; do not wait.
 
         Yields False if another process holds the lock. Only one thread of a process may call this
-        method at a time. A thread that holds the lock gets it again: the handler of a signal may
-        have raised before the lock was released, and then the next attempt releases it.
+        method at a time. If this process holds the lock already, the method yields True: the
+        handler of a signal has raised before an earlier lock was released, and the end of this
+        block releases it.
         """
         self._renew()
         try:
@@ -174,14 +181,15 @@ class IdentityFolder:
         self.close()
 
     def close(self) -> None:
-        """Close the folder; the next lock opens it again."""
+        """Close the folder. The next `try_lock` opens it again."""
         if self._handle is not None:
             self._handle = _CLOSED
             self._at_end()
 
     def _open(self) -> None:
         self._handle = system.SYSTEM.open_folder(os.fspath(self.path))
-        # A host may never close its clients. Thirty devices then left thirty handles open.
+        # A host may never close its clients. The collector of garbage then closes the handle;
+        # without the finalizer, a host with thirty devices had thirty open handles.
         if self._handle is not None:
             self._at_end = weakref.finalize(self, os.close, self._handle)
             self._at_end.atexit = False
@@ -189,8 +197,9 @@ class IdentityFolder:
     def _renew(self) -> None:
         """Open the folder again if it was closed.
 
-        A daemon closes all handles at its start, also this one. The number may belong to another
-        file by now, so it is compared with the folder.
+        A daemon closes all handles of its process at its start, also this one. The system may have
+        given the number of the handle to another file since, so the inode behind the number is
+        compared with the inode of the folder.
         """
         with contextlib.suppress(OSError):
             if self._handle is None or _identify(os.fstat(self._handle)) == self._inode:
@@ -201,12 +210,12 @@ class IdentityFolder:
 
     @contextlib.contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[str]:
-        """Write bytes to a temporary file and flush it; remove the file after the block."""
+        """Write bytes to a temporary file and yield its name; remove the file after the block."""
         # On some network disks locks do not work, and two processes may write at the same time.
         # With random names neither of them writes into the draft of the other.
         draft = f".{name}.{os.urandom(8).hex()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
-        handle = os.open(self._at(draft), flags, PRIVATE, **self._here())
+        handle = os.open(self._resolve(draft), flags, PRIVATE, **self._make_relative())
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -216,15 +225,15 @@ class IdentityFolder:
         finally:
             self.remove(draft)
 
-    def _at(self, name: str) -> str:
+    def _resolve(self, name: str) -> str:
         """Return the name for a system call: relative to the handle, or a path without one."""
         return name if self._handle is not None else str(self.path / name)
 
-    def _here(self) -> dict[str, Any]:
+    def _make_relative(self) -> dict[str, Any]:
         """Return the argument that makes a name relative to the folder's handle."""
         return {} if self._handle is None else {"dir_fd": self._handle}
 
-    def _both(self) -> dict[str, Any]:
+    def _make_both_relative(self) -> dict[str, Any]:
         """Return the arguments that make two names relative to the folder's handle."""
         if self._handle is None:
             return {}

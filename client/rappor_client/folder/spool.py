@@ -1,7 +1,8 @@
 """The spool: finished reports of a device, from the end of their interval to the log of uploads.
 
-The spool is a table of the device's SQLite database, whose other tables are in `spool_tables.py`
-and in `budget/pending_reports.py`. Each function takes an open transaction (`db`) and commits nothing.
+The spool is a table of the device's SQLite database. The other tables of the database are in
+`folder/spool_tables.py` and `budget/pending_reports.py`. Each function takes an open transaction
+(`db`) and commits nothing.
 
 A report becomes an upload of its own, because an upload with two reports would link them. The bytes
 of the upload are written once, when the report is queued. All attempts send the same bytes under

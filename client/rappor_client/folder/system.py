@@ -23,6 +23,7 @@ NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
 """Flag with which `os.open` does not wait for the other end of a pipe. A pipe in the place of a
 file once held the host without end."""
 BINARY: Final = getattr(os, "O_BINARY", 0)
+"""Flag with which `os.open` does not translate line ends on Windows, 0 on other systems."""
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
 """Flags for opening a folder. Anything else in its place is refused."""
 _LOCK: Final = "lock"
@@ -32,9 +33,10 @@ _LOCK: Final = "lock"
 def read_file(
     path: str | os.PathLike[str], flags: int = 0, *, n_bytes: int = -1, **where: Any
 ) -> bytes:
-    """Return the first `n_bytes` bytes of a file, or all; none for a pipe.
+    """Return the first `n_bytes` bytes of a file, or all bytes (-1); no bytes for a pipe.
 
-    Raises OSError as `os.open` does.
+    `flags` are further flags of `os.open`, and `where` may have its argument `dir_fd`. Raises
+    OSError as `os.open` does.
     """
     handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY | flags, **where)
     with os.fdopen(handle, "rb") as file:
