@@ -1,22 +1,34 @@
 """A program with telemetry: whether telemetry is on, what a run records, and when reports leave.
 
+Words of this module:
+
+    use       a name that a run may report: a command, `command --flag`, a tool or a page. The
+              registry lists the names, and they never contain a value
+    device    the folder in which `rappor_client.Client` works, on this machine for this user
+    consent   a yes or no of the person, in a file (`kit/consent_file.py`)
+    cooldown  a time in which runs record nothing (`kit/run_cooldown.py`)
+
+The registry that `telemetry init` writes has one metric with `interval = "epoch"` and
+`epoch = "month"`: the secret of the device draws one day of each month, and the device sends one
+report a month, of one use of that day.
+
 A run of a program goes through these steps:
 
     record(uses)        in the program, at the first command of the run
       1. A cooldown is running: nothing happens.
       2. Telemetry is off (no consent, an environment variable, no registry): nothing happens.
-      3. Set a cooldown of ten seconds, draw one of the uses, and start a process for it.
+      3. Start a cooldown of ten seconds, draw one of the uses, and start a process for it.
     record_and_send     in the process of its own
-      4. Record the use. The device chooses one event of one drawn day of the month.
+      4. Record the use. The device skips the use unless today is the drawn day.
       5. Send the report if it may leave. If it could not be sent: cooldown of an hour.
       6. If nothing more can be recorded today: cooldown until midnight (UTC).
     finish_run()        in the program, after a successful run
-      7. Show the consent question if it has never been shown, and a person sits at a terminal.
+      7. Show the consent question if it is time, and a person sits at a terminal.
 
-Example with `interval = "epoch"` and the drawn day June 10. On June 2 the first run of the day
-starts a process, which finds that the drawn day has not come, and sets a cooldown until midnight.
-All other runs of June 2 end at step 1. On June 10 the first use is recorded; each later run of that
-day starts a process, and its use may replace the first. On June 11 the first run sends the report.
+Example with the drawn day June 10. On June 2 the first run of the day starts a process, which finds
+that the drawn day has not come, and starts a cooldown until midnight. All other runs of June 2 end
+at step 1. On June 10 the first use is recorded. Each later run of that day starts a process, and
+its use may replace the first use. On June 11 the first run sends the report.
 
 Costs: every start of a program imports this module, reads two small files and some environment
 variables. So the module imports the device only inside functions. The device works in a process of
@@ -41,6 +53,7 @@ from rappor_client.kit.consent_file import (
     read_consent,
     write_consent,
 )
+from rappor_client.kit.run_cooldown import DAY, RunCooldown
 from rappor_client.switches import find_disabling_variable
 
 if TYPE_CHECKING:
@@ -66,16 +79,12 @@ a machine would count as the runs of a person."""
 
 _CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman create inside a container."""
-_DAY: Final = 86400
-"""Seconds of a day. The longest cooldown; a longer stored cooldown was set by a wrong clock."""
 _HOUR: Final = 3600
-"""Cooldown in seconds after the collector was not reached. A longer cooldown sends later, and a
-shorter cooldown starts more processes during an outage."""
+"""Cooldown after the collector was not reached, in seconds. With a longer cooldown, the report
+leaves later after an outage. With a shorter cooldown, more processes start during the outage."""
 _SCRIPT_SECONDS: Final = 10
-"""Cooldown after a run, in seconds. A loop of a script counts as one use, and starts one process. A
-longer cooldown loses more uses of a person."""
-_COOLDOWN_FILE: Final = "cooldown"
-"""Name of the file that stores the end of the cooldown and the version of the registry."""
+"""Cooldown after a run, in seconds. A script that calls the program in a loop starts one process in
+this time, and not one for each call. A longer cooldown loses more uses of a person."""
 _NOT_DISABLED: Final = ""
 """Result of `find_obstacle` if nothing disables telemetry."""
 
@@ -139,14 +148,18 @@ class Host:
         self.consents = consents
         self.containers = tuple(containers)
         self.clock = clock
+        self._cooldown = RunCooldown(self.folder, self.registry, clock)
 
     @property
     def today(self) -> int:
         """The day of the clock (UTC), in days since 1970."""
-        return int(self.clock() // _DAY)
+        return int(self.clock() // DAY)
 
     def read_consent(self) -> Consent:
-        """Return the consent of the person, or of the operator of a server."""
+        """Return the consent of the person, or of the operator of a server.
+
+        The operator's consent counts only while the folder has no response of a person.
+        """
         consent = read_consent(self.folder)
         if not consent.word and os.environ.get(self.consents, "").lower() == "yes":
             return Consent("yes", (self.today,), (ALL_METRICS,))
@@ -175,17 +188,20 @@ class Host:
 
     def is_recording(self) -> bool:
         """Return whether `record` would record a use now."""
-        return not self._is_cooling_down() and self.is_on()
+        return not self._cooldown.is_running() and self.is_on()
 
     def record(self, uses: Sequence[str]) -> None:
         """Record one of the uses of a run, drawn at random, in a process of its own.
 
-        Raises nothing. Of the runs within ten seconds only the first one counts.
+        Raises nothing. Of the runs within ten seconds only the first run counts. If no process can
+        be started, the use is recorded in this process.
         """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
             if uses and self.is_recording():
-                # Before the process starts: a second run must not start another one meanwhile.
-                self._set_cooldown(self.clock() + _SCRIPT_SECONDS)
+                # The cooldown starts first: a second run must not start another process meanwhile.
+                self._cooldown.start(self.clock() + _SCRIPT_SECONDS)
+                # A uniform choice by the random numbers of the system. The module `random` would
+                # take time to import.
                 drawn = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
                 if not self._start_process(drawn):
                     self.record_and_send(drawn)
@@ -197,7 +213,7 @@ class Host:
         message would hide the message.
         """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            # Two small reads decide for nearly all runs. The other checks follow in `_ask`.
+            # Reading one small file decides for nearly all runs. The other checks follow in `_ask`.
             if self.read_consent().may_ask(self.today):
                 self._ask()
 
@@ -228,12 +244,12 @@ class Host:
             # The collector was not reached. Without a cooldown every run of the program would try
             # again, in a process of its own.
             if self.has_due_report():
-                self._set_cooldown(self.clock() + _HOUR)
+                self._cooldown.start(self.clock() + _HOUR)
                 return
         # The drawn day has not come, or the report of the month has left. Further runs of this day
         # would find the same, so they need no process.
         if not is_recorded:
-            self._set_cooldown((self.today + 1) * _DAY)
+            self._cooldown.start((self.today + 1) * DAY)
 
     def open(self, collector: str | Transport | None = None) -> Client:
         """Open the device of a person who has agreed.
@@ -293,7 +309,7 @@ class Host:
 
         metrics = tuple(Registry.load(self.registry))
         write_consent(self.folder, Consent("yes", (self.today,), metrics))
-        self._end_cooldown()
+        self._cooldown.end()
 
     def refuse(self) -> Any:
         """Store a no, erase the device, and return the Withdrawal; OSError if the disk fails.
@@ -315,7 +331,7 @@ class Host:
         from rappor_client.person.withdrawal import erase_within
 
         # A new device must be able to record at once.
-        self._end_cooldown()
+        self._cooldown.end()
         folder = Path(self.folder)
         thread = FolderThread(Failures(folder).note)
         withdrawal = erase_within(thread, folder, now=self.clock())
@@ -351,37 +367,6 @@ class Host:
         paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
         args = [*paths, self.collector or "", self.consents, *self.variables]
         return recording_process.start_process(paths[0], args, use)
-
-    def _is_cooling_down(self) -> bool:
-        """Return whether a cooldown is running for the present registry.
-
-        A cooldown of more than a day is ignored: the clock was wrong when it was set. A new version
-        of the registry ends the cooldown, because it may have other metrics.
-        """
-        with contextlib.suppress(OSError, ValueError):
-            with open(os.path.join(self.folder, _COOLDOWN_FILE), encoding="utf-8") as file:
-                until, _, version = file.read().partition(" ")
-            is_ahead = 0 < float(until) - self.clock() <= _DAY
-            return is_ahead and version == self._registry_version()
-        return False
-
-    def _set_cooldown(self, until: float) -> None:
-        """Start a cooldown until a time in seconds since 1970."""
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        with open(os.path.join(self.folder, _COOLDOWN_FILE), "w", encoding="utf-8") as file:
-            file.write(f"{until} {self._registry_version()}")
-
-    def _end_cooldown(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self.folder, _COOLDOWN_FILE))
-
-    def _registry_version(self) -> str:
-        """Return size and modification time of the registry, which identify its version.
-
-        Parsing the registry would delay every start of the program.
-        """
-        status = os.stat(self.registry)
-        return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def is_success(error: BaseException) -> bool:

@@ -14,8 +14,11 @@ through these steps:
     5. A job of the operator, once a day, calls `site.send()`: it sends the reports of accounts that
        still agree, and erases the devices of all other accounts.
 
-So no visitor waits for telemetry. Path and method of a request choose between routes that share a
-function; nothing of a request is stored.
+So no visitor waits for telemetry. Nothing of a request is stored but the name of its route
+(`kit/web_routes.py`).
+
+Classes: `Site` is the whole application, and `_Device` the device of one account. Both are a `Host`
+(`kit/host.py`). A `_Device` records in the thread of its site, and never shows a question.
 
 The module imports no library of the application before a request arrives.
 """
@@ -23,7 +26,6 @@ The module imports no library of the application before a request arrives.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import inspect
@@ -40,10 +42,11 @@ from rappor.base.errors import ParamsError
 from rappor_client.folder.failures import Failures
 from rappor_client.kit.consent_file import ALL_METRICS, Consent
 from rappor_client.kit.host import Host
+from rappor_client.kit.web_routes import NamedRoute, list_routes
 
 _MAX_QUEUED: Final = 1000
-"""Largest number of visits that wait for the thread. Further visits are lost. A larger value takes
-more memory beside a disk that hangs."""
+"""Largest number of visits that wait for the thread. Further visits are lost. With a larger value,
+an application whose disk hangs spends more memory on visits."""
 
 
 class _Device(Host):
@@ -84,7 +87,9 @@ class Site(Host):
         super().__init__(name, **({"what": "pages"} | settings))
         self.account, self._app, self._agreed = account, app, agreed
         self._failures = Failures(Path(self.folder))
-        self._routes: list[_NamedRoute] = []
+        # Listed at the first request, because an application may add routes until then.
+        self._routes: list[NamedRoute] = []
+        # Id of the process that has created the queue; 0 before the first visit.
         self._process = 0
 
     def manage(self, words: Sequence[str]) -> int:
@@ -112,8 +117,10 @@ class Site(Host):
             A sentence about the result.
         """
         agreed = set(map(self._account_folder, self._agreed()))
-        folders = [str(path) for path in Path(self.folder).glob("?" * 64)]  # 64 digits of SHA-256
-        random.SystemRandom().shuffle(folders)  # the order of uploads must not identify accounts
+        # The name of an account's folder has the 64 hex digits of SHA-256 (`_account_folder`).
+        folders = [str(path) for path in Path(self.folder).glob("?" * 64)]
+        # The order of uploads must not identify accounts.
+        random.SystemRandom().shuffle(folders)
         n_sent = n_waiting = 0
         for folder in folders:
             device = self._make_device(folder, self.collector)
@@ -252,9 +259,13 @@ def telemetry(
 
 
 async def _serve(inner: Any, site: Site, scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Serve a request of ASGI, then queue the use of its route."""
-    # Each mount on the way moves the root path. If this application is itself mounted in another
-    # one, its own root is known only before the request goes in.
+    """Serve a request of ASGI, then queue the use of its route.
+
+    `inner` is the application below this middleware. The other arguments are those of ASGI.
+    """
+    # The routes of the application are matched by the path below the application's root. While the
+    # request is served, each mount moves the root path of `scope`. So the root is read here if this
+    # application is itself mounted in another application, and below otherwise.
     root = scope["root_path"] if "app_root_path" in scope else None
     try:
         await inner(scope, receive, send)
@@ -280,117 +291,3 @@ def _end_in_flask(site: Site) -> None:
 
         if name := site.find_route_name(request.endpoint):
             site.queue_use(site.account(request), name)
-
-
-@dataclasses.dataclass(frozen=True)
-class _NamedRoute:
-    """A route and the name under which its visits are recorded.
-
-    Attributes
-    ----------
-    name
-        Recorded name, such as `users:list`.
-    address
-        Methods and path for an error message, such as `GET /users/{id}`.
-    endpoint
-        Function that serves the route.
-    steps
-        The mounts from the application to the route, then the route. Empty for Flask.
-    """
-
-    name: str
-    address: str
-    endpoint: Any
-    steps: tuple[Any, ...] = ()
-
-    def is_matched_by(self, scope: dict[str, Any]) -> bool:
-        """Return whether the application's router sends a connection to this route."""
-        for step in self.steps:
-            match, child_scope = step.matches(scope)
-            # PARTIAL: the path fits, but the route has other methods. Two routes of one path with
-            # different methods are different names.
-            if match.name != "FULL":
-                return False
-            scope = {**scope, **child_scope}
-        return True
-
-
-def list_routes(app: Any) -> list[_NamedRoute]:
-    """Return the recorded routes of an application, each with a name of its own.
-
-    A name is the name of the route after the names of its mounts or routers: `users:list`. A mount
-    or router without a name is named by its path. In Flask a name is the endpoint:
-    `blueprint.view`. Names were once taken from the functions, so visits of two routes of one
-    function were counted together.
-
-    Raises
-    ------
-    ParamsError
-        Two routes have one name: their visits would be one category.
-    """
-    if hasattr(app, "url_map"):
-        endpoints = dict.fromkeys(rule.endpoint for rule in app.url_map.iter_rules())
-        return [
-            _NamedRoute(endpoint, endpoint, endpoint)
-            for endpoint in endpoints
-            if endpoint.rpartition(".")[2] != "static"  # files, not pages
-        ]
-    routes: dict[str, _NamedRoute] = {}
-    for route in _walk_routes(app.routes, _RoutePosition()):
-        first = routes.setdefault(route.name, route)
-        if first is not route:
-            raise ParamsError(
-                f"routes of app must have different names: {first.address} and {route.address} "
-                f"are both {route.name!r}; give one of them another `name`"
-            )
-    return list(routes.values())
-
-
-@dataclasses.dataclass(frozen=True)
-class _RoutePosition:
-    """Position of a list of routes in an application: names, path and mounts that lead to it."""
-
-    names: tuple[str, ...] = ()
-    path: str = ""
-    steps: tuple[Any, ...] = ()
-
-    def enter(self, mount: Any, mount_path: str) -> _RoutePosition:
-        """Return the position of the routes of a mount or of a host."""
-        name = getattr(mount, "name", None) or mount_path.strip("/")
-        path = getattr(mount, "path", mount_path)
-        names = (*self.names, name) if name else self.names
-        return _RoutePosition(names, self.path + path, (*self.steps, mount))
-
-
-def _walk_routes(
-    routes: Iterable[Any], position: _RoutePosition, router: str = ""
-) -> Iterator[_NamedRoute]:
-    """Yield the routes of a list, and of its mounts and routers, in the order of matching.
-
-    `router` is the path of the FastAPI router that contains the routes. It serves as its name.
-    """
-    router_name = router.strip("/")
-    names = (*position.names, router_name) if router_name else position.names
-    for route in routes:
-        if hasattr(route, "effective_candidates"):  # a router that FastAPI's application includes
-            path = route.include_context.prefix + route.original_router.prefix
-            yield from _walk_routes(route.effective_candidates(), position, path)
-            continue
-        # FastAPI wraps a plain route or mount of Starlette inside such a router.
-        plain = getattr(route, "starlette_route", None) or route
-        if hasattr(plain, "include_in_schema") and hasattr(plain, "endpoint"):
-            if plain.include_in_schema and plain.endpoint is not None:
-                methods = ",".join(sorted(set(plain.methods or ()) - {"HEAD"})) or "any method"
-                yield _NamedRoute(
-                    ":".join((*names, plain.name)),
-                    f"{methods} {position.path}{plain.path}",
-                    plain.endpoint,
-                    (*position.steps, plain),
-                )
-        else:
-            # The path of a mount inside a router begins with the path of the router. The path of
-            # the original mount has no such prefix, so the name contains the router once.
-            original = getattr(route, "original_route", None) or plain
-            mount_path = str(getattr(original, "path", "") or getattr(original, "host", ""))
-            inside = dataclasses.replace(position, names=names).enter(plain, mount_path)
-            yield from _walk_routes(getattr(plain, "routes", None) or (), inside)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rappor_client.kit.web import Site, list_routes, telemetry
+from rappor_client.kit.web import Site, telemetry
+from rappor_client.kit.web_routes import list_routes
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
