@@ -28,9 +28,9 @@
 import { toHex } from "./bytes.js";
 import { sortByKey } from "./collections.js";
 import { ONE } from "./params.js";
-import { afterDay, dayOf, epochAt, epochsAt, intervalAt, isFarAhead } from "./periods.js";
-import { reportCount } from "./privacy_spent.js";
-import { drawReport, rulesOn, scopeInForce, scopeOfNextReport, storeReportOf } from "./scopes.js";
+import { findDayEnd, dayOf, nameEpoch, nameEpochs, findInterval, isFarAhead } from "./periods.js";
+import { countReports } from "./privacy_spent.js";
+import { drawReport, findRules, findScope, assignScope, addReportToScope } from "./scopes.js";
 import { addCount } from "./state.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
@@ -57,14 +57,14 @@ export function drawTag(coins) {
 
 /**
  * Make the report of an event the pending report of its interval. The caller must have released the pending
- * reports of ended intervals, and the event must have a smaller tag than `smallestTag` returns.
+ * reports of ended intervals, and the event must have a smaller tag than `findSmallestTag` returns.
  * @param {Device} device
  * @param {AdmissionRequest} request
  * @param {{ timestamp: number, tag: string }} event
  * @param {Coins} coins
  */
 export function admitEvent(device, { rules, scope, params }, { timestamp, tag }, coins) {
-  const interval = openInterval(device, scope, timestamp);
+  const interval = findOpenInterval(device, scope, timestamp);
   const { metric, epoch, permanent } = scope;
   const report = { ...drawReport(scope, params, coins), permanent };
   if (interval) device.pending[`${metric} ${epoch}`] = { ...interval, metric, epoch, rules, tag, report };
@@ -83,11 +83,11 @@ export function admitEvent(device, { rules, scope, params }, { timestamp, tag },
  * @param {number} now
  * @returns {string | undefined}
  */
-export function smallestTag(device, metric, now) {
-  const rules = rulesOn(metric, dayOf(now));
-  const key = { metric: metric.name, epoch: epochAt(metric.epoch, dayOf(now)) };
-  const scope = scopeInForce(device, rules, key)?.scope;
-  const interval = openInterval(device, scope ?? { ...rules, ...key }, now);
+export function findSmallestTag(device, metric, now) {
+  const rules = findRules(metric, dayOf(now));
+  const key = { metric: metric.name, epoch: nameEpoch(metric.epoch, dayOf(now)) };
+  const scope = findScope(device, rules, key)?.scope;
+  const interval = findOpenInterval(device, scope ?? { ...rules, ...key }, now);
   if (!interval || interval.tag === NO_TAG) return interval?.tag;
   return scope ? "" : interval.tag;
 }
@@ -102,11 +102,11 @@ export function smallestTag(device, metric, now) {
  * @param {number} now
  * @param {Coins} coins
  */
-export function releasePendingReports(device, spool, now, coins) {
-  for (const pending of sortByKey(Object.values(device.pending), sortKey)) {
+export function queueEndedReports(device, spool, now, coins) {
+  for (const pending of sortByKey(Object.values(device.pending), createSortKey)) {
     const { report, rules, ends, seconds } = pending;
-    if (!report || !rules || !isOver(pending, now)) continue;
-    const next = scopeOfNextReport(device, rules, { ...report, params: device.params[report.params] });
+    if (!report || !rules || !hasEnded(pending, now)) continue;
+    const next = assignScope(device, rules, { ...report, params: device.params[report.params] });
     if (!next) continue; // for the type checker: a pending report has its permanent response
     const { scope, params } = next;
     // False if an earlier pending report has begun the scope with another value since this report was drawn.
@@ -115,16 +115,16 @@ export function releasePendingReports(device, spool, now, coins) {
       scope.cohort === report.cohort &&
       scope.permanent === report.permanent &&
       params.fingerprint === report.params;
-    const leavesBefore = scope.interval === "epoch" ? afterDay(scope.end) : undefined;
+    const leavesBefore = scope.interval === "epoch" ? findDayEnd(scope.end) : undefined;
     // True if no page was open until the epoch was over. In the next epoch the report would take the turn of that
     // epoch's report, which would then be late as well. So the report is given up, and both events are counted.
     const isLate = leavesBefore !== undefined && now >= leavesBefore;
     if (isLate) for (const name of ["recorded", "given_up"]) addCount(device, name);
-    if (!isLate && !isFull(device, scope)) {
+    if (!isLate && !hasAllReports(device, scope)) {
       // A uniform time of the next interval. `ends` is far ahead only if the clock was wrong; `now` limits it.
       const sendAfter = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
       const { metric, params: fingerprint, cohort, bits } = isOfScope ? report : drawReport(scope, params, coins);
-      storeReportOf(device, scope);
+      addReportToScope(device, scope);
       const pace = { interval: scope.interval, epoch: params.epoch };
       spool.reports.push({ metric, params: fingerprint, cohort, bits, sendAfter, leavesBefore, ...pace });
       addCount(device, "recorded");
@@ -138,15 +138,15 @@ export function releasePendingReports(device, spool, now, coins) {
  * @param {Device} device
  * @param {number} now
  */
-export function canRelease({ pending }, now) {
-  return Object.values(pending).some((interval) => interval.report && isOver(interval, now));
+export function hasEndedInterval({ pending }, now) {
+  return Object.values(pending).some((interval) => interval.report && hasEnded(interval, now));
 }
 
 /**
  * Return a key that sorts the pending reports of a metric by the ends of their intervals.
  * @param {PendingReport} pending
  */
-function sortKey({ metric, ends, epoch }) {
+function createSortKey({ metric, ends, epoch }) {
   return `${metric} ${SORT_OFFSET + ends} ${epoch}`;
 }
 
@@ -162,7 +162,7 @@ export function dropPending(pending) {
  * Return when the next interval with a pending report ends; infinity if there is no pending report.
  * @param {Device} device
  */
-export function nextEnd(device) {
+export function findNextEnd(device) {
   const pending = Object.values(device.pending).filter(({ report }) => report);
   return Math.min(...pending.map(({ ends }) => ends));
 }
@@ -175,9 +175,9 @@ export function nextEnd(device) {
  * @param {number} now
  * @returns {OpenInterval | undefined}
  */
-function openInterval(device, scope, now) {
+function findOpenInterval(device, scope, now) {
   const { metric, epoch, interval, end } = scope;
-  const epochs = epochsAt(dayOf(now));
+  const epochs = nameEpochs(dayOf(now));
   // An earlier registry had epochs of another length, and the interval of such an epoch is open. It ends first, or
   // two reports of the metric would leave in one interval.
   const isOpenElsewhere = Object.values(device.pending).some(
@@ -190,13 +190,13 @@ function openInterval(device, scope, now) {
   );
   if (isOpenElsewhere) return undefined;
   const before = device.pending[`${metric} ${epoch}`];
-  const calendar = intervalAt(interval, now);
-  const ends = Math.min(calendar.ends, afterDay(end));
+  const calendar = findInterval(interval, now);
+  const ends = Math.min(calendar.ends, findDayEnd(end));
   // A report about the last day of the epoch would leave in the next epoch.
-  if (interval === "epoch" && ends === afterDay(end)) return undefined;
+  if (interval === "epoch" && ends === findDayEnd(end)) return undefined;
   const fresh = { ...calendar, ends, tag: NO_TAG };
   if (!before || now >= before.ends || isFarAhead(before, now)) {
-    return isFull(device, scope) ? undefined : fresh;
+    return hasAllReports(device, scope) ? undefined : fresh;
   }
   if (!before.report) return undefined; // also of a clock that was set back into the interval
   // A clock that was set back shows an earlier day of the epoch. The first day with an event counts, so the event
@@ -211,9 +211,9 @@ function openInterval(device, scope, now) {
  * @param {Device} device
  * @param {Pick<Scope, "metric" | "epoch" | "most">} scope
  */
-function isFull({ scopes }, { metric, epoch, most }) {
+function hasAllReports({ scopes }, { metric, epoch, most }) {
   const ofEpoch = scopes.filter((scope) => scope.metric === metric && scope.epoch === epoch);
-  return reportCount(ofEpoch) >= most;
+  return countReports(ofEpoch) >= most;
 }
 
 /**
@@ -221,6 +221,6 @@ function isFull({ scopes }, { metric, epoch, most }) {
  * @param {{ ends: number, seconds: number }} interval
  * @param {number} now
  */
-function isOver(interval, now) {
+function hasEnded(interval, now) {
   return now >= interval.ends || isFarAhead(interval, now);
 }

@@ -19,7 +19,7 @@
 // logged at most once a minute, and never reach the page. While no identity is open the client is disabled, and the
 // next record() or flush() tries to open it again.
 
-import { canRelease, drawTag, nextEnd, smallestTag } from "./admission.js";
+import { hasEndedInterval, drawTag, findNextEnd, findSmallestTag } from "./admission.js";
 import { LONGEST_SLEEP, Sender, readMonotonicClock } from "./background.js";
 import { fromBase64url, toBase64url } from "./bytes.js";
 import { PATIENCE, withDeadline } from "./deadline.js";
@@ -33,17 +33,17 @@ import { MEMORY_FULL, NOT_STORED, RECORDED, skipOutcome } from "./outcome.js";
 import { boundClock, dayOf, yearOf } from "./periods.js";
 import { privacySpent } from "./privacy_spent.js";
 import { drawSystemCoins } from "./randomizer.js";
-import { metricOf, readRegistry } from "./registry.js";
-import { isReserved, metricsWithoutBudget, updateLostYear } from "./reservation.js";
+import { findMetric, readRegistry } from "./registry.js";
+import { isReserved, findUnaffordable, updateLostYear } from "./reservation.js";
 import { storeParams } from "./scopes.js";
 import { SECRET_BYTES, importSecret } from "./secret.js";
-import { dropMetrics, queuedCount, sentUploads } from "./spool.js";
+import { countQueued, dropMetrics, sentUploads } from "./spool.js";
 import { DamagedStoreError, addCount, createDevice, findLostYear } from "./state.js";
-import { stoppedUntil } from "./stops.js";
-import { tabsOf } from "./tabs.js";
+import { findStopEnd } from "./stops.js";
+import { connectTabs } from "./tabs.js";
 import { Uploader } from "./uploader.js";
 import { ValuePreparer } from "./value_preparer.js";
-import { newId } from "./wire.js";
+import { drawId } from "./wire.js";
 import { ALL, eraseStore, isConsistent } from "./withdrawal.js";
 import { storeEvents } from "./writer.js";
 
@@ -142,8 +142,8 @@ export class Client {
     for (const name of refused) this.#refuse(name);
     const unknown = metrics.length ? refused.filter((name) => !registry.metrics.has(name)) : [];
     // The choice of a person has no effect if a name is misspelt, so the program is told by a log line.
-    if (unknown.length && options.consent) warn(`optedOut has names that no metric has: ${quoted(unknown)}`);
-    this.#tabs = tabsOf(store.channel, (name) => (name ? this.#refuse(name) : this.#forgetIdentity()));
+    if (unknown.length && options.consent) warn(`optedOut has names that no metric has: ${quoteNames(unknown)}`);
+    this.#tabs = connectTabs(store.channel, (name) => (name ? this.#refuse(name) : this.#forgetIdentity()));
     if (transport) {
       this.#uploader = new Uploader({
         ...this.#settings,
@@ -210,9 +210,9 @@ export class Client {
   record(name, value) {
     // A page without https has no WebCrypto. No registry could be read, so no name can be checked.
     if (this.#disabledReason && !this.#registry.metrics.size) return skipOutcome("disabled");
-    const metric = metricOf(this.#registry, name);
+    const metric = findMetric(this.#registry, name);
     const timestamp = this.#settings.clock();
-    const reason = this.#skipReason(metric, dayOf(timestamp));
+    const reason = this.#findSkipReason(metric, dayOf(timestamp));
     if (reason) return skipOutcome(reason);
     const { input, fits } = readValue(metric.params, value); // raises for a value of the wrong kind
     const event = {
@@ -225,7 +225,7 @@ export class Client {
       tag: drawTag(this.#settings.coins),
       fits,
     };
-    const outcome = this.#outcomeWithoutStore(metric, event);
+    const outcome = this.#findOutcomeWithoutStore(metric, event);
     if (outcome) return outcome;
     if (this.#eventsInMemory.length >= MAX_EVENTS_IN_MEMORY) {
       this.#droppedCount += 1;
@@ -254,7 +254,7 @@ export class Client {
 
   /** Return the number of finished reports without a response of the collector. */
   queuedCount() {
-    return this.#query(({ spool }) => queuedCount(spool), 0);
+    return this.#query(({ spool }) => countQueued(spool), 0);
   }
 
   /** Return the privacy loss so far in nats, in all and by metric, and the nats reserved by year. */
@@ -279,7 +279,7 @@ export class Client {
    * @throws {MetricError} the metric is unknown
    */
   async optOut(name) {
-    this.#refuse(metricOf(this.#registry, name).name);
+    this.#refuse(findMetric(this.#registry, name).name);
     this.#tabs.notify(name);
     await this.#runSafely(() => this.#update(CHANGING_DOCUMENTS, (documents) => this.#dropRefused(documents)));
   }
@@ -306,7 +306,7 @@ export class Client {
    * @param {string} today
    * @returns {SkipReason | undefined}
    */
-  #skipReason(metric, today) {
+  #findSkipReason(metric, today) {
     if (!this.#consent) return "no consent";
     // A store that failed before may respond by now. The attempt goes on while this value is skipped.
     const mayOpen = !this.#identity && !this.#opening;
@@ -323,17 +323,17 @@ export class Client {
    * @param {RecordedEvent} event
    * @returns {Outcome | undefined}
    */
-  #outcomeWithoutStore(metric, { timestamp, tag }) {
+  #findOutcomeWithoutStore(metric, { timestamp, tag }) {
     const [device, preparer] = [this.#lastDevice, this.#identity?.preparer];
     if (!device || !preparer) return undefined;
-    if (stoppedUntil(device, metric.name, timestamp)) return skipOutcome("stopped");
+    if (findStopEnd(device, metric.name, timestamp)) return skipOutcome("stopped");
     if (!this.#hasBudget(device, metric, timestamp)) return skipOutcome("budget");
-    const reason = preparer.skipReason(device, metric, dayOf(timestamp));
+    const reason = preparer.findSkipReason(device, metric, dayOf(timestamp));
     if (reason) return skipOutcome(reason);
     // The store must change in any case: the cost of the metric is not reserved, or an ended interval has a report.
     const mustReserve = !isReserved(device, metric, yearOf(timestamp));
-    if (mustReserve || canRelease(device, timestamp)) return undefined;
-    const smallest = smallestTag(device, metric, timestamp);
+    if (mustReserve || hasEndedInterval(device, timestamp)) return undefined;
+    const smallest = findSmallestTag(device, metric, timestamp);
     if (smallest === undefined) return skipOutcome("interval");
     return tag >= smallest ? RECORDED : undefined;
   }
@@ -405,7 +405,7 @@ export class Client {
     const day = dayOf(event.timestamp);
     if (metric?.fingerprint !== event.params) return { event };
     await preparer.decide(device, metric, day);
-    if (preparer.skipReason(device, metric, day)) return { event };
+    if (preparer.findSkipReason(device, metric, day)) return { event };
     return { event, admissible: { metric, value: await preparer.prepare(device, metric, event.input, day) } };
   }
 
@@ -506,7 +506,7 @@ export class Client {
   async #openIdentity() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {
-      secretId: newId(),
+      secretId: drawId(),
       secret: this.#store.holdsKeys ? await importSecret(bytes) : toBase64url(bytes),
     };
     bytes.fill(0); // a key of WebCrypto is the only copy from here on
@@ -524,7 +524,7 @@ export class Client {
         }
         // A device without its secret, or with another one: a second secret would draw second permanent responses.
         if (!documents.identity || !isConsistent(documents)) throw new DamagedStoreError();
-        const complete = withDefaults(documents);
+        const complete = addDefaults(documents);
         this.#dropRefused(complete);
         updateLostYear(complete.device, yearOf(now));
         storeParams(complete.device, metrics);
@@ -538,7 +538,7 @@ export class Client {
     const preparer = new ValuePreparer(secret);
     await Promise.all(metrics.map((metric) => preparer.decide(device, metric, dayOf(now))));
     if (this.#identity) return this.#identity; // this attempt was given up, and a later one was quicker
-    this.#page ||= newId();
+    this.#page ||= drawId();
     this.#eventsInMemory.unshift(...(await this.#deferred.read(secret))); // of earlier pages, hence the oldest
     this.#dropEvents([]);
     await this.#deferred.prepare(secret);
@@ -546,8 +546,8 @@ export class Client {
     this.#lastDevice = device;
     this.#identity = { secret, secretId: identity.secretId, preparer };
     this.#disabledReason = undefined;
-    const queued = queuedCount(spool);
-    const hasBacklog = queued || this.#eventsInMemory.length || nextEnd(device) < Infinity;
+    const queued = countQueued(spool);
+    const hasBacklog = queued || this.#eventsInMemory.length || findNextEnd(device) < Infinity;
     this.#storeEvents().then(() => hasBacklog && this.#sender?.catchUp(queued));
     const without = metrics.filter((metric) => !this.#hasBudget(device, metric, now));
     if (without.length) this.#warn(`no room in the budget for ${without.map(({ name }) => name)}`);
@@ -561,7 +561,7 @@ export class Client {
    * @param {number} now
    */
   #mayReport(device, metric, now) {
-    return this.#hasBudget(device, metric, now) && !stoppedUntil(device, metric.name, now);
+    return this.#hasBudget(device, metric, now) && !findStopEnd(device, metric.name, now);
   }
 
   /**
@@ -573,7 +573,7 @@ export class Client {
   #hasBudget(device, metric, now) {
     const year = yearOf(now);
     if (this.#withoutBudget.device !== device || this.#withoutBudget.year !== year) {
-      const names = metricsWithoutBudget(device, this.#registry, this.#findNatLimits(), year);
+      const names = findUnaffordable(device, this.#registry, this.#findNatLimits(), year);
       this.#withoutBudget = { device, year, names };
     }
     return !this.#withoutBudget.names.has(metric.name);
@@ -608,7 +608,7 @@ export class Client {
         const result = work(complete);
         // A program on Node has no page that ends, and without a background sender only flush() sends.
         const isPage = this.#sender && this.#store.channel !== undefined;
-        const upload = isPage && this.#uploader?.endUploadOf(complete, this.#endUpload);
+        const upload = isPage && this.#uploader?.prepareEndUpload(complete, this.#endUpload);
         return /** @type {const} */ ([result, complete.device, upload || undefined]);
       },
       { strict },
@@ -630,7 +630,7 @@ export class Client {
     return this.#runSafely(async () => {
       await this.#storeEvents();
       const documents = await this.#store.read(ALL);
-      return documents.device ? compute(withDefaults(documents)) : otherwise;
+      return documents.device ? compute(addDefaults(documents)) : otherwise;
     }, otherwise);
   }
 
@@ -722,7 +722,7 @@ function warn(text) {
  * Return the first five names for a log line, quoted and shortened to 64 characters.
  * @param {string[]} names
  */
-function quoted(names) {
+function quoteNames(names) {
   return names.slice(0, 5).map((name) => JSON.stringify(String(name).slice(0, 64)));
 }
 
@@ -731,7 +731,7 @@ function quoted(names) {
  * @param {Documents} documents
  * @returns {Required<Documents>}
  */
-function withDefaults(documents) {
+function addDefaults(documents) {
   documents.spool = { reports: [], uploads: [], last: {}, ...documents.spool };
   documents.log ??= [];
   return /** @type {Required<Documents>} */ (documents);

@@ -21,7 +21,7 @@
 
 import { encodeUtf8, fromBase64url, toBase64url } from "./bytes.js";
 import { expand } from "./secret.js";
-import { newId } from "./wire.js";
+import { drawId } from "./wire.js";
 
 /** @typedef {import("../documents.js").RecordedEvent} RecordedEvent */
 
@@ -60,8 +60,8 @@ export class DeferredEvents {
    */
   async prepare(secret) {
     while (this.#storage && this.#unused.length < this.#streams) {
-      const id = newId();
-      this.#unused.push({ key: this.#prefix + id, stream: await keyStream(secret, id) });
+      const id = drawId();
+      this.#unused.push({ key: this.#prefix + id, stream: await deriveKeyStream(secret, id) });
     }
   }
 
@@ -113,7 +113,7 @@ export class DeferredEvents {
     for (const key of this.keys()) {
       try {
         const text = fromBase64url(/** @type {string} */ (this.#storage?.getItem(key)));
-        const stream = await keyStream(secret, key.slice(this.#prefix.length));
+        const stream = await deriveKeyStream(secret, key.slice(this.#prefix.length));
         texts.set(key, JSON.parse(new TextDecoder().decode(applyStream(text, stream))));
       } catch {
         this.#storage?.removeItem(key);
@@ -158,7 +158,7 @@ export class DeferredEvents {
  * @param {CryptoKey} secret
  * @param {string} id random name of the text, which is part of its storage key
  */
-async function keyStream(secret, id) {
+async function deriveKeyStream(secret, id) {
   const bytes = /** @type {any} */ (await expand(secret, `rappor-client/1/deferred\0${id}`, 16));
   const key = await crypto.subtle.importKey("raw", bytes, "AES-CTR", false, ["encrypt"]);
   const counter = { name: "AES-CTR", counter: new Uint8Array(16), length: 64 };

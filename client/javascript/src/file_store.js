@@ -68,7 +68,7 @@ export function fileStore(name) {
   return {
     holdsKeys: false, // JSON cannot contain a CryptoKey
     channel: undefined, // Node has no tabs
-    pageStorage: deferredFiles(path),
+    pageStorage: createDeferredFiles(path),
     read: async (names) => {
       // A change is under way, or a killed process has left the file: the next owner of the lock removes it.
       if (existsSync(`${path}.tmp`)) await withLock(path, () => {});
@@ -103,7 +103,7 @@ export function fileStore(name) {
  * @param {string} path
  * @returns {import("../index.js").PageStorage}
  */
-function deferredFiles(path) {
+function createDeferredFiles(path) {
   const prefix = `${basename(path)}.deferred-`;
   const fileOf = (/** @type {string} */ key) => join(dirname(path), prefix + encodeURIComponent(key));
   /** @type {string[]} keys as the last reading of `length` has found them, for `key` */
@@ -151,7 +151,7 @@ function readDocuments(path) {
   const text = readText(path);
   if (text === undefined) return {};
   const [, head, checksum] = CHECKSUMMED.exec(text) ?? [];
-  if (!checksum || checksum !== checksumOf(`${head}}`)) throw new DamagedStoreError();
+  if (!checksum || checksum !== computeChecksum(`${head}}`)) throw new DamagedStoreError();
   // JSON writes Infinity as null, and no document contains null.
   return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value));
 }
@@ -183,7 +183,7 @@ function readText(path) {
  * Return the SHA-256 of a text, in hex.
  * @param {string} text
  */
-function checksumOf(text) {
+function computeChecksum(text) {
   return createHash("sha256").update(text).digest("hex");
 }
 
@@ -219,7 +219,7 @@ function replaceFile(path, documents, isStrict, holdsLock) {
 function writeFile(path, text, isStrict) {
   const file = openSync(path, "wx", PRIVATE); // x: raises if the file exists
   try {
-    writeFileSync(file, `${text.slice(0, -1)},"checksum":"${checksumOf(text)}"}`);
+    writeFileSync(file, `${text.slice(0, -1)},"checksum":"${computeChecksum(text)}"}`);
     if (isStrict) fsyncSync(file);
   } finally {
     closeSync(file);

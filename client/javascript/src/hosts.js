@@ -29,7 +29,7 @@ class NoHost extends Error {}
  * Return the lower-case ASCII host of a URL or of a bare host; the empty text if the text has none.
  * @param {string} text without white space around it
  */
-export function hostOf(text) {
+export function extractHost(text) {
   if (DRIVE.test(text)) return "";
   const host = readAuthority(text).replace(PORT, "");
   if (host.startsWith("[")) return isIpv6(host) ? toLowerAscii(host) : "";
@@ -49,8 +49,8 @@ export function hostOf(text) {
  * @param {string} text
  * @param {Suffixes} suffixes
  */
-export function domainOf(text, suffixes) {
-  const host = hostOf(text);
+export function extractDomain(text, suffixes) {
+  const host = extractHost(text);
   const labels = host.split(".");
   const isIpAddress = host.startsWith("[") || /^\d+$/.test(labels[labels.length - 1]);
   if (!host || isIpAddress) return host;
@@ -191,8 +191,8 @@ function punycode(label) {
     for (const code of codes) {
       if (code < n) delta++;
       if (code !== n) continue;
-      written += variableLength(delta, bias);
-      bias = nextBias(delta, handled + 1, handled === basic.length);
+      written += encodeVariableLength(delta, bias);
+      bias = adaptBias(delta, handled + 1, handled === basic.length);
       delta = 0;
       handled++;
     }
@@ -205,7 +205,7 @@ function punycode(label) {
  * @param {number} delta
  * @param {number} bias
  */
-function variableLength(delta, bias) {
+function encodeVariableLength(delta, bias) {
   const digit = (/** @type {number} */ value) => String.fromCharCode(value + (value < 26 ? 97 : 22));
   let written = "";
   for (let k = 36; ; k += 36) {
@@ -222,7 +222,7 @@ function variableLength(delta, bias) {
  * @param {number} points number of code points handled so far, with the present one
  * @param {boolean} isFirst
  */
-function nextBias(delta, points, isFirst) {
+function adaptBias(delta, points, isFirst) {
   let scaled = Math.floor(delta / (isFirst ? 700 : 2));
   scaled += Math.floor(scaled / points);
   let k = 0;

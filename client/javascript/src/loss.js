@@ -13,7 +13,7 @@
 
 import { computeLargestLoss } from "./encodings.js";
 import { ONE } from "./params.js";
-import { dayOf, epochAt } from "./periods.js";
+import { dayOf, nameEpoch } from "./periods.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
@@ -55,7 +55,7 @@ function computeBucketLoss({ k, items = 1, keep = 0 }) {
  * Return the largest number of reports of a device in one epoch, infinity for life.
  * @param {Pick<Metric, "epoch" | "interval">} metric
  */
-export function mostReports({ epoch, interval }) {
+export function computeMostReports({ epoch, interval }) {
   const days = LONGEST_EPOCH_DAYS[epoch] ?? Infinity;
   // An epoch touches one week on its first day, and another week for every seven days that follow, or part of
   // seven.
@@ -69,7 +69,7 @@ export function mostReports({ epoch, interval }) {
  * @param {Pick<Metric, "epoch" | "interval" | "params">} metric
  */
 function computeScopeCost(metric) {
-  return Math.ceil(1000 * epsilonReports([[metric.params, mostReports(metric)]])) / 1000;
+  return Math.ceil(1000 * epsilonReports([[metric.params, computeMostReports(metric)]])) / 1000;
 }
 
 /**
@@ -81,7 +81,7 @@ function computeScopeCost(metric) {
 export function computeYearCost(metric, year) {
   const firstDays = Array.from({ length: 12 }, (_, month) => dayOf(Date.UTC(year, month) / 1000));
   const touched = firstDays.filter((day) => day <= metric.expires);
-  const scopes = new Set(touched.map((day) => epochAt(metric.epoch, day))).size;
+  const scopes = new Set(touched.map((day) => nameEpoch(metric.epoch, day))).size;
   return scopes && scopes * computeScopeCost(metric); // 0 scopes of an infinite cost are 0, and not NaN
 }
 

@@ -63,12 +63,12 @@ export async function loadNormalizers(names, functions = {}) {
   const isNeeded = (/** @type {"host" | "domain"} */ name) =>
     names.has(name) && REWRITES[name] === refuseWithoutTables;
   if (!isNeeded("host") && !isNeeded("domain")) return;
-  const { domainOf, hostOf, readSuffixes } = await import("./hosts.js");
+  const { extractDomain, extractHost, readSuffixes } = await import("./hosts.js");
   if (isNeeded("domain")) {
     const suffixes = readSuffixes((await import("../data/suffixes.js")).SUFFIXES);
-    REWRITES.domain = (text) => domainOf(REWRITES.strip(text), suffixes);
+    REWRITES.domain = (text) => extractDomain(REWRITES.strip(text), suffixes);
   }
-  if (isNeeded("host")) REWRITES.host = (text) => hostOf(REWRITES.strip(text));
+  if (isNeeded("host")) REWRITES.host = (text) => extractHost(REWRITES.strip(text));
 }
 
 /** @returns {never} */

@@ -66,7 +66,7 @@ export async function fingerprints(document) {
     part: part || undefined,
   };
   const { p, q, segment, interval, epoch, ...permanentKeys } = hashedKeys;
-  const hashOf = async (/** @type {{}} */ record) => toHex(await sha256(canonicalJson(record)));
+  const hashOf = async (/** @type {{}} */ record) => toHex(await sha256(writeCanonicalJson(record)));
   return {
     fingerprint: (await hashOf(hashedKeys)).slice(0, 16), // 64 bits are enough to tell the few parameter sets of a collector apart
     permanentFingerprint: await hashOf(permanentKeys),
@@ -91,6 +91,6 @@ export async function readParamsInSegment(document, part, segment) {
  * Return a record as JSON with sorted keys and without white space.
  * @param {{}} record
  */
-function canonicalJson(record) {
+function writeCanonicalJson(record) {
   return JSON.stringify(Object.fromEntries(sortByKey(Object.entries(record), ([name]) => name)));
 }

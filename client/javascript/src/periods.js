@@ -45,7 +45,7 @@ export function dayOf(now) {
  * Return the time at which a day is over.
  * @param {string} day
  */
-export function afterDay(day) {
+export function findDayEnd(day) {
   return Date.parse(day) / 1000 + DAY; // Date.parse reads a date without a time as UTC
 }
 
@@ -63,7 +63,7 @@ export function yearOf(now) {
  * @param {Interval} interval
  * @param {number} now
  */
-export function intervalAt(interval, now) {
+export function findInterval(interval, now) {
   const seconds = INTERVAL_SECONDS[interval];
   const offset = interval === "week" ? FIRST_MONDAY : 0;
   return { ends: Math.floor((now - offset) / seconds) * seconds + seconds + offset, seconds };
@@ -82,12 +82,12 @@ export function isFarAhead({ ends, seconds }, now) {
 /**
  * Return the name of the epoch that contains a day.
  *
- *     epochAt("quarter", "2026-11-30")   "2026-Q4"
- *     epochAt("life", "2026-11-30")      ""
+ *     nameEpoch("quarter", "2026-11-30")   "2026-Q4"
+ *     nameEpoch("life", "2026-11-30")      ""
  * @param {Epoch} epoch
  * @param {string} day
  */
-export function epochAt(epoch, day) {
+export function nameEpoch(epoch, day) {
   if (epoch === "life") return "";
   if (epoch === "quarter") return `${day.slice(0, 5)}Q${Math.ceil(Number(day.slice(5, 7)) / 3)}`;
   return day.slice(0, epoch === "year" ? 4 : 7);
@@ -97,8 +97,8 @@ export function epochAt(epoch, day) {
  * Return the names of all epochs that contain a day, one for each length of epoch.
  * @param {string} day
  */
-export function epochsAt(day) {
-  return Object.keys(EPOCH_MONTHS).map((epoch) => epochAt(/** @type {Epoch} */ (epoch), day)).concat("");
+export function nameEpochs(day) {
+  return Object.keys(EPOCH_MONTHS).map((epoch) => nameEpoch(/** @type {Epoch} */ (epoch), day)).concat("");
 }
 
 /**
@@ -106,7 +106,7 @@ export function epochsAt(day) {
  * @param {Epoch} epoch
  * @param {string} day
  */
-export function epochDays(epoch, day) {
+export function findEpochDays(epoch, day) {
   if (epoch === "life") return ["0001-01-01", "9999-12-31"];
   const months = EPOCH_MONTHS[epoch];
   const [year, month] = day.split("-").map(Number);

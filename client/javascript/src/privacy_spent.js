@@ -5,7 +5,7 @@
 
 import { sum } from "./collections.js";
 import { epsilonReports } from "./loss.js";
-import { reservedByYear } from "./reservation.js";
+import { sumByYear } from "./reservation.js";
 
 /** @typedef {import("../index.js").PrivacySpent} PrivacySpent */
 /** @typedef {import("../documents.js").Device} Device */
@@ -22,20 +22,20 @@ export function privacySpent(device) {
   const metrics = {};
   for (const name of names) {
     const scopes = device.scopes.filter(({ metric }) => metric === name);
-    const nats = sum(scopes.map((scope) => scopeLoss(device, scope)));
-    metrics[name] = { nats, scopes: scopes.length, reports: reportCount(scopes) };
+    const nats = sum(scopes.map((scope) => computeScopeLoss(device, scope)));
+    metrics[name] = { nats, scopes: scopes.length, reports: countReports(scopes) };
   }
   // If the device was lost once, nobody knows what it had spent before.
   const isUnknown = device.lost !== undefined;
   const nats = isUnknown ? Infinity : sum(Object.values(metrics).map((metric) => metric.nats));
-  return { nats, metrics, reserved: reservedByYear(device) };
+  return { nats, metrics, reserved: sumByYear(device) };
 }
 
 /**
  * Return the number of reports of some scopes.
  * @param {Scope[]} scopes
  */
-export function reportCount(scopes) {
+export function countReports(scopes) {
   return sum(scopes.flatMap(({ reports }) => Object.values(reports)));
 }
 
@@ -44,6 +44,6 @@ export function reportCount(scopes) {
  * @param {Device} device
  * @param {Scope} scope
  */
-function scopeLoss({ params }, { reports }) {
+function computeScopeLoss({ params }, { reports }) {
   return epsilonReports(Object.entries(reports).map(([fingerprint, n]) => [params[fingerprint], n]));
 }

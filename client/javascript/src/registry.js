@@ -41,7 +41,7 @@ export async function readRegistry(document, properties = {}) {
  * @returns {Metric}
  * @throws {MetricError} the metric is unknown
  */
-export function metricOf({ metrics }, name) {
+export function findMetric({ metrics }, name) {
   const metric = metrics.get(name);
   if (!metric) {
     throw new MetricError(`unknown metric; expected one of ${[...metrics.keys()]}`);
@@ -53,7 +53,7 @@ export function metricOf({ metrics }, name) {
  * Return the parameter sets that reports of a metric may have: one set, or one for each part.
  * @param {Metric} metric
  */
-export function acceptedParams({ params, parts }) {
+export function listAcceptedParams({ params, parts }) {
   return parts.length ? parts.map((part) => part.params) : [params];
 }
 

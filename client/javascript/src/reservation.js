@@ -25,7 +25,7 @@
 
 import { sum } from "./collections.js";
 import { computeYearCost } from "./loss.js";
-import { acceptedParams } from "./registry.js";
+import { listAcceptedParams } from "./registry.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
@@ -48,7 +48,7 @@ const ROUNDING = 1e-9;
  * @param {number} year
  * @returns {Set<string>}
  */
-export function metricsWithoutBudget(device, registry, limits, year) {
+export function findUnaffordable(device, registry, limits, year) {
   const { lost, lostIsOver } = device;
   if (lost !== undefined) {
     // Only the year that follows the lost one ends the loss. A clock that shows a still later year was wrong when the
@@ -57,19 +57,19 @@ export function metricsWithoutBudget(device, registry, limits, year) {
     const isLossOver = lostIsOver ? year > lost : year === lost + 1;
     if (!isLossOver) return new Set(registry.metrics.keys());
   }
-  const inYear = reservedByScopes(device.reserved.filter(([reservedYear]) => reservedYear === year));
-  const inAllYears = reservedByScopes(device.reserved);
+  const inYear = sumByScopes(device.reserved.filter(([reservedYear]) => reservedYear === year));
+  const inAllYears = sumByScopes(device.reserved);
   const findUnder = (/** @type {number} */ total, /** @type {Map<string, number>} */ reserved) => {
     if (total === Infinity) return [];
     /** @type {MetricNeed[]} */
     const needs = [...registry.metrics.values()].map((metric) => {
-      const key = `${metric.name} ${scopesKey(metric)}`;
+      const key = `${metric.name} ${identifyScopes(metric)}`;
       const nats = reserved.get(key) ?? 0;
       // A scope for life is the same scope in every year, so the reservation of an earlier year pays for this year.
       const paid = metric.epoch === "life" ? nats : (inYear.get(key) ?? 0);
-      return [metric.name, nats, excess(computeYearCost(metric, year), paid)];
+      return [metric.name, nats, subtractReserved(computeYearCost(metric, year), paid)];
     });
-    return namesWithoutRoom(needs, total, reserved);
+    return findWithoutRoom(needs, total, reserved);
   };
   return new Set([...findUnder(limits.year, inYear), ...findUnder(limits.life, inAllYears)]);
 }
@@ -97,10 +97,10 @@ export function updateLostYear(device, year) {
  * @param {number} year
  */
 export function reserveCost(device, metric, year) {
-  const row = rowOf(device, metric, year);
+  const row = findReservation(device, metric, year);
   const cost = computeYearCost(metric, year);
   if (row) row[3] = Math.max(row[3], cost);
-  else device.reserved.push([year, metric.name, scopesKey(metric), cost]);
+  else device.reserved.push([year, metric.name, identifyScopes(metric), cost]);
 }
 
 /**
@@ -110,7 +110,7 @@ export function reserveCost(device, metric, year) {
  * @param {number} year
  */
 export function isReserved(device, metric, year) {
-  const reserved = rowOf(device, metric, year)?.[3] ?? -1; // below every cost: the cost 0 needs a row, too
+  const reserved = findReservation(device, metric, year)?.[3] ?? -1; // below every cost: the cost 0 needs a row, too
   return reserved >= computeYearCost(metric, year);
 }
 
@@ -120,8 +120,8 @@ export function isReserved(device, metric, year) {
  * @param {Metric} metric
  * @param {number} year
  */
-function rowOf(device, metric, year) {
-  const key = scopesKey(metric);
+function findReservation(device, metric, year) {
+  const key = identifyScopes(metric);
   return device.reserved.find(
     ([reservedYear, name, scopes]) => reservedYear === year && name === metric.name && scopes === key,
   );
@@ -132,7 +132,7 @@ function rowOf(device, metric, year) {
  * @param {Device} device
  * @returns {Record<number, number>}
  */
-export function reservedByYear(device) {
+export function sumByYear(device) {
   /** @type {Record<number, number>} */
   const years = {};
   for (const [year, , , nats] of device.reserved) years[year] = (years[year] ?? 0) + nats;
@@ -145,7 +145,7 @@ export function reservedByYear(device) {
  * several years count once.
  * @param {Device["reserved"]} rows
  */
-function reservedByScopes(rows) {
+function sumByScopes(rows) {
   /** @type {Map<string, number>} */
   const reserved = new Map();
   for (const [, name, scopes, nats] of rows) {
@@ -162,7 +162,7 @@ function reservedByScopes(rows) {
  * @param {number} total the limit, in nats
  * @param {Map<string, number>} reserved nats by metric and scopes, also of metrics that the registry has no longer
  */
-function namesWithoutRoom(needs, total, reserved) {
+function findWithoutRoom(needs, total, reserved) {
   /** @type {Set<string>} */
   const names = new Set();
   const unreserved = total - sum(reserved.values()); // negative if the host program has lowered its cap
@@ -190,7 +190,7 @@ function namesWithoutRoom(needs, total, reserved) {
  * @param {number} needed
  * @param {number} reserved
  */
-function excess(needed, reserved) {
+function subtractReserved(needed, reserved) {
   return needed > reserved ? needed - reserved : 0;
 }
 
@@ -199,7 +199,7 @@ function excess(needed, reserved) {
  * same.
  * @param {Metric} metric
  */
-function scopesKey(metric) {
-  const fingerprints = acceptedParams(metric).map((params) => params.permanentFingerprint);
+function identifyScopes(metric) {
+  const fingerprints = listAcceptedParams(metric).map((params) => params.permanentFingerprint);
   return `${metric.epoch} ${fingerprints.join(" ")}`;
 }

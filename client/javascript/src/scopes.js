@@ -15,10 +15,10 @@
 
 import { fromBase64url, toBase64url } from "./bytes.js";
 import { sortByKey } from "./collections.js";
-import { mostReports } from "./loss.js";
-import { epochDays } from "./periods.js";
+import { computeMostReports } from "./loss.js";
+import { findEpochDays } from "./periods.js";
 import { drawInstantaneousResponse } from "./randomizer.js";
-import { acceptedParams } from "./registry.js";
+import { listAcceptedParams } from "./registry.js";
 import { isListed } from "./segments.js";
 
 /** @typedef {import("../index.js").Coins} Coins */
@@ -47,11 +47,11 @@ import { isListed } from "./segments.js";
  * @param {string} day
  * @returns {MetricRules}
  */
-export function rulesOn(metric, day) {
-  const [first, end] = epochDays(metric.epoch, day);
+export function findRules(metric, day) {
+  const [first, end] = findEpochDays(metric.epoch, day);
   const { interval, segments } = metric;
-  const accepted = acceptedParams(metric).map(({ fingerprint }) => fingerprint);
-  return { day, first, end, accepted, interval, most: mostReports(metric), segments };
+  const accepted = listAcceptedParams(metric).map(({ fingerprint }) => fingerprint);
+  return { day, first, end, accepted, interval, most: computeMostReports(metric), segments };
 }
 
 /**
@@ -61,7 +61,7 @@ export function rulesOn(metric, day) {
  * @param {Iterable<Metric>} metrics
  */
 export function storeParams(device, metrics) {
-  for (const params of [...metrics].flatMap(acceptedParams)) {
+  for (const params of [...metrics].flatMap(listAcceptedParams)) {
     const { plain = params.fingerprint, segment, ...withoutSegment } = params;
     device.params[plain] = { ...withoutSegment, fingerprint: plain };
     device.params[params.fingerprint] = params;
@@ -77,13 +77,13 @@ export function storeParams(device, metrics) {
  * @param {PreparedValue} value
  * @returns {ScopeWithParams | null}
  */
-export function scopeOfNextReport(device, rules, value) {
-  const current = scopeInForce(device, rules, value);
+export function assignScope(device, rules, value) {
+  const current = findScope(device, rules, value);
   if (current) {
     const { scope, params } = current;
     return { scope: { ...scope, params: params.fingerprint }, params };
   }
-  return value.permanent === undefined ? null : newScope(rules, value, value.permanent);
+  return value.permanent === undefined ? null : beginScope(rules, value, value.permanent);
 }
 
 /**
@@ -91,9 +91,9 @@ export function scopeOfNextReport(device, rules, value) {
  * @param {Device} device
  * @param {Scope} scope
  */
-export function storeReportOf(device, scope) {
+export function addReportToScope(device, scope) {
   const { params, reports } = scope;
-  const index = indexOf(device, scope);
+  const index = findScopeIndex(device, scope);
   const after = { ...scope, reports: { ...reports, [params]: (reports[params] ?? 0) + 1 } };
   device.scopes[index < 0 ? device.scopes.length : index] = after;
 }
@@ -118,7 +118,7 @@ export function drawReport({ metric, epoch, cohort, permanent }, params, coins) 
  * @param {Metric} metric
  * @param {string} epoch
  */
-export function memoizedPart(device, metric, epoch) {
+export function findMemoizedPart(device, metric, epoch) {
   const scopes = device.scopes.filter((scope) => scope.metric === metric.name && scope.epoch === epoch);
   // Several scopes exist if the registry has changed within the epoch. The smallest fingerprint decides, as in Python.
   const fingerprints = scopes.map((scope) => scope.response).sort();
@@ -140,9 +140,9 @@ export function memoizedPart(device, metric, epoch) {
  * @param {Pick<PreparedValue, "metric" | "epoch">} value
  * @returns {ScopeWithParams | undefined}
  */
-export function scopeInForce(device, rules, { metric, epoch }) {
+export function findScope(device, rules, { metric, epoch }) {
   const { day, accepted, segments, interval, most } = rules;
-  for (const scope of sortByKey(scopesOn(device, metric, day), sortKey)) {
+  for (const scope of sortByKey(listScopesOn(device, metric, day), createSortKey)) {
     const fromRegistry = accepted.find(
       (fingerprint) => device.params[fingerprint].permanentFingerprint === scope.response,
     );
@@ -165,7 +165,7 @@ export function scopeInForce(device, rules, { metric, epoch }) {
  * @param {string} day
  */
 export function hasReported(device, metric, day) {
-  return scopesOn(device, metric, day).some(({ epoch }) => epoch);
+  return listScopesOn(device, metric, day).some(({ epoch }) => epoch);
 }
 
 /**
@@ -174,7 +174,7 @@ export function hasReported(device, metric, day) {
  * @param {string} metric
  * @param {string} day
  */
-function scopesOn({ scopes }, metric, day) {
+function listScopesOn({ scopes }, metric, day) {
   return scopes.filter((scope) => scope.metric === metric && scope.first <= day && day <= scope.end);
 }
 
@@ -183,7 +183,7 @@ function scopesOn({ scopes }, metric, day) {
  * @param {Device} device
  * @param {Scope} scope
  */
-function indexOf({ scopes }, { metric, epoch, response }) {
+function findScopeIndex({ scopes }, { metric, epoch, response }) {
   return scopes.findIndex(
     (scope) => scope.metric === metric && scope.epoch === epoch && scope.response === response,
   );
@@ -193,7 +193,7 @@ function indexOf({ scopes }, { metric, epoch, response }) {
  * Return the sort key of a scope. Of several scopes on a day, the scope whose epoch ends first is in force.
  * @param {Scope} scope
  */
-function sortKey({ end, first, response }) {
+function createSortKey({ end, first, response }) {
   return `${end} ${first} ${response}`;
 }
 
@@ -204,7 +204,7 @@ function sortKey({ end, first, response }) {
  * @param {string} permanent
  * @returns {ScopeWithParams}
  */
-function newScope({ first, end, interval, most }, { metric, params, epoch, cohort }, permanent) {
+function beginScope({ first, end, interval, most }, { metric, params, epoch, cohort }, permanent) {
   const scope = {
     ...{ first, end, interval, most, metric, epoch, cohort, permanent },
     response: params.permanentFingerprint,

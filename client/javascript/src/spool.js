@@ -13,7 +13,7 @@ import { dropPending } from "./admission.js";
 import { sum } from "./collections.js";
 import { DAY, dayOf } from "./periods.js";
 import { addCount } from "./state.js";
-import { newId, uploadJson } from "./wire.js";
+import { drawId, writeUpload } from "./wire.js";
 
 /** @typedef {import("../index.js").QueueLimits} QueueLimits */
 /** @typedef {import("../index.js").SentUpload} SentUpload */
@@ -28,6 +28,8 @@ import { newId, uploadJson } from "./wire.js";
  * seven days is never counted twice, also if a clock is wrong by some days.
  */
 export const GIVE_UP_SECONDS = 7 * DAY;
+/** Seconds between two readings of the clock from which on one of the two is wrong. */
+export const IMPLAUSIBLE_SECONDS = 365 * DAY;
 /** Bytes of a stored report beside its bits, an estimate for the limit of the queue. */
 const REPORT_BYTES = 128;
 
@@ -35,7 +37,7 @@ const REPORT_BYTES = 128;
  * Return the number of finished reports without a response of the collector.
  * @param {Spool} spool
  */
-export function queuedCount({ reports, uploads }) {
+export function countQueued({ reports, uploads }) {
   return reports.length + uploads.length;
 }
 
@@ -62,10 +64,10 @@ export function trimSpool(device, { reports }, limits) {
 export function buildUpload(spool, report) {
   spool.reports.splice(spool.reports.indexOf(report), 1);
   const { metric, interval, leavesBefore } = report;
-  const id = newId();
+  const id = drawId();
   const upload = {
     id,
-    body: uploadJson(id, [report]),
+    body: writeUpload(id, [report]),
     metric,
     interval,
     leavesBefore,
@@ -79,28 +81,22 @@ export function buildUpload(spool, report) {
 }
 
 /**
- * Drop finished reports that have waited too long, except the last report of each metric, and count them. On a page
- * that is visited once a month the last report is the only one.
- * @param {Device} device
- * @param {Spool} spool
- * @param {number} since reports that could leave before this time stay: their time was stored by a wrong clock
- * @param {number} before reports that could leave from this time on stay
- */
-export function giveUpOldReports(device, spool, since, before) {
-  const last = new Map(spool.reports.map((report) => [report.metric, report]));
-  const isKept = (/** @type {FinishedReport} */ report) =>
-    last.get(report.metric) === report || report.sendAfter < since || before <= report.sendAfter;
-  dropReports(device, spool, isKept, "given_up");
-}
-
-/**
- * Drop the finished reports of `interval = "epoch"` whose epoch has ended, and count them.
+ * Drop and count finished reports that are late: reports whose epoch has ended (`interval = "epoch"`), and reports that
+ * could leave for more than a week. Two kinds of reports stay all the same:
+ *
+ * - the last report of each metric. On a page that is visited once a month, the last report is the only one;
+ * - a report that could leave for more than a year. Its time was stored by a wrong clock.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
  */
 export function giveUpLateReports(device, spool, now) {
   dropReports(device, spool, ({ leavesBefore = Infinity }) => now < leavesBefore, "given_up");
+  const last = new Map(spool.reports.map((report) => [report.metric, report]));
+  const [since, before] = [now - IMPLAUSIBLE_SECONDS, now - GIVE_UP_SECONDS];
+  const isKept = (/** @type {FinishedReport} */ report) =>
+    last.get(report.metric) === report || report.sendAfter < since || before <= report.sendAfter;
+  dropReports(device, spool, isKept, "given_up");
 }
 
 /**
@@ -122,7 +118,7 @@ function dropReports(device, spool, isKept, counter) {
  * @param {Spool} spool
  * @param {number} latest
  */
-export function limitDelay(spool, latest) {
+export function limitSendAfter(spool, latest) {
   for (const report of spool.reports) report.sendAfter = Math.min(report.sendAfter, latest);
 }
 

@@ -7,7 +7,7 @@
 
 import { getOwnEntry } from "./collections.js";
 import { WEEK, yearOf } from "./periods.js";
-import { reservedByYear } from "./reservation.js";
+import { sumByYear } from "./reservation.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 /** @typedef {import("../documents.js").Documents} Documents */
@@ -79,10 +79,10 @@ export function findLostYear({ spool, log }, now) {
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */
-export function remainder(device) {
+export function createRemainder(device) {
   if (!device) return undefined;
   const { lost, ...withoutLoss } = device; // a lost year stays in `lost`, and is no sum of nats
-  const years = Object.entries(reservedByYear(withoutLoss));
+  const years = Object.entries(sumByYear(withoutLoss));
   if (!years.length && lost === undefined) return undefined;
   /** @type {Device["reserved"]} */
   const reserved = years.map(([year, nats]) => [Number(year), "", "", nats]);

@@ -5,7 +5,7 @@
 // over. A stop can only make a device send less, so a forged response can do no worse than silence it for 30 days.
 
 import { getOwnEntry } from "./collections.js";
-import { DAY, afterDay, dayOf } from "./periods.js";
+import { DAY, findDayEnd, dayOf } from "./periods.js";
 
 /** @typedef {import("../documents.js").Device} Device */
 
@@ -24,7 +24,7 @@ const MAX_STOPS = 1000; // in one response; more fill the store of the device, s
  */
 export function followStops(device, requested, today) {
   const entries = Object.entries(requested ?? {});
-  const latest = latestDay(today);
+  const latest = findLatestDay(today);
   /** @type {[string, string][]} */
   const days = entries
     .filter(([name, day]) => NAME.test(name) && typeof day === "string")
@@ -41,16 +41,16 @@ export function followStops(device, requested, today) {
  * @param {string} name
  * @param {number} now
  */
-export function stoppedUntil({ stopped }, name, now) {
+export function findStopEnd({ stopped }, name, now) {
   const today = dayOf(now);
   const last = getOwnEntry(stopped, name) ?? "";
-  return today <= last && last <= latestDay(today) ? afterDay(last) : 0;
+  return today <= last && last <= findLatestDay(today) ? findDayEnd(last) : 0;
 }
 
 /**
  * Return the last day that a stop may have.
  * @param {string} today
  */
-function latestDay(today) {
-  return dayOf(afterDay(today) + LONGEST_AFTER_TODAY);
+function findLatestDay(today) {
+  return dayOf(findDayEnd(today) + LONGEST_AFTER_TODAY);
 }

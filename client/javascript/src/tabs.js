@@ -23,7 +23,7 @@ const LOCK_MS = 2000; // longest wait of a withdrawal for a tab that sends; part
  * @param {(metric?: string) => void} onNotice receives what another tab sent by `notify`
  * @returns {Tabs}
  */
-export function tabsOf(channel, onNotice) {
+export function connectTabs(channel, onNotice) {
   const name = `rappor ${channel}`;
   const locks = channel === undefined ? undefined : globalThis.navigator?.locks;
   /** @type {BroadcastChannel | undefined} */

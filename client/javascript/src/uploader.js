@@ -16,35 +16,47 @@
 //
 // - The store has the upload and its id before the upload leaves. So a retry sends the same bytes, and a collector
 //   that gets them twice counts them once.
-// - At most one report of a metric leaves the device in an interval. Blocks of the collector depend on this limit. So
-//   days without network do not end in several reports of one device on one day.
+// - At most one report of a metric leaves the device in an interval, also after days without network. The collector
+//   counts devices by counting reports, so its protection depends on this limit.
 // - The time of an upload does not reveal the time of its event.
 //
-// Six things can make a report wait:
+// Seven waits can delay a report:
 //
-//     wait           of             duration                                     ignored by
-//     sendAfter      a report       random time of the next interval             a flush
-//     claim          an upload      2 s; another tab may be sending it           nobody
-//     backoff        an upload      random, up to 10, 20, 40 ... s, at most      a flush, for uploads that it has
-//                                   an hour; longer after each attempt           not tried
-//     pause          all uploads    random, as backoff, by the failures in       the first attempt of a flush
-//                                   a row; not after the first error response
-//     Retry-After    all uploads    as the collector asks, at most 23 h          nobody
-//     cooldown       a metric       until the interval of its last attempt is    a flush and the backlog: the
-//                                   over, then a random part of the next one     random part
+//     wait           delays         for                                          ignored by
+//     sendAfter      a report       a random time of the next interval           a flush
+//     claim          an upload      2 s, in which another tab may be sending     never
+//                                   the upload
+//     backoff        an upload      a random time after a failure, at most 1 h   a flush, for uploads that this flush has
+//                                                                                not tried
+//     pause          all uploads    a random time after failures in a row        the first attempt of a flush
+//     Retry-After    all uploads    the time that the collector requests, at     never
+//                                   most 23 h
+//     cooldown       a metric       the rest of the interval of its last         never
+//                                   attempt
+//     spread         a metric       after a cooldown, a random part of the       a flush, and reports that an earlier page
+//                                   next interval                                left (the backlog)
 //
-// The backlog is the reports that an earlier page left. The collector can also stop a metric for some days (stops.js).
+// admission.js draws sendAfter. backoff.js has claim, backoff, pause and Retry-After, and cooldowns.js has cooldown and
+// spread. The collector can also stop a metric for some days (stops.js).
 //
-// Clocks may be wrong. A wait that is longer than any wait of this module was computed while the clock was ahead, and
-// is ignored. A first attempt that is in the future, or more than a year ago, does not give an upload up.
+// A step in its order:
+//
+// 1. In one transaction (#claim): queue the reports of ended intervals, give up late reports, choose a report or an
+//    upload, claim it. If nothing may be sent now, the step ends, and returns the time of the next step.
+// 2. Without a transaction (#send): send the upload.
+// 3. In a second transaction (#recordResponse): record the result, or the waits after a failure. A flush claims its next
+//    upload in this transaction, too, so that each upload costs one write and not two.
+//
+// Clocks may be wrong. A first attempt that is in the future, or more than a year ago, does not give an upload up.
 
-import { nextEnd, releasePendingReports } from "./admission.js";
+import { findNextEnd, queueEndedReports } from "./admission.js";
+import { CLAIM_SECONDS, backOff, findWait, isBackingOff } from "./backoff.js";
 import { readMonotonicClock } from "./background.js";
-import { getOwnEntry } from "./collections.js";
-import { ONE } from "./params.js";
-import { DAY, WEEK, dayOf, epochAt, intervalAt, isFarAhead } from "./periods.js";
-import { GIVE_UP_SECONDS, buildUpload, giveUpLateReports, giveUpOldReports, limitDelay, queuedCount, recordResult, trimSpool } from "./spool.js";
-import { NAME, followStops, stoppedUntil } from "./stops.js";
+import { findCooldowns, recordAttempt } from "./cooldowns.js";
+import { WEEK, dayOf, findInterval } from "./periods.js";
+import { GIVE_UP_SECONDS, IMPLAUSIBLE_SECONDS, buildUpload, countQueued, giveUpLateReports, limitSendAfter, recordResult, trimSpool } from "./spool.js";
+import { findStopEnd, followStops } from "./stops.js";
+import { PERMANENT_STATUSES, readResponse } from "./upload_response.js";
 
 /** @typedef {import("../index.js").FlushReason} FlushReason */
 /** @typedef {import("../index.js").Transport} Transport */
@@ -88,14 +100,13 @@ import { NAME, followStops, stoppedUntil } from "./stops.js";
  * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
  */
 
-const REQUEST_SECONDS = 30; // seconds of one request
-const CLAIM_SECONDS = 2; // seconds for which a claimed upload is left to its tab, beside the request
-const FIRST_BACKOFF_SECONDS = 5;
-const MAX_BACKOFF_SECONDS = 3600;
-const MAX_WAIT_SECONDS = DAY; // a collector cannot ask for more
-const IMPLAUSIBLE_SECONDS = 365 * DAY; // between two attempts: the clock was set meanwhile
-const MAX_TRIED = 20; // that were built and have no result
-const FINAL_STATUS = [400, 409, 413, 415, 422]; // HTTP: a retry cannot succeed
+/** Longest duration of one request, in seconds. A larger number reaches slower collectors and delays other uploads. */
+const REQUEST_SECONDS = 30;
+/**
+ * Largest number of uploads without a result. While so many wait, no finished report becomes an upload: the collector
+ * answers each upload with an error, so further reports would only get errors, too.
+ */
+const MAX_TRIED = 20;
 
 /** Sends the uploads of one device through one transport. */
 export class Uploader {
@@ -143,7 +154,7 @@ export class Uploader {
     const continues = tried && deadline - readMonotonicClock() > CLAIM_SECONDS;
     const [step, next] = await this.#context.update((documents) => {
       const step = this.#recordResponse(documents, claimed, response, failure, isCutShort);
-      const queued = queuedCount(documents.spool);
+      const queued = countQueued(documents.spool);
       const claimsNext = continues && queued && step.reason === "sent" && !options.isOver;
       const next = claimsNext ? this.#claim(documents, new Set([...tried, claimed.id])) : undefined;
       return /** @type {const} */ ([{ ...step, queued }, next]);
@@ -165,15 +176,15 @@ export class Uploader {
    * failed, or if the upload was prepared in an earlier interval: another tab may have sent a report of this interval
    * since.
    * @param {Device} device record of the last transaction; a page that ends cannot read the store
-   * @param {QueuedUpload} upload that `endUploadOf` returned
+   * @param {QueuedUpload} upload that `prepareEndUpload` returned
    */
   async sendAtPageEnd(device, upload) {
     const { clock, transport } = this.#context;
     const now = clock();
     const { interval } = upload;
-    const isOfEarlierInterval = intervalAt(interval, now).ends !== intervalAt(interval, upload.first).ends;
-    const isStopped = stoppedUntil(device, upload.metric, now);
-    if (isTooOld(upload, now) || hasMissedEpoch(upload, now) || isStopped || isOfEarlierInterval) return;
+    const isOfEarlierInterval = findInterval(interval, now).ends !== findInterval(interval, upload.first).ends;
+    const isStopped = findStopEnd(device, upload.metric, now);
+    if (isLate(upload, now) || isStopped || isOfEarlierInterval) return;
     if (findWait(device, upload, now, 0, false)) return;
     await transport.send(upload.body, {});
   }
@@ -187,11 +198,12 @@ export class Uploader {
    * @param {QueuedUpload | undefined} before the result of the last call
    * @returns {QueuedUpload | undefined}
    */
-  endUploadOf({ device, spool }, before) {
+  prepareEndUpload({ device, spool }, before) {
     const now = this.#context.clock();
     const untried = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
     if (untried || spool.uploads.length >= MAX_TRIED) return untried;
-    const report = findFreeReport(spool, now, now, this.#cooldowns(device, spool, now, false));
+    giveUpLateReports(device, spool, now);
+    const report = findUntried(spool, now, now, findCooldowns(device, spool, now, false));
     return report && Object.assign(buildUpload(spool, report), { first: now });
   }
 
@@ -223,8 +235,8 @@ export class Uploader {
   }
 
   /**
-   * Claim the upload to send now and return it, or return a step that only waits. This is the work of a transaction:
-   * it also moves finished reports into the spool and gives up what is too late.
+   * Claim the upload to send now and return a copy of it, or return a step without an attempt. This is the work of a
+   * transaction, so no other tab claims the same upload.
    * @param {Required<Documents>} documents
    * @param {Set<string> | undefined} tried ids of the uploads that this flush has tried; undefined in the background
    * @param {boolean} [isBacklog]
@@ -235,17 +247,19 @@ export class Uploader {
     const { clock, coins, limits, prepare } = this.#context;
     const now = clock();
     prepare(documents);
-    releasePendingReports(device, spool, now, coins);
+    queueEndedReports(device, spool, now, coins);
     trimSpool(device, spool, limits);
-    limitDelay(spool, now + WEEK); // the longest interval; no report waits longer for its random time
-    const stopOf = (/** @type {{ metric: string }} */ { metric }) => stoppedUntil(device, metric, now);
-    const mayLeave = (/** @type {{ metric: string }} */ item) => !stopOf(item); // also for an upload
-    const isGivenUp = (/** @type {QueuedUpload} */ upload) => isTooOld(upload, now) || hasMissedEpoch(upload, now);
-    for (const { id } of spool.uploads.filter(isGivenUp)) {
+    // The longest interval is a week. A later sendAfter was computed while the clock was ahead.
+    limitSendAfter(spool, now + WEEK);
+    // Both functions take a finished report or an upload.
+    const stopOf = (/** @type {{ metric: string }} */ { metric }) => findStopEnd(device, metric, now);
+    const mayLeave = (/** @type {{ metric: string }} */ item) => !stopOf(item);
+    for (const { id } of spool.uploads.filter((upload) => isLate(upload, now))) {
       recordResult(device, spool, log, id, "given_up", { now, limits });
     }
-    const cooldowns = this.#cooldowns(device, spool, now, Boolean(tried ?? isBacklog));
-    const next = chooseNext(device, spool, now, tried, mayLeave, cooldowns);
+    giveUpLateReports(device, spool, now);
+    const cooldowns = findCooldowns(device, spool, now, Boolean(tried ?? isBacklog));
+    const next = chooseUpload(device, spool, now, tried, mayLeave, cooldowns);
     if (!next) {
       const times = spool.reports.map(({ metric, sendAfter }) => {
         const earliest = tried ? 0 : sendAfter; // a flush does not wait for the random time of a report
@@ -254,68 +268,20 @@ export class Uploader {
       times.push(...spool.uploads.map(stopOf));
       const queued = [...spool.reports, ...spool.uploads];
       const isStopped = queued.length && !queued.some(mayLeave);
-      return { nextAt: Math.min(nextEnd(device), ...times), reason: isStopped ? "asked to wait" : undefined };
+      return { nextAt: Math.min(findNextEnd(device), ...times), reason: isStopped ? "asked to wait" : undefined };
     }
-    const { metric, id, backoff = 0 } = /** @type {QueuedUpload} */ (next); // a report has no id and backoff
+    const { id, backoff = 0 } = /** @type {QueuedUpload} */ (next); // a report has no id and backoff
     const isUntried = tried && !tried.has(id);
     const isFirstOfFlush = tried?.size === 0;
     const wait = findWait(device, next, now, isUntried ? 0 : backoff, isFirstOfFlush);
     if (wait) return wait;
     const upload = "id" in next ? next : buildUpload(spool, next);
-    if (isFirstImplausible(upload, now)) upload.first = now;
+    // One of the two clock readings is wrong. The week until the upload is given up begins anew.
+    if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM_SECONDS;
-    // A clock that was set back must not date an attempt before an earlier one: the cooldown would end early, and two
-    // reports would leave in one interval. A date far ahead was stored while the clock was wrong.
-    const [lastAttempt] = getOwnEntry(spool.last, metric) ?? [0];
-    const isWrong = isFarAhead(intervalAt(upload.interval, lastAttempt), now);
-    // The second number is the random part of the next interval that passes after the cooldown.
-    spool.last[metric] = [isWrong ? now : Math.max(lastAttempt, now), coins(1)[0] / ONE];
+    recordAttempt(spool, upload, now, coins);
     return { ...upload };
-  }
-
-  /**
-   * Return the time until which a new report of each metric waits. A metric without an entry does not wait. Reports
-   * that are too late are given up first.
-   *
-   * - A stopped metric waits until the stop is over.
-   * - A metric with an upload waits for the result of the upload.
-   * - After an attempt a metric waits until the interval of the attempt is over. With `interval = "epoch"` it waits
-   *   until the epoch is over; the entry then is the end of the present day, so that the sender looks again every day.
-   * - A report that was finished before the cooldown ended waits for a random time of the next interval as well, unless
-   *   a flush or the backlog is sent. The random part ends before the report is given up.
-   * @param {Device} device
-   * @param {Spool} spool
-   * @param {number} now
-   * @param {boolean} ignoreRandomPart
-   * @returns {Map<string, number>}
-   */
-  #cooldowns(device, spool, now, ignoreRandomPart) {
-    giveUpLateReports(device, spool, now);
-    giveUpOldReports(device, spool, now - IMPLAUSIBLE_SECONDS, now - GIVE_UP_SECONDS);
-    const { reports, uploads } = spool;
-    const cooldowns = new Map();
-    // The oldest report of each metric decides. Without a stored epoch the shortest one is assumed.
-    const oldestFirst = [...reports].sort((a, b) => a.sendAfter - b.sendAfter);
-    for (const { metric, sendAfter, interval, epoch = "month" } of oldestFirst) {
-      if (cooldowns.has(metric)) continue;
-      const stop = stoppedUntil(device, metric, now);
-      const attempt = getOwnEntry(spool.last, metric);
-      if (stop) cooldowns.set(metric, stop);
-      else if (uploads.some((upload) => upload.metric === metric)) cooldowns.set(metric, Infinity);
-      else if (attempt) {
-        const [lastAttempt, part] = attempt;
-        const isSameEpoch = epochAt(epoch, dayOf(lastAttempt)) === epochAt(epoch, dayOf(now));
-        const reference = interval === "epoch" && isSameEpoch ? now : lastAttempt;
-        const cooldown = intervalAt(interval, reference);
-        if (isFarAhead(cooldown, now)) continue; // the attempt was dated by a wrong clock
-        const { ends, seconds } = cooldown;
-        const longestPart = Math.min(seconds, Math.max(sendAfter + GIVE_UP_SECONDS - ends, 0));
-        const hasRandomPart = sendAfter < ends && !ignoreRandomPart;
-        cooldowns.set(metric, hasRandomPart ? ends + part * longestPart : ends);
-      }
-    }
-    return cooldowns;
   }
 
   /**
@@ -329,7 +295,7 @@ export class Uploader {
    * @returns {Step}
    */
   #recordResponse({ device, spool, log }, { id }, response, failure, isCutShort) {
-    const { clock, limits } = this.#context;
+    const { clock, coins, limits } = this.#context;
     const now = clock();
     const result = response && readResponse(response);
     const finish = (/** @type {string} */ status) => {
@@ -344,50 +310,17 @@ export class Uploader {
     }
     const { status = 0 } = response ?? {};
     const detail = response ? `status ${status}` : failure;
-    if (FINAL_STATUS.includes(status)) {
+    if (PERMANENT_STATUSES.includes(status)) {
       finish(`refused: ${detail}`);
       return { nextAt: now, reason: "refused", detail, id };
     }
     // The upload may be gone: another tab has recorded a result, or the person has refused the metric.
     const stored = spool.uploads.find((upload) => upload.id === id);
     if (stored) Object.assign(stored, { claimed: 0, backoff: now });
-    const nextAt = isCutShort ? now : this.#backOff(device, stored, response, now);
+    const nextAt = isCutShort ? now : backOff(device, stored, response, now, coins);
     return { nextAt, reason: response ? "collector error" : "unreachable", detail, id };
   }
 
-  /**
-   * Let a failed upload back off, and let the other uploads pause if they would probably fail as well.
-   *
-   * - No response: the network or the collector is down, and all uploads pause.
-   * - A first error response: it may concern this upload alone, and the others go on.
-   * - A second failure in a row: all uploads pause.
-   * @param {Device} device
-   * @param {QueuedUpload | undefined} upload
-   * @param {TransportResponse | undefined} response
-   * @param {number} now
-   * @returns {number} time of the next step
-   */
-  #backOff({ sending }, upload, response, now) {
-    const retryAfter = Number(response?.retryAfter) || 0; // a transport of the host program may return anything
-    // Together with a backoff the wait is at most MAX_WAIT_SECONDS, or it would read as one of a wrong clock.
-    const seconds = Math.min(Math.max(retryAfter, 0), MAX_WAIT_SECONDS - MAX_BACKOFF_SECONDS);
-    sending.waitUntil = now + seconds;
-    if (upload) upload.backoff = sending.waitUntil + this.#delay(upload.attempts);
-    sending.failures += 1;
-    if (response && sending.failures === 1) return sending.waitUntil;
-    sending.pauseUntil = sending.waitUntil + this.#delay(sending.failures - 1);
-    return sending.pauseUntil;
-  }
-
-  /**
-   * Draw a random delay, uniform up to a limit that doubles with each attempt. Without the randomness all devices would
-   * come back at once after an outage.
-   * @param {number} attempts
-   */
-  #delay(attempts) {
-    const limit = Math.min(FIRST_BACKOFF_SECONDS * 2 ** attempts, MAX_BACKOFF_SECONDS);
-    return (this.#context.coins(1)[0] / ONE) * limit;
-  }
 }
 
 /**
@@ -407,11 +340,11 @@ export class Uploader {
  * @param {(upload: { metric: string }) => boolean} mayLeave
  * @param {Map<string, number>} cooldowns
  */
-function chooseNext({ sending }, spool, now, tried, mayLeave, cooldowns) {
+function chooseUpload({ sending }, spool, now, tried, mayLeave, cooldowns) {
   const uploads = spool.uploads.filter(mayLeave);
-  const ready = uploads.find(({ backoff }) => !isAhead(backoff, now, MAX_WAIT_SECONDS));
+  const ready = uploads.find((upload) => !isBackingOff(upload, now));
   const hasRoom = uploads.length < MAX_TRIED;
-  const report = hasRoom && findFreeReport(spool, tried ? Infinity : now, now, cooldowns);
+  const report = hasRoom && findUntried(spool, tried ? Infinity : now, now, cooldowns);
   const untried = tried && uploads.find(({ id }) => !tried.has(id));
   const soonest = uploads.sort((a, b) => a.backoff - b.backoff)[0];
   return (!sending.failures && ready) || report || ready || untried || soonest;
@@ -425,57 +358,21 @@ function chooseNext({ sending }, spool, now, tried, mayLeave, cooldowns) {
  * @param {Map<string, number>} cooldowns
  * @returns {FinishedReport | undefined}
  */
-function findFreeReport({ reports }, latest, now, cooldowns) {
+function findUntried({ reports }, latest, now, cooldowns) {
   return reports.find(
     ({ sendAfter, metric }) => sendAfter <= latest && (cooldowns.get(metric) ?? 0) <= now,
   );
 }
 
 /**
- * Return a step that waits for an upload; undefined if the upload may be sent now.
- * @param {Device} device
- * @param {Partial<QueuedUpload>} upload a finished report has no claim
- * @param {number} now
- * @param {number} backoff end of the upload's backoff, 0 to ignore it
- * @param {boolean} ignorePause
- * @returns {Step | undefined}
- */
-function findWait({ sending }, { claimed = 0 }, now, backoff, ignorePause) {
-  if (isAhead(claimed, now, CLAIM_SECONDS)) return { nextAt: claimed, reason: "busy" };
-  if (isAhead(sending.waitUntil, now, MAX_WAIT_SECONDS)) {
-    return { nextAt: sending.waitUntil, reason: "asked to wait" };
-  }
-  const until = Math.max(backoff, ignorePause ? 0 : sending.pauseUntil);
-  return isAhead(until, now, MAX_WAIT_SECONDS) ? { nextAt: until } : undefined;
-}
-
-/**
- * Return whether a stored time is ahead, and not further ahead than the longest wait of its kind. A time beyond it was
- * stored before the clock was set back.
- * @param {number} time
- * @param {number} now
- * @param {number} longest
- */
-function isAhead(time, now, longest) {
-  return now < time && time <= now + longest;
-}
-
-/**
- * Return whether an upload of `interval = "epoch"` is late, because its epoch has ended.
+ * Return whether an upload is given up: its epoch has ended (`interval = "epoch"`), or its first attempt was more than
+ * seven days ago by a plausible clock.
  * @param {QueuedUpload} upload
  * @param {number} now
  */
-function hasMissedEpoch({ leavesBefore = Infinity }, now) {
-  return now >= leavesBefore;
-}
-
-/**
- * Return whether an upload is given up, because its first attempt was more than seven days ago.
- * @param {QueuedUpload} upload
- * @param {number} now
- */
-function isTooOld(upload, now) {
-  return !isFirstImplausible(upload, now) && now > upload.first + GIVE_UP_SECONDS;
+function isLate(upload, now) {
+  const { first, leavesBefore = Infinity } = upload;
+  return now >= leavesBefore || (!isImplausible(upload, now) && now > first + GIVE_UP_SECONDS);
 }
 
 /**
@@ -484,27 +381,6 @@ function isTooOld(upload, now) {
  * @param {QueuedUpload} upload
  * @param {number} now
  */
-function isFirstImplausible({ first }, now) {
+function isImplausible({ first }, now) {
   return !(first && first <= now && now - first <= IMPLAUSIBLE_SECONDS);
-}
-
-/**
- * Read the response of a collector: {"reports": [{"status": "accepted"}], "stop": {...}}. Return undefined for an error
- * response, and for a response that is truncated or has another form: the upload is then sent again.
- * @param {TransportResponse} response
- * @returns {{ status: string, stop: unknown } | undefined} status of the report, and the stops that are requested
- */
-function readResponse({ status, body }) {
-  if (Math.floor(status / 100) !== 2) return undefined;
-  try {
-    const { reports, stop } = JSON.parse(body);
-    const [{ status: reportStatus, reason }] = reports;
-    if (reports.length !== 1 || reportStatus === undefined) return undefined;
-    if (reportStatus === "accepted") return { status: reportStatus, stop };
-    // The reason enters the log, which a person reads. A text that is no word of a collector does not enter it.
-    const word = typeof reason === "string" && NAME.test(reason) ? reason : "no reason given";
-    return { status: `refused: ${word}`, stop };
-  } catch {
-    return undefined;
-  }
 }

@@ -11,9 +11,9 @@
 import { toBase64url } from "./bytes.js";
 import { encode } from "./encodings.js";
 import { ONE } from "./params.js";
-import { DAY, afterDay, epochAt } from "./periods.js";
+import { DAY, findDayEnd, nameEpoch } from "./periods.js";
 import { chooseDay, choosePart, deriveCohort, deriveCoin, derivePermanentResponse, encodeScope } from "./randomizer.js";
-import { hasReported, memoizedPart, rulesOn } from "./scopes.js";
+import { hasReported, findMemoizedPart, findRules } from "./scopes.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
@@ -50,14 +50,14 @@ export class ValuePreparer {
    * @param {string} day
    * @returns {"sample" | "day" | "last day" | undefined}
    */
-  skipReason(device, metric, day) {
-    const decisions = this.#decisions.get(keyOf(metric, day));
+  findSkipReason(device, metric, day) {
+    const decisions = this.#decisions.get(createKey(metric, day));
     // A device that has reported in this epoch stays in the sample, also if a new registry has a lower rate.
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
     if (decisions.sampling >= metric.sampling_rate) return "sample";
     if (metric.interval !== "epoch") return undefined;
-    const { first, end } = rulesOn(metric, day);
-    const dayNumber = (/** @type {string} */ date) => (afterDay(date) - afterDay(first)) / DAY; // from 0
+    const { first, end } = findRules(metric, day);
+    const dayNumber = (/** @type {string} */ date) => (findDayEnd(date) - findDayEnd(first)) / DAY; // from 0
     const reportDay = chooseDay(decisions.dayCoin, dayNumber(end) + 1);
     if (dayNumber(day) < reportDay) return "day";
     return day === end ? "last day" : undefined; // its report would leave in the next epoch
@@ -71,12 +71,12 @@ export class ValuePreparer {
    * @returns {Promise<Decisions>}
    */
   async decide(device, metric, day) {
-    const cached = this.#decisions.get(keyOf(metric, day));
+    const cached = this.#decisions.get(createKey(metric, day));
     if (cached) return cached;
-    const epoch = epochAt(metric.epoch, day);
+    const epoch = nameEpoch(metric.epoch, day);
     // Part and sampling are decided before the part is known, so their coins use the set without a part.
     const baseScope = encodeScope(metric.name, epoch, metric.params);
-    const memoized = memoizedPart(device, metric, epoch);
+    const memoized = findMemoizedPart(device, metric, epoch);
     const part =
       metric.parts.length &&
       (memoized ?? choosePart(metric.parts, await deriveCoin(this.#secret, "part", baseScope)));
@@ -87,7 +87,7 @@ export class ValuePreparer {
     const sampling = isSampled ? await deriveCoin(this.#secret, "sample", baseScope) : 0;
     const dayCoin = metric.interval === "epoch" ? await deriveCoin(this.#secret, "day", scope) : 0;
     const decisions = { params, scope, cohort, sampling, dayCoin };
-    this.#decisions.set(keyOf(metric, day), decisions);
+    this.#decisions.set(createKey(metric, day), decisions);
     return decisions;
   }
 
@@ -102,7 +102,7 @@ export class ValuePreparer {
    */
   async prepare(device, metric, input, day) {
     const { params, scope, cohort } = await this.decide(device, metric, day);
-    const epoch = epochAt(metric.epoch, day);
+    const epoch = nameEpoch(metric.epoch, day);
     const bits = await encode(params, input, cohort);
     return { metric: metric.name, params, epoch, cohort, scope, bits };
   }
@@ -122,6 +122,6 @@ export class ValuePreparer {
  * @param {Metric} metric
  * @param {string} day
  */
-function keyOf({ name, epoch }, day) {
-  return `${name} ${epochAt(epoch, day)}`;
+function createKey({ name, epoch }, day) {
+  return `${name} ${nameEpoch(epoch, day)}`;
 }

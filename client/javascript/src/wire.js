@@ -6,7 +6,7 @@ import { toBase64url } from "./bytes.js";
 /** @typedef {import("../index.js").Report} Report */
 
 /** Return a new random id: 16 bytes, of which no two collide, as 22 characters of base64url. */
-export function newId() {
+export function drawId() {
   return toBase64url(crypto.getRandomValues(new Uint8Array(16)));
 }
 
@@ -18,7 +18,7 @@ export function newId() {
  * @param {string} id
  * @param {Report[]} reports other properties of the records, such as `sendAfter`, stay on the device
  */
-export function uploadJson(id, reports) {
+export function writeUpload(id, reports) {
   const written = reports.map(({ metric, params, cohort, bits }) => ({
     metric,
     params,

@@ -10,8 +10,8 @@
 import { PATIENCE, withDeadline } from "./deadline.js";
 import { DeferredEvents } from "./deferred_events.js";
 import { boundClock, yearOf } from "./periods.js";
-import { DamagedStoreError, VERSION, createDevice, remainder } from "./state.js";
-import { tabsOf } from "./tabs.js";
+import { DamagedStoreError, VERSION, createDevice, createRemainder } from "./state.js";
+import { connectTabs } from "./tabs.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
@@ -26,12 +26,12 @@ export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "s
  * @returns {Promise<import("../index.js").Withdrawal>}
  */
 export async function eraseStore(store, clock) {
-  const tabs = tabsOf(store.channel, () => {});
+  const tabs = connectTabs(store.channel, () => {});
   const deferred = new DeferredEvents(store);
   const recordOfLoss = { ...createDevice(), lost: yearOf(boundClock(clock)()) };
   tabs.notify(); // the clients of other tabs forget the secret and abort their requests
   deferred.clear();
-  const eraseDocuments = () => store.update(ALL, keepRemainder, { strict: true });
+  const eraseDocuments = () => store.update(ALL, keepReservedNats, { strict: true });
   // The reservations in a damaged store cannot be read. The year counts as lost: all metrics are skipped in it.
   const eraseAnyhow = () => eraseDocuments().catch(() => store.clear({ device: recordOfLoss }));
   const eraseUnlessEmpty = async () => {
@@ -57,11 +57,11 @@ export function isConsistent({ identity, device }) {
  * Replace all documents by the record that outlives an identity.
  * @param {Documents} documents
  */
-function keepRemainder(documents) {
+function keepReservedNats(documents) {
   const { device: before } = documents;
   // A later version may have reservations that this client cannot read. The caller then writes a lost year.
   if (before && before.v > VERSION) throw new DamagedStoreError();
-  const device = remainder(before);
+  const device = createRemainder(before);
   Object.assign(documents, { identity: undefined, spool: undefined, log: undefined, device });
 }
 

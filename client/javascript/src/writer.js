@@ -8,10 +8,10 @@
 // 3. The cost of the metric is reserved for the year.
 // 4. The event is marked as stored.
 
-import { admitEvent, releasePendingReports, smallestTag } from "./admission.js";
+import { admitEvent, queueEndedReports, findSmallestTag } from "./admission.js";
 import { dayOf, yearOf } from "./periods.js";
 import { reserveCost } from "./reservation.js";
-import { rulesOn, scopeOfNextReport } from "./scopes.js";
+import { findRules, assignScope } from "./scopes.js";
 import { trimSpool } from "./spool.js";
 import { addCount, isStored, markStored } from "./state.js";
 
@@ -66,11 +66,11 @@ export function storeEvents(documents, events, { coins, limits }, mayReport) {
  */
 function storeEvent(device, spool, event, metric, value, coins) {
   const { fits, tag, timestamp } = event;
-  releasePendingReports(device, spool, timestamp, coins);
-  const smallest = smallestTag(device, metric, timestamp);
+  queueEndedReports(device, spool, timestamp, coins);
+  const smallest = findSmallestTag(device, metric, timestamp);
   if (smallest !== undefined && tag < smallest) {
-    const rules = rulesOn(metric, dayOf(timestamp));
-    const next = scopeOfNextReport(device, rules, value);
+    const rules = findRules(metric, dayOf(timestamp));
+    const next = assignScope(device, rules, value);
     if (!next) return false;
     admitEvent(device, { rules, ...next }, event, coins);
   }

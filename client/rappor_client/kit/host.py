@@ -6,7 +6,7 @@ Words of this module:
               registry lists the names, and they never contain a value
     device    the folder in which `rappor_client.Client` works, on this machine for this user
     consent   a yes or no of the person, in a file (`kit/consent_file.py`)
-    cooldown  a time in which runs record nothing (`kit/run_cooldown.py`)
+    cooldown  a time in which runs record nothing (`_RunCooldown`)
 
 The registry that `telemetry init` writes has one metric with `interval = "epoch"` and
 `epoch = "month"`: the secret of the device draws one day of each month, and the device sends one
@@ -53,7 +53,6 @@ from rappor_client.kit.consent_file import (
     read_consent,
     write_consent,
 )
-from rappor_client.kit.run_cooldown import DAY, RunCooldown
 from rappor_client.switches import find_disabling_variable
 
 if TYPE_CHECKING:
@@ -79,12 +78,15 @@ a machine would count as the runs of a person."""
 
 _CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman create inside a container."""
+_DAY: Final = 86400
+"""Seconds of a day: the longest cooldown."""
 _HOUR: Final = 3600
 """Cooldown after the collector was not reached, in seconds. With a longer cooldown, the report
 leaves later after an outage. With a shorter cooldown, more processes start during the outage."""
 _SCRIPT_SECONDS: Final = 10
 """Cooldown after a run, in seconds. A script that calls the program in a loop starts one process in
 this time, and not one for each call. A longer cooldown loses more uses of a person."""
+_COOLDOWN_FILE: Final = "cooldown"
 _NOT_DISABLED: Final = ""
 """Result of `find_obstacle` if nothing disables telemetry."""
 
@@ -148,12 +150,12 @@ class Host:
         self.consents = consents
         self.containers = tuple(containers)
         self.clock = clock
-        self._cooldown = RunCooldown(self.folder, self.registry, clock)
+        self._cooldown = _RunCooldown(self.folder, self.registry, clock)
 
     @property
     def today(self) -> int:
         """The day of the clock (UTC), in days since 1970."""
-        return int(self.clock() // DAY)
+        return int(self.clock() // _DAY)
 
     def read_consent(self) -> Consent:
         """Return the consent of the person, or of the operator of a server.
@@ -249,7 +251,7 @@ class Host:
         # The drawn day has not come, or the report of the month has left. Further runs of this day
         # would find the same, so they need no process.
         if not is_recorded:
-            self._cooldown.start((self.today + 1) * DAY)
+            self._cooldown.start((self.today + 1) * _DAY)
 
     def open(self, collector: str | Transport | None = None) -> Client:
         """Open the device of a person who has agreed.
@@ -367,6 +369,72 @@ class Host:
         paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
         args = [*paths, self.collector or "", self.consents, *self.variables]
         return recording_process.start_process(paths[0], args, use)
+
+
+class _RunCooldown:
+    """The cooldown of one program in one folder: a time in which its runs record nothing.
+
+    A run of the program checks the cooldown first, because most runs end here. The cases that set
+    it:
+
+        a run has started a recording process    10 seconds
+        the collector was not reached            an hour
+        nothing more can be recorded today       until midnight (UTC)
+
+    The file `cooldown` in the folder of the program has one line: the end of the cooldown in
+    seconds since 1970, and the version of the registry (size in bytes, modification time in
+    nanoseconds). Example:
+
+        1795046400.0 2144 1795000000123456789
+
+    A new version of the registry ends the cooldown, because it may have other metrics. A cooldown
+    of more than a day is ignored, because the clock was wrong when it was set.
+
+    Parameters
+    ----------
+    folder
+        Folder of the program. It is created with the first cooldown.
+    registry
+        Path of the registry.
+    clock
+        Returns seconds since 1970.
+    """
+
+    def __init__(self, folder: str, registry: str, clock: Callable[[], float]) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._clock = clock
+
+    def is_running(self) -> bool:
+        """Return whether a cooldown is running for the present registry.
+
+        False if the file is absent or damaged, or the registry does not exist.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            with open(os.path.join(self._folder, _COOLDOWN_FILE), encoding="utf-8") as file:
+                until, _, version = file.read().partition(" ")
+            is_ahead = 0 < float(until) - self._clock() <= _DAY
+            return is_ahead and version == self._registry_version()
+        return False
+
+    def start(self, until: float) -> None:
+        """Start a cooldown until a time in seconds since 1970; OSError if the disk fails."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        with open(os.path.join(self._folder, _COOLDOWN_FILE), "w", encoding="utf-8") as file:
+            file.write(f"{until} {self._registry_version()}")
+
+    def end(self) -> None:
+        """End the cooldown. A failure of the disk is ignored."""
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._folder, _COOLDOWN_FILE))
+
+    def _registry_version(self) -> str:
+        """Return size and modification time of the registry, which identify its version.
+
+        Parsing the registry would delay every start of the program.
+        """
+        status = os.stat(self._registry)
+        return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def is_success(error: BaseException) -> bool:

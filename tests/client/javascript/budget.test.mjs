@@ -7,7 +7,7 @@ import { Client, MetricError } from "../../../client/javascript/index.js";
 import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
-import { metricOf, registryOf, sealed } from "./registries.mjs";
+import { findMetric, registryOf, sealed } from "./registries.mjs";
 
 const QUARTER = 2 ** 30; // the threshold of a probability of one quarter
 const PARAMS = {
@@ -42,7 +42,7 @@ async function recorded(store, metrics, total, values, clock = () => NOON) {
 test("a pending report leaves with the permanent response of its scope, whatever is recorded since", async () => {
   const store = memoryStore();
   let now = NOON;
-  const metric = metricOf("page", PARAMS, { epoch: "year" });
+  const metric = findMetric("page", PARAMS, { epoch: "year" });
   const days = [["a", "b"], ["b", "c"], ["c", "a"]];
   const { client } = await recorded(store, [metric], "Infinity", [], () => now);
   const responses = [];
@@ -61,11 +61,11 @@ test("a pending report leaves with the permanent response of its scope, whatever
 test("an epoch keeps the noise and the interval of its first report", async () => {
   const store = memoryStore();
   let now = NOON;
-  const metric = metricOf("page", PARAMS, { epoch: "year" });
+  const metric = findMetric("page", PARAMS, { epoch: "year" });
   const { client } = await recorded(store, [metric], "Infinity", [["page", "a"]], () => now);
   now += 86_400;
   await outcomeOf(client, "page", "a");
-  const other = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year", interval: "week" });
+  const other = findMetric("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year", interval: "week" });
   const later = await recorded(store, [other], "Infinity", [["page", "a"]], () => now);
   for (let i = 0; i < 2; i++) {
     now += 86_400;
@@ -77,7 +77,7 @@ test("an epoch keeps the noise and the interval of its first report", async () =
 });
 
 test("an event of the last day of an epoch has no report, because it would leave in the next epoch", async () => {
-  const metric = metricOf("page", PARAMS, { epoch: "quarter", interval: "epoch" });
+  const metric = findMetric("page", PARAMS, { epoch: "quarter", interval: "epoch" });
   for (const [day, outcome] of [[29, "recorded"], [30, "recorded"], [31, "last day"]]) {
     const clock = () => Date.UTC(2026, 11, day, 12) / 1000;
     const { outcomes } = await recorded(memoryStore(), [metric], "Infinity", [["page", "a"]], clock);
@@ -88,8 +88,8 @@ test("an event of the last day of an epoch has no report, because it would leave
 test("a scope stays in force until its epoch ends under a registry with shorter epochs", async () => {
   const store = memoryStore();
   let now = NOON;
-  const weekly = metricOf("page", PARAMS, { epoch: "year", interval: "week" });
-  const monthly = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "month", interval: "day" });
+  const weekly = findMetric("page", PARAMS, { epoch: "year", interval: "week" });
+  const monthly = findMetric("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "month", interval: "day" });
   await recorded(store, [weekly], "Infinity", [["page", "a"]], () => now);
   now += 7 * 86_400;
   const { client } = await recorded(store, [monthly], "Infinity", [["page", "b"]], () => now);
@@ -111,7 +111,7 @@ test("a device keeps the part that it has reported when the shares change", asyn
   ];
   const store = memoryStore();
   for (const [day, threshold] of [0, 2 ** 32, 2 ** 32].entries()) {
-    const metric = metricOf("page", words, { epoch: "year", parts: shared(threshold) });
+    const metric = findMetric("page", words, { epoch: "year", parts: shared(threshold) });
     const clock = () => NOON + 86_400 * day;
     const { outcomes } = await recorded(store, [metric], "Infinity", [["page", "abc"]], clock);
     assert.deepEqual(outcomes, ["recorded"]);
@@ -132,7 +132,7 @@ test("a clock outside the years 1970 to 9999 reads as the first day or the last 
   for (const epoch of ["life", "year", "quarter", "month"]) {
     for (const [now, day] of times) {
       const fields = { epoch, expires: "9999-12-31" };
-      const weekly = metricOf("page", PARAMS, { ...fields, interval: "week" });
+      const weekly = findMetric("page", PARAMS, { ...fields, interval: "week" });
       const store = memoryStore();
       const device = await recorded(store, [weekly], "Infinity", values, () => now);
       assert.deepEqual(device.outcomes, ["recorded", "recorded"]);
@@ -144,7 +144,7 @@ test("a clock outside the years 1970 to 9999 reads as the first day or the last 
 
 test("an infinite loss does not become NaN", async () => {
   const store = memoryStore();
-  const certain = metricOf("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
+  const certain = findMetric("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
   let now = NOON;
   const { client } = await recorded(store, [certain], "Infinity", [["page", "a"]], () => now);
   now += 86_400;
@@ -161,12 +161,12 @@ test("a registry with a key or value of an earlier version is refused", async ()
   const flags = { ...PARAMS, encoding: "flags" };
   const pair = { ...PARAMS, other: true };
   for (const [sentence, metric] of [
-    [/encoding must not be flags/, metricOf("page", flags)],
-    [/other is removed/, metricOf("page", pair)],
-    [/patterns is removed/, metricOf("page", PARAMS, { patterns: 1 })],
-    [/patterns is removed/, metricOf("page", PARAMS, { patterns: 2 })],
-    [/interval must be day, week or epoch, got none/, metricOf("page", PARAMS, { interval: "none" })],
-    [/interval must be day, week or epoch, got hour/, metricOf("page", PARAMS, { interval: "hour" })],
+    [/encoding must not be flags/, findMetric("page", flags)],
+    [/other is removed/, findMetric("page", pair)],
+    [/patterns is removed/, findMetric("page", PARAMS, { patterns: 1 })],
+    [/patterns is removed/, findMetric("page", PARAMS, { patterns: 2 })],
+    [/interval must be day, week or epoch, got none/, findMetric("page", PARAMS, { interval: "none" })],
+    [/interval must be day, week or epoch, got hour/, findMetric("page", PARAMS, { interval: "hour" })],
   ]) {
     const registry = await registryOf([metric]);
     await assert.rejects(Client.open({ registry, consent: true, store: memoryStore() }), (error) => {
@@ -182,7 +182,7 @@ test("the event with the smallest tag of its interval is pending", async () => {
   const tags = [7, 9, 3, 5, 2];
   const coins = (n) => (n === 2 ? [tags.shift(), 0] : new Uint32Array(n));
   const store = memoryStore();
-  const registry = await registryOf([await metricOf("page", PARAMS, { epoch: "year", interval: "day" })]);
+  const registry = await registryOf([await findMetric("page", PARAMS, { epoch: "year", interval: "day" })]);
   const client = await Client.open({ registry, consent: true, store, coins, clock: () => NOON });
   let n = 0;
   const { update } = store;

@@ -25,7 +25,7 @@ import { Worker } from "node:worker_threads";
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
 import { PLACE } from "../../../client/javascript/src/file_store.js";
-import { releasePendingReports } from "../../../client/javascript/src/admission.js";
+import { queueEndedReports } from "../../../client/javascript/src/admission.js";
 import { DeferredEvents } from "../../../client/javascript/src/deferred_events.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
 import { indexedDbStore } from "../../../client/javascript/src/indexed_db_store.js";
@@ -33,7 +33,7 @@ import { createDevice } from "../../../client/javascript/src/state.js";
 import { importSecret } from "../../../client/javascript/src/secret.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
-import { DURABLE, REGISTRY, metricOf, registryOf, registryOfWords } from "./registries.mjs";
+import { DURABLE, REGISTRY, findMetric, registryOf, registryOfWords } from "./registries.mjs";
 
 const DAY = 86_400;
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
@@ -76,7 +76,7 @@ async function finish({ client, store, time }, n = 1, metric = "page") {
   }
   time.now = today;
   const zeros = (n) => new Uint32Array(n); // no random time of the day
-  await store.update(["device", "spool"], ({ device, spool }) => releasePendingReports(device, spool, today, zeros));
+  await store.update(["device", "spool"], ({ device, spool }) => queueEndedReports(device, spool, today, zeros));
 }
 
 /** Wait until a condition holds. The timers of a client keep no program alive, so this function has its own. */
@@ -1480,7 +1480,7 @@ test("the lock of a running process, also of another container, is not removed",
 /** Return a registry with one metric of strings under a normalizer. */
 async function hostsOf(normalize) {
   const params = { v: 1, encoding: "bloom", k: 64, h: 1, m: 1, f: 0, p: 2 ** 30, q: 2 ** 31, normalize };
-  return registryOf([await metricOf("home_page", params)]);
+  return registryOf([await findMetric("home_page", params)]);
 }
 
 test("domains are computed from the tables, or by a function of the program", async () => {

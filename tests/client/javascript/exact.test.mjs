@@ -15,7 +15,7 @@ import { readParams } from "../../../client/javascript/src/params.js";
 import { createDevice } from "../../../client/javascript/src/state.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
-import { metricOf, registryOf } from "./registries.mjs";
+import { findMetric, registryOf } from "./registries.mjs";
 
 const ONE = 2 ** 32;
 const F = ONE / 4; // the threshold of f/2, so f is one half
@@ -118,7 +118,7 @@ function histories(values, n) {
 }
 
 test("every history reports the permanent response of its first value alone", async () => {
-  const registry = await registryOf([metricOf("theme", DOCUMENT)]);
+  const registry = await registryOf([findMetric("theme", DOCUMENT)]);
   for (const history of histories(["a", "b", "c"], 4)) {
     const { responses } = await sources(registry, history);
     assert.deepEqual([responses.length, new Set(responses).size], [4, 1]);
@@ -128,7 +128,7 @@ test("every history reports the permanent response of its first value alone", as
 });
 
 test("the loss of any pair of histories is the loss that the client states", async () => {
-  const registry = await registryOf([metricOf("theme", DOCUMENT)]);
+  const registry = await registryOf([findMetric("theme", DOCUMENT)]);
   const params = await readParams(DOCUMENT);
   for (const n of [1, 2, 3]) {
     const { nats } = await sources(registry, Array(n).fill("a"));

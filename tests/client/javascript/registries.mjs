@@ -25,7 +25,7 @@ export async function sealed(rest) {
 }
 
 /** Return a metric with a parameter set; one report a day, for life unless `fields` have an epoch. */
-export async function metricOf(name, params, fields = {}) {
+export async function findMetric(name, params, fields = {}) {
   const { fingerprint } = await fingerprints(params);
   return {
     name,
@@ -46,17 +46,17 @@ export async function metricOf(name, params, fields = {}) {
 
 /** Return a sealed registry of metrics of strings, one for each name. */
 export async function registryOfWords(names) {
-  return registryOf(names.map((name) => metricOf(name, WORDS, { epoch: "year" })));
+  return registryOf(names.map((name) => findMetric(name, WORDS, { epoch: "year" })));
 }
 
 /** The registry of most tests: `page` has strings, `theme` has categories. */
 export const REGISTRY = await registryOf(
-  [metricOf("page", WORDS, { epoch: "year" }), metricOf("theme", THEMES, { epoch: "quarter" })],
+  [findMetric("page", WORDS, { epoch: "year" }), findMetric("theme", THEMES, { epoch: "quarter" })],
   "28",
 );
 
 /** A registry of a durable metric and of another one. */
 export const DURABLE = await registryOf([
-  metricOf("end", WORDS, { epoch: "year", durable: true }),
-  metricOf("page", WORDS, { epoch: "year", durable: false }),
+  findMetric("end", WORDS, { epoch: "year", durable: true }),
+  findMetric("page", WORDS, { epoch: "year", durable: false }),
 ]);

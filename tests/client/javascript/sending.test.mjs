@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Sender } from "../../../client/javascript/src/background.js";
-import { intervalAt } from "../../../client/javascript/src/periods.js";
+import { findInterval } from "../../../client/javascript/src/periods.js";
 import { drawSystemCoins } from "../../../client/javascript/src/randomizer.js";
 import { trimSpool } from "../../../client/javascript/src/spool.js";
 import { createDevice } from "../../../client/javascript/src/state.js";
@@ -134,7 +134,7 @@ test("an attempt under a clock that was years ahead does not delay later attempt
   const reports = [finished(NOON - 2), finished(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, last, interval: "day" });
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
-  assert.equal((await uploader.step({ tried: new Set() })).nextAt, intervalAt("day", NOON).ends);
+  assert.equal((await uploader.step({ tried: new Set() })).nextAt, findInterval("day", NOON).ends);
   assert.equal(sent.length, 1);
 });
 
@@ -145,7 +145,7 @@ test("a report of a metric that the collector stopped waits until the stop is ov
   });
   const { nextAt, reason } = await uploader.step({ tried: new Set() });
   assert.deepEqual([nextAt, reason], [Date.UTC(2026, 10, 21) / 1000, "asked to wait"]);
-  assert.equal(uploader.endUploadOf(documents, undefined), undefined);
+  assert.equal(uploader.prepareEndUpload(documents, undefined), undefined);
   assert.deepEqual([sent, documents.spool.uploads], [[], []]);
 });
 
@@ -216,7 +216,7 @@ for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
       while (spool.reports.length + spool.uploads.length) {
         conditions.isFailing = sent.length > 1 && failures < 12;
         const { nextAt, id } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
-        if (id) came.push([intervalAt(interval, conditions.now).ends, id]);
+        if (id) came.push([findInterval(interval, conditions.now).ends, id]);
         failures += id && conditions.isFailing ? 1 : 0;
         assert.ok(nextAt < Infinity || !spool.reports.length);
         if (nextAt < Infinity) conditions.now = Math.max(conditions.now, nextAt);
@@ -237,15 +237,15 @@ test("a page that ends sends no second report in an interval", async () => {
   const reports = [finished(NOON - 8 * DAY), finished(NOON - 3), finished(NOON - 2)];
   const its = uploaderOf({ reports, interval: "day" }, conditions);
   const { uploader, documents, sent } = its;
-  const first = uploader.endUploadOf(documents, undefined);
+  const first = uploader.prepareEndUpload(documents, undefined);
   assert.ok(first);
   assert.deepEqual(documents.device.counters, { given_up: 1 });
-  assert.equal(uploader.endUploadOf(documents, first), first);
-  assert.equal(uploader.endUploadOf(documents, undefined), undefined); // another tab: this one may leave
+  assert.equal(uploader.prepareEndUpload(documents, first), first);
+  assert.equal(uploader.prepareEndUpload(documents, undefined), undefined); // another tab: this one may leave
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 1);
   assert.equal((await uploader.step()).id, first.id); // the page that ended did not see the response
-  assert.equal(uploader.endUploadOf(documents, undefined), undefined);
+  assert.equal(uploader.prepareEndUpload(documents, undefined), undefined);
   conditions.now += DAY / 4;
   await uploader.sendAtPageEnd(documents.device, first); // the other tab's, which had it yesterday
   assert.equal(sent.length, 3);
@@ -253,7 +253,7 @@ test("a page that ends sends no second report in an interval", async () => {
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 3);
   conditions.now += DAY;
-  assert.ok(uploader.endUploadOf(documents, undefined));
+  assert.ok(uploader.prepareEndUpload(documents, undefined));
 });
 
 test("reports that are stored during a delay do not extend the delay", (t) => {

@@ -21,7 +21,7 @@ import {
   encodeScope,
 } from "../../../client/javascript/src/randomizer.js";
 import { expand, importSecret } from "../../../client/javascript/src/secret.js";
-import { uploadJson } from "../../../client/javascript/src/wire.js";
+import { writeUpload } from "../../../client/javascript/src/wire.js";
 
 const ROOT = new URL("../../vectors/", import.meta.url);
 const load = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, ROOT), "utf8"));
@@ -202,7 +202,7 @@ test("every secret draws the stated day of an epoch", async () => {
 test("every good upload is written to the byte", () => {
   for (const { body } of load("upload")) {
     const { id, reports } = JSON.parse(body);
-    assert.equal(uploadJson(id, reports), body);
+    assert.equal(writeUpload(id, reports), body);
   }
 });
 
