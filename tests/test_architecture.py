@@ -348,7 +348,7 @@ def test_importing_the_device_loads_no_network() -> None:
 def test_importing_the_client_loads_no_module_of_rare_cases() -> None:
     """The import loads no module for sending, for reading a registry, or for errors."""
     late = ["http.client", "asyncio", "tomllib", "logging", "textwrap", "difflib", "random"]
-    late += ["unicodedata", "rappor_client.outbox.uploader", "rappor_client.person.withdrawal"]
+    late += ["unicodedata", "rappor_client.outbox.uploader", "rappor_client.person.erasure"]
     answer = run(
         f"import sys\nfrom rappor_client import Client\nassert not set({late}) & set(sys.modules)"
     )

@@ -831,7 +831,7 @@ def _erase(
     writer: Writer | None = None,
 ) -> Withdrawal:
     """Close a folder's files and erase it; return the verified result. Raises nothing."""
-    from rappor_client.person.withdrawal import erase_within  # noqa: PLC0415 - loaded at opening
+    from rappor_client.person.erasure import erase_within  # noqa: PLC0415 - loaded at opening
 
     def close() -> None:
         if writer is not None:

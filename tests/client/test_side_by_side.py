@@ -23,7 +23,7 @@ from rappor_client.budget import reservation_record
 from rappor_client.budget.identity import create_identity
 from rappor_client.folder.identity_folder import lock_host_folder
 from rappor_client.person.contents import read_spent
-from rappor_client.person.withdrawal import erase
+from rappor_client.person.erasure import erase
 from rappor_client.testing import FixedClock, MemoryTransport
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

@@ -25,12 +25,18 @@ import { drawId } from "./wire.js";
 
 /** @typedef {import("../documents.js").RecordedEvent} RecordedEvent */
 
-/** Length of a text in bytes: about 20 events. Larger texts fill the 5 MB of localStorage for nothing. */
+/**
+ * Length of every text in bytes, which has room for about 20 events. With a larger number, a page that ends can defer
+ * more events, and every text takes more of the 5 MB of localStorage, also if it has one event.
+ */
 const TEXT_BYTES = 4096;
 const SPACE = 32; // in UTF-8; JSON.parse ignores spaces at the end
-/** Key streams in memory. A page needs one when it is hidden, and others for events while it ends. */
+/**
+ * Number of key streams in memory. A page needs one when it is hidden, and others for events while it ends. With a
+ * smaller number, later events of such a page are lost.
+ */
 const STREAMS = 4;
-/** Key streams in memory with a durable metric, each of whose events needs one until new ones are computed. */
+/** The same with a durable metric. Each of its events needs a key stream until new ones are computed. */
 const STREAMS_IF_DURABLE = 32;
 
 /** The deferred events of one device, of this page and of earlier pages. */
@@ -84,7 +90,7 @@ export class DeferredEvents {
       text = longer;
     }
     const unused = fresh.length && this.#unused.shift();
-    if (!unused) return false; // nothing to defer, or the page has used up its key streams
+    if (!unused) return false; // there is nothing to defer, or the page has used up its key streams
     const { key, stream } = unused;
     try {
       this.#storage?.setItem(key, toBase64url(applyStream(text, stream)));

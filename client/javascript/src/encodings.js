@@ -23,7 +23,6 @@ import { normalize } from "./normalizers.js";
 /** @typedef {Pick<Params, "categories" | "encoding" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
 /** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
-
 /** @type {WeakMap<Shape, Map<string, number>>} cache: bits by normalized category, for each parameter set */
 const CATEGORY_BITS = new WeakMap();
 
@@ -127,8 +126,8 @@ export async function encode(shape, input, cohort) {
   /** @type {Set<number>} */
   const bits = new Set();
   for (const part of typeof input === "string" ? [input] : input) {
-    const found = typeof part === "string" ? await hashToBits(part, cohort, shape) : [part];
-    for (const bit of found) bits.add(bit);
+    const bitsOfPart = typeof part === "string" ? await hashToBits(part, cohort, shape) : [part];
+    for (const bit of bitsOfPart) bits.add(bit);
     // A set of very many items owns all buckets soon. Hashing the remaining items would change nothing.
     if (bits.size === shape.k) break;
   }

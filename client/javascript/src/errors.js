@@ -6,7 +6,7 @@
 //     `-- ReportError    a recorded value is of the wrong kind
 //
 // No message contains a recorded value, because programs send messages of errors to other services. Failures
-// of storage and network raise none of these: the client counts them (see #safely in client.js).
+// of storage and network raise none of these: the client counts them (see #runSafely in client.js).
 
 /** Base of all errors that the client raises on purpose. */
 export class RapporError extends Error {

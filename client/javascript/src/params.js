@@ -68,7 +68,7 @@ export async function fingerprints(document) {
   const { p, q, segment, interval, epoch, ...permanentKeys } = hashedKeys;
   const hashOf = async (/** @type {{}} */ record) => toHex(await sha256(writeCanonicalJson(record)));
   return {
-    fingerprint: (await hashOf(hashedKeys)).slice(0, 16), // 64 bits are enough to tell the few parameter sets of a collector apart
+    fingerprint: (await hashOf(hashedKeys)).slice(0, 16), // 64 bits distinguish the few parameter sets of a collector
     permanentFingerprint: await hashOf(permanentKeys),
   };
 }

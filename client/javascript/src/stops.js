@@ -12,8 +12,10 @@ import { DAY, findDayEnd, dayOf } from "./periods.js";
 /** Syntax of a metric's name, and of the reason of a refusal, in a response of the collector. */
 export const NAME = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
 
-const LONGEST_AFTER_TODAY = 29 * DAY; // seconds; today is the first of the 30 days
-const MAX_STOPS = 1000; // in one response; more fill the store of the device, so none of them is followed
+/** Longest time from the end of today to the end of a stop, in seconds. Today is the first of the 30 days. */
+const LONGEST_AFTER_TODAY = 29 * DAY;
+/** Largest number of stops in a response. A response with more could fill the store, so all of its stops are ignored. */
+const MAX_STOPS = 1000;
 
 /**
  * Follow the stops of a response, in place of those of the response before. Their content is not trusted: an entry

@@ -4,7 +4,8 @@
 //   once, and the claims of the uploader keep them from sending the same upload.
 // - A BroadcastChannel tells the other tabs that a metric was refused, or that consent was withdrawn.
 
-const LOCK_MS = 2000; // longest wait of a withdrawal for a tab that sends; part of its limit of five seconds
+/** Longest wait of a withdrawal for a tab that sends, in milliseconds: a part of the five seconds of a withdrawal. */
+const LOCK_MS = 2000;
 
 /**
  * @typedef {object} Tabs

@@ -35,8 +35,9 @@ export async function eraseStore(store, clock) {
   // The reservations in a damaged store cannot be read. The year counts as lost: all metrics are skipped in it.
   const eraseAnyhow = () => eraseDocuments().catch(() => store.clear({ device: recordOfLoss }));
   const eraseUnlessEmpty = async () => {
-    const isQuiet = !(await findRemaining(store)).length || (await tabs.afterOthers(eraseAnyhow));
-    return isQuiet ? [] : ["an upload under way"];
+    // Every page without consent comes here. An empty store is left alone, so such a page creates no database.
+    const hasEnded = !(await findRemaining(store)).length || (await tabs.afterOthers(eraseAnyhow));
+    return hasEnded ? [] : ["an upload under way"]; // of another tab, which has not ended in time
   };
   // A failure and a deadline are ignored here, because the check reads what has remained.
   const underWay = await withDeadline(eraseUnlessEmpty(), 2 * PATIENCE).catch(() => []);

@@ -9,7 +9,7 @@ from typing import Final
 
 from rappor_client.cli.parser import FOLDER, Command, declare_argument
 from rappor_client.person.contents import check_telemetry, read_contents
-from rappor_client.person.withdrawal import erase
+from rappor_client.person.erasure import erase
 
 
 def run(args: Namespace) -> bool:

@@ -330,7 +330,7 @@ class Host:
 
         from rappor_client.folder.failures import Failures
         from rappor_client.folder.folder_thread import FolderThread
-        from rappor_client.person.withdrawal import erase_within
+        from rappor_client.person.erasure import erase_within
 
         # A new device must be able to record at once.
         self._cooldown.end()

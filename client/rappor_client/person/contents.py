@@ -1,4 +1,4 @@
-"""Contents of a device's folder at one moment, for people, commands and tests.
+"""Contents of a device's folder at the time of reading, for people, commands and tests.
 
 The contents reveal no recorded value: reports are noisy, the scopes contain noisy bits, and of the
 secret only its existence is shown.
@@ -78,11 +78,11 @@ def read_contents(folder: str | os.PathLike[str]) -> Contents:
     """
     path = Path(folder).expanduser()
     with _translate_errors(path):
-        known = read_state(path)
+        state_and_spool = read_state(path)
         spent = read_spent(path)
-        if known is None:
+        if state_and_spool is None:
             return Contents(has_secret=False, spent=spent, counters={})
-        state, spool_path = known
+        state, spool_path = state_and_spool
         scopes = tuple(state.scopes.values())
         store = Store(spool_path)
         if not store.exists():
@@ -112,10 +112,11 @@ def read_spent(folder: Path) -> PrivacySpent:
 
     After a withdrawal there is no state. Then the result has the reserved nats of the record only.
     """
-    known = read_state(folder)
-    if known is None:
+    state_and_spool = read_state(folder)
+    if state_and_spool is None:
         return PrivacySpent.of((), reservation_record.read(folder, 0))
-    return PrivacySpent.of(known[0].scopes.values(), known[0].reservations.sum_by_year())
+    state, _ = state_and_spool
+    return PrivacySpent.of(state.scopes.values(), state.reservations.sum_by_year())
 
 
 def check_telemetry(folder: Path) -> None:

@@ -4,16 +4,15 @@ A host's folder is in one of three states:
 
     state       files                              who changes it
     settled     device/                            nobody; any number of processes may open it
-    empty       neither device/ nor a rest of it   the first process creates device/
+    empty       no folder of a device              the first process creates device/
     unfinished  device.withdrawn.HEX/              the next process finishes the erasure, and then
                                                    creates device/
 
-Only a settled folder may be opened without the lock of the host's folder. A process changes either
-of the other two states under the lock only, so two processes that start together never create two
-identities.
-A process that finds the lock taken looks again every 10 ms: as soon as the first process has
-created device/, the others open it. So thirty workers that start together wait for the first one
-only, also on a slow disk.
+Only a settled folder may be opened without the lock of the host's folder. The states "empty" and
+"unfinished" are changed under the lock only, so two processes that start together never create two
+identities. A process that finds the lock taken looks again every 10 ms. As soon as the first
+process has created device/, the other processes open it. So thirty workers that start together wait
+for the first worker only, also on a slow disk.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from rappor_client.folder.identity_folder import (
     lock_host_folder,
 )
 from rappor_client.periods import Clock, day_of
-from rappor_client.person import withdrawal
+from rappor_client.person import erasure
 
 
 def open_identity(host: Path, clock: Clock) -> Identity:
@@ -65,8 +64,8 @@ def _settle(host: Path, clock: Clock) -> Identity:
     The caller holds the lock of the host's folder.
     """
     now = clock()
-    if withdrawal.is_unfinished(host):
-        withdrawal.finish(host, now=now)
+    if erasure.is_unfinished(host):
+        erasure.finish(host, now=now)
     if not os.path.lexists(host / NAME):
         create_identity(host, reservation_record.read(host, day_of(now).year))
     return Identity(host, clock)
@@ -74,4 +73,4 @@ def _settle(host: Path, clock: Clock) -> Identity:
 
 def _is_settled(host: Path) -> bool:
     """Return whether a folder has an identity, and no unfinished withdrawal."""
-    return os.path.lexists(host / NAME) and not withdrawal.is_unfinished(host)
+    return os.path.lexists(host / NAME) and not erasure.is_unfinished(host)

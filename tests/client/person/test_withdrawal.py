@@ -28,7 +28,8 @@ from devices import (
 from forks import in_child, is_killed
 from rappor_client import Client, Outcome, TransportResponse
 from rappor_client.folder import copies
-from rappor_client.person.withdrawal import UNDER_WAY, Withdrawal, erase
+from rappor_client.person.erasure import erase
+from rappor_client.person.withdrawal import UNDER_WAY, Withdrawal
 from rappor_client.testing import MemoryTransport
 
 from rappor import Registry
