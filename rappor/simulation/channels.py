@@ -98,7 +98,7 @@ class Channel:
         )
 
 
-def reports_per_piece(n_bytes: int) -> int:
+def count_reports_per_piece(n_bytes: int) -> int:
     """Return the number of reports of `n_bytes` bytes that are drawn at a time."""
     return max(_PIECE // n_bytes, 1)
 
@@ -124,7 +124,7 @@ class ChannelNoise:
         """Add noise to packed bits.
 
         The random numbers depend on how devices are divided into calls: a call draws in pieces of
-        `reports_per_piece`, and its end ends a piece.
+        `count_reports_per_piece`, and its end ends a piece.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class ChannelNoise:
         """
         responses = np.empty_like(bits)
         # Pieces bound the memory of the coins, which is eight bytes for each byte of a report.
-        step = reports_per_piece(bits.shape[1])
+        step = count_reports_per_piece(bits.shape[1])
         for start in range(0, len(bits), step):
             self._respond(bits[start : start + step], responses[start : start + step])
         if len(bits):

@@ -35,7 +35,7 @@ from rappor.counts.counts import Counts
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 from rappor.simulation.bucket_reports import draw_bucket_counts
-from rappor.simulation.channels import create_report_noise, reports_per_piece
+from rappor.simulation.channels import count_reports_per_piece, create_report_noise
 from rappor.simulation.keystream import Keystream
 from rappor.simulation.population import Population
 from rappor.simulation.true_bits import TrueBits, compute_true_bits
@@ -347,7 +347,7 @@ def simulate_reports(
     """
     _check_order(population, params)
     check_integer("block", block, 1)
-    keystream, at_once = Keystream(seed), reports_per_piece(params.n_bytes)
+    keystream, at_once = Keystream(seed), count_reports_per_piece(params.n_bytes)
     # Values, cohorts and noise have separate substreams: passing `values` changes no cohort.
     if values is None:
         n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
@@ -391,7 +391,7 @@ def _draw_reports(
     noise = create_report_noise(params, keystream.spawn(2))
     for values in picks:
         cohorts = draw_cohorts(to_cohort, len(values), params)
-        packed = noise(truth.of_devices(values, cohorts))
+        packed = noise(truth.pack_device_bits(values, cohorts))
         yield ReportBlock(packed=packed, cohorts=cohorts, values=values)
 
 

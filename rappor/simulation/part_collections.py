@@ -82,7 +82,7 @@ def split_devices(
     Part, number of devices, and a seed for the collection of the part.
     """
     stream = Keystream(seed)
-    devices_by_part = stream.spawn(0).generator().multinomial(n_devices, part_shares(parts))
+    devices_by_part = stream.spawn(0).generator().multinomial(n_devices, compute_part_shares(parts))
     # Substream 0 draws the numbers of devices. Each part has its own seed, so that the collection
     # of a part does not depend on the other parts.
     parts_and_devices = zip(parts, devices_by_part.tolist(), strict=True)
@@ -90,7 +90,7 @@ def split_devices(
         yield part, n, int.from_bytes(stream.spawn(index).coins(8).tobytes(), "little")
 
 
-def part_shares(parts: Sequence[Part]) -> list[float]:
+def compute_part_shares(parts: Sequence[Part]) -> list[float]:
     """Return the share of the devices that report each part. The last part takes the rest."""
     shares = [part.threshold / 2**32 for part in parts[:-1]]
     return [*shares, 1 - sum(shares)]

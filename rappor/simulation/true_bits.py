@@ -1,8 +1,13 @@
 """True bits of a population's values, before any noise.
 
-`compute_true_bits` prepares all values of a population once. The result (`TrueBits`) then answers
-two questions of the simulator: how many devices have each true bit (`add_ones`, for counts), and
-which true bits each device has (`of_devices`, for reports).
+`compute_true_bits` prepares all values of a population once. The simulator calls two methods of the
+result (`TrueBits`): `add_ones` for counts (how many devices have each true bit), and
+`pack_device_bits` for reports (the true bits of each device). Three classes implement them:
+
+    class        encoding                     stored once
+    _BloomBits   strings                      the four hash words of each string
+    _SetBits     sets of strings              the bucket of each item in each cohort
+    _TableBits   categories, buckets, yes/no  the packed bits of each value (there is one cohort)
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ class TrueBits(Protocol):
         cohort.
         """
 
-    def of_devices(
+    def pack_device_bits(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
         """Return (n, ceil(k/8)) uint8, the packed true bits of n devices."""
@@ -81,7 +86,7 @@ class _BloomBits:
         cells = compute_cells(self._digests[values], self._params)
         add_hashed_devices(cells, devices, self._params.h, ones.reshape(-1))
 
-    def of_devices(
+    def pack_device_bits(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
         packed = np.zeros((len(values), self._params.n_bytes), dtype=np.uint8)
@@ -117,7 +122,7 @@ class _SetBits:
             for cohort in np.flatnonzero(by_cohort):
                 ones[cohort, np.unique(self._buckets[items, cohort])] += by_cohort[cohort]
 
-    def of_devices(
+    def pack_device_bits(
         self, values: NDArray[np.int64], cohorts: NDArray[np.uint16]
     ) -> NDArray[np.uint8]:
         is_own = np.zeros((len(values), self._params.k), dtype=np.bool_)
@@ -148,7 +153,7 @@ class _TableBits:
         # There is one cohort, so the product adds the bits of all devices to one row.
         ones += devices.T @ bits
 
-    def of_devices(
+    def pack_device_bits(
         self,
         values: NDArray[np.int64],
         cohorts: NDArray[np.uint16],  # noqa: ARG002  (one cohort)

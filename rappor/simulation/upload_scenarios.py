@@ -238,7 +238,7 @@ class _Devices:
         """Add n devices, each with a value, a cohort and a permanent response."""
         values = self._sampler.draw(self._to_value, n)
         cohorts = draw_cohorts(self._to_cohort, n, self.params)
-        permanent = self._permanent_noise(self._truth.of_devices(values, cohorts))
+        permanent = self._permanent_noise(self._truth.pack_device_bits(values, cohorts))
         self.values = np.concatenate([self.values, values])
         self.reported_values = np.concatenate([self.reported_values, values])
         self._cohorts = np.concatenate([self._cohorts, cohorts])
@@ -266,7 +266,7 @@ class _Devices:
         forged_values = np.full(n_forged, self._forged_value)
         forged_cohorts = draw_cohorts(self._to_cohort, n_forged, self.params)
         # A forger adds no noise: a forged upload moves the estimate as far as one upload can.
-        forged = self._truth.of_devices(forged_values, forged_cohorts)
+        forged = self._truth.pack_device_bits(forged_values, forged_cohorts)
         cohorts = np.concatenate([np.tile(self._cohorts, times), forged_cohorts])
         return np.concatenate([honest, forged]), cohorts
 

@@ -11,19 +11,33 @@
 //                            the next interval
 //
 // (A scope is one metric in one epoch under one permanent response.) The record of an open interval is
-// `device.pending["METRIC EPOCH"]`. It goes through three states:
+// `device.pending["METRIC EPOCH"]`, with the end and the length of the interval, the smallest tag and the pending
+// report. After the decision the record stays without its report, and remembers that the interval has had a report.
 //
-//     no record, or an ended one    the next event begins an interval
-//     a record with a report        an event with a smaller tag replaces the report
-//     a record without a report     the interval has had its report; further events of it are skipped
+// An interval is "far ahead" if it begins more than its own length after the present time: the clock was wrong when
+// the interval began, or is wrong now.
 //
-// Bad cases, and what happens then:
+// An event is entered into an interval by these rules (findOpenInterval):
 //
-// - The epoch ends within a week: the interval ends with the epoch.
-// - The clock is set back: an interval that has had its report does not open again.
-// - The clock was far ahead for a while: the interval that was stored then counts as ended.
-// - A registry has changed the length of the epochs: the open interval of the other epoch ends first.
-// - Whatever clocks and registries do, a scope never has more reports than its cost assumes.
+//     case                                                  the event
+//     a registry has changed the length of the epochs,      takes no part: the two epochs would have two reports in
+//     and an interval of the other epoch is open            one interval
+//     `interval = "epoch"`, last day of the epoch           takes no part: its report would leave in the next epoch
+//     no record, or its interval is over or far ahead       begins an interval, unless its scope has had all reports
+//                                                           that the cost assumes
+//     the interval is open, its report is decided           takes no part (a clock was set back)
+//     `interval = "epoch"`, and a later day than the        replaces the pending report: the first day with an event
+//     event's has the pending report                        counts
+//     the interval is open, its report is pending           competes by its tag
+//
+// The pending report of an interval that is over or far ahead is decided by these rules (queueEndedReports):
+//
+//     case                                                  the report
+//     its scope has had all reports that the cost assumes   is dropped
+//     `interval = "epoch"`, and the epoch is over           is given up and counted
+//     it was drawn from another permanent response than     is drawn again from the response of the scope
+//     the response of its scope
+//     otherwise                                             is queued as it is
 
 import { toHex } from "./bytes.js";
 import { sortByKey } from "./collections.js";
@@ -44,8 +58,10 @@ import { addCount } from "./state.js";
 /** @typedef {ScopeWithParams & { rules: MetricRules }} AdmissionRequest the scope of an event's report, its parameters, and the metric's rules on the day */
 /** @typedef {{ ends: number, seconds: number, tag: string }} OpenInterval end and length in seconds, and the smallest tag of its events */
 
-const NO_TAG = "~"; // the tag of an interval without an event; sorts after every tag, which is hex
-const SORT_OFFSET = 1e12; // seconds added to times, so that all have the same number of digits and sort as texts
+/** Tag of an interval without an event. The character sorts after every tag, which consists of hex digits. */
+const NO_TAG = "~";
+/** Seconds that are added to times before they are sorted as texts, so that all have the same number of digits. */
+const SORT_OFFSET = 1e12;
 
 /**
  * Draw the tag of an event: 16 digits of hex. Two events share a tag with probability 2^-64.
@@ -93,10 +109,9 @@ export function findSmallestTag(device, metric, now) {
 }
 
 /**
- * Move the pending reports of ended intervals into the spool.
+ * Decide the pending reports of ended intervals, and queue them in the spool. The head of this module lists the cases.
  *
- * The scope is looked up again, because it may have begun or changed since the report was drawn. If the report
- * does not belong to the scope any more, a report of the scope is drawn in its place.
+ * The scope is looked up again, because it may have begun or changed since the report was drawn.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
@@ -168,8 +183,8 @@ export function findNextEnd(device) {
 }
 
 /**
- * Return the interval that contains an event; undefined if the event can have no report, because its interval or
- * its epoch has had all reports. With `interval = "epoch"`, the interval is the first day with an event.
+ * Return the interval of an event, with the smallest tag of its earlier events; undefined if the event takes no part.
+ * The head of this module lists the cases. With `interval = "epoch"`, the interval is the first day with an event.
  * @param {Device} device
  * @param {Pick<Scope, "metric" | "epoch" | "interval" | "end" | "most">} scope
  * @param {number} now

@@ -10,8 +10,16 @@
 //                                     later reports: A with new noise, whatever is recorded
 //     scope of "engine" in 2027-Q1    new cohort, new coins: the next reported value gives response B
 //
-// The scope of an epoch is in force on all days of the epoch, also if the registry has changed since. A scope is never
-// dropped. If the clock is set back, the device finds the old scope and draws no second permanent response.
+// A report is assigned to a scope when its interval ends (assignScope). In this order:
+//
+// 1. The device has a scope of an epoch that contains the day. The report belongs to this scope, also if the registry
+//    has changed since, and has the parameters of the scope's last report: the cost was computed from them.
+// 2. The device has a scope for life, and the registry still has its permanent fingerprint. The report belongs to this
+//    scope, and has p, q and interval of the registry: a scope without an end would otherwise keep them for good.
+// 3. Otherwise the report begins a new scope, with its own parameters.
+//
+// A segment that the registry no longer lists is not sent any more. A scope is never dropped. If the clock is set back,
+// the device finds the old scope and draws no second permanent response.
 
 import { fromBase64url, toBase64url } from "./bytes.js";
 import { sortByKey } from "./collections.js";
@@ -42,7 +50,8 @@ import { isListed } from "./segments.js";
 /** @typedef {{ scope: Scope, params: Params }} ScopeWithParams a scope and the parameters of its next report */
 
 /**
- * Return the rules of a metric on a day: what a pending report keeps of the registry until its interval ends.
+ * Return the rules of a metric on a day. A pending report keeps these rules until its interval ends, also if the
+ * registry changes.
  * @param {Metric} metric
  * @param {string} day
  * @returns {MetricRules}
@@ -128,13 +137,8 @@ export function findMemoizedPart(device, metric, epoch) {
 }
 
 /**
- * Return the scope in force on a day, and the parameters of its next report; undefined if a new scope begins with
- * the next report.
- *
- * - The scope of an epoch keeps p, q and interval of its last report, because its cost was computed from them.
- * - A scope for life takes p, q and interval from the registry, because it has no end after which a new registry
- *   could take effect. The registry must have a parameter set with the same permanent fingerprint.
- * - A segment that the registry no longer lists is not sent any more.
+ * Return the scope of a metric's next report, and the parameters of this report; undefined if the report begins a new
+ * scope. The head of this module lists the cases.
  * @param {Device} device
  * @param {MetricRules} rules
  * @param {Pick<PreparedValue, "metric" | "epoch">} value

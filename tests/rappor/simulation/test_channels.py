@@ -19,7 +19,7 @@ from rappor.simulation.channels import (
     Channel,
     ChannelNoise,
     build_threshold_words,
-    reports_per_piece,
+    count_reports_per_piece,
 )
 from rappor.simulation.keystream import Keystream
 
@@ -110,15 +110,15 @@ def test_a_report_follows_from_its_coins(k: int) -> None:
     Padding bits are 0.
     """
     low = 2**55 + 12345  # so that half of the ties are ones
-    channel, n = Channel(2**61 + low, 2**63 + low), reports_per_piece((k + 7) // 8) + 3
+    channel, n = Channel(2**61 + low, 2**63 + low), count_reports_per_piece((k + 7) // 8) + 3
     true = np.random.default_rng(k).integers(0, 2, (n, k), dtype=np.uint8)
     packed = np.packbits(true, axis=1, bitorder="little")
     answers = ChannelNoise(channel, Keystream(5), k)(packed)
     first, rest = Keystream(5).spawn(0), Keystream(5).spawn(1)
     got = np.unpackbits(answers, axis=1, bitorder="little")
     assert not got[:, k:].any()
-    for start in range(0, n, reports_per_piece(packed.shape[1])):
-        piece = packed[start : start + reports_per_piece(packed.shape[1])]
+    for start in range(0, n, count_reports_per_piece(packed.shape[1])):
+        piece = packed[start : start + count_reports_per_piece(packed.shape[1])]
         planes = first.coins((8, -(-piece.size // 8), 2)).astype("<u4")
         stream = np.unpackbits(planes.view(np.uint8).reshape(8, -1), axis=1, bitorder="little")
         highest = (stream.astype(int) << np.arange(8)[:, None]).sum(axis=0)
