@@ -40,8 +40,8 @@ from rappor.simulation.collection import simulate_counts
 _Run = TypeVar("_Run")
 
 LEVEL = 0.05
-"""Error rate of the detections, under both corrections for multiple tests: the false discovery rate
-under Benjamini-Hochberg, the probability of any false detection under Bonferroni."""
+"""Error rate of the detections. Benjamini-Hochberg limits the false discovery rate to it, and
+Bonferroni limits the probability of any false detection to it."""
 TOP = 20
 """Number of the most frequent candidates. Their coverage is reported separately, because users read
 these rows."""

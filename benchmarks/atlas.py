@@ -82,7 +82,8 @@ ERROR_RATES: Final = {
     "adaptive": "FDR adaptive",
     "bonferroni": "any false, Bonferroni",
 }
-"""Name of the measure of false detections, by the correction for multiple tests."""
+"""Name of the measure of false detections, by the correction for multiple tests. Two corrections
+limit the false discovery rate, and Bonferroni limits the probability of any false detection."""
 
 ALL_MOST: Final = 0.96
 """Coverage of all candidates above which the intervals of a cell are called wide."""

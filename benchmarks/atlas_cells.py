@@ -38,7 +38,7 @@ from rappor.simulation.population import Population
 from rappor.simulation.repeated_reports import simulate_days, simulate_repeated
 
 Level = str | int
-"""Value of a factor: a number, or the name of a setting."""
+"""Value of a factor. It is a number, or the name of a setting."""
 Cell = Mapping[str, Level]
 """Level of each factor, by the name of the factor. In the lists below, a cell has only the levels
 that are not the usual levels."""

@@ -46,7 +46,8 @@ _KINDS: Final = (
     'encoding = "bloom"\nparts = [{name = "prefix:3", share = 0.3}, {name = "whole"}]',
     'encoding = "onehot"\ncategories = ["quite long", "short"]\ninterval = "week"',
 )
-"""Encodings, intervals and parts of the metrics of the audited clients."""
+"""Ends of the entry of the metric. Each audit of a client uses the next one, so that all encodings,
+intervals and parts are audited."""
 
 
 def audit_encoders(n: int) -> Iterator[Audit]:

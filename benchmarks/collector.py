@@ -61,7 +61,7 @@ epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 """
-"""Registry of the collector, with one metric."""
+"""Registry of the collector. Every upload of the load reports its only metric."""
 
 
 def collector(*, quick: bool) -> list[Table]:

@@ -32,7 +32,7 @@ from rappor.engines.files import find_files
 from rappor.registry.registry import Registry
 
 Run = Callable[[str], int]
-"""Function that adds up the reports of a folder, and returns their number."""
+"""Function of a folder. It adds the reports of the folder, and returns their number."""
 
 
 def main() -> None:

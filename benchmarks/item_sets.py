@@ -45,7 +45,7 @@ N_DEVICES: Final = 100_000
 """Number of devices, each of which makes one report."""
 
 ALPHA: Final = 0.05
-"""False discovery rate of the detections."""
+"""False discovery rate that the detections of every mechanism must not exceed."""
 
 SIZES: Final = (8, 32)
 """Largest numbers of items of a set. Sizes are uniform between half of the number and the number,

@@ -26,7 +26,7 @@ from rappor.registry.registry import Registry
 from rappor.registry.sealed_json import format_sealed_json
 
 _CLIENT = Path(__file__).resolve().parents[1] / "client" / "javascript"
-"""Folder of the JavaScript client."""
+"""Folder of the JavaScript client, which the local server serves to Chromium."""
 _MEASURE = """async ([registry, n]) => {
   const { Client } = await import("/index.js");
   const client = await Client.open({ registry, consent: true, background: false });

@@ -37,7 +37,7 @@ from pure_ldp.frequency_oracles import (
 )
 
 _SKETCH = 256
-"""Number of cells in a row of a count-mean sketch."""
+"""Number of cells in a row of a count-mean sketch. With more cells, fewer values collide."""
 _HASHES = 64
 """Number of rows of a count-mean sketch. Each row has its own hash function."""
 

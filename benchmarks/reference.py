@@ -32,7 +32,7 @@ from benchmarks.tables import Cell, Table
 _ROOT = Path(__file__).resolve().parents[1]
 _CASES = Path(__file__).with_name("reference_cases.tar.xz")
 _MEGABYTE = 1e6
-"""Archive of the recorded collections."""
+"""Archive of the recorded collections. It is unpacked for each run."""
 _QUICK = ("exp200_k128_m16_1e6", "zipf2000_k32_m64_1e6")
 """Recorded collections that a quick run decodes."""
 Run = dict[str, Any]

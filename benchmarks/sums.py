@@ -46,7 +46,8 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 WITHIN: Final = 1.96
-"""Number of standard errors around the estimate within which the truth should lie with 95 %."""
+"""Number of standard errors around the estimate. A normal error is within this distance in 95 % of
+the collections."""
 
 BALANCED: Final = Params.profile("balanced")
 STRICT: Final = Params.profile("strict")

@@ -448,7 +448,8 @@ _DayCounter = Counter[datetime.date]
 """Numbers of reports by the dates of their windows."""
 
 _BlockReports = tuple[datetime.date, datetime.date, int]
-"""First day, last day and number of reports of a block."""
+"""First day, last day and number of reports of a block. They bound how often one device
+reported."""
 
 
 def _list_days(days: _DayCounter) -> tuple[DayReports, ...]:

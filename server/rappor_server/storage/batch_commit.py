@@ -49,7 +49,7 @@ from rappor_server.storage.record import Refusals, encode
 Ticket = TypeVar("Ticket")
 """The request that waits for an upload, in the caller's own type."""
 Result = bytes | StoreError
-"""Result of an upload: the body of the HTTP response, or the error if the commit failed."""
+"""Result of an upload. It is the body of the HTTP response, or the error if the commit failed."""
 
 _IDLE_SECONDS: Final = 1.0
 """Longest time in seconds that numbers of refusals wait for a commit if no upload comes. A smaller

@@ -243,7 +243,7 @@ days."""
 
 
 Rules = Mapping[str, Rule]
-"""Rules of a metric, by the fingerprint of the reports."""
+"""Rules of a metric. A rule applies to the reports under one fingerprint, which is its key."""
 
 
 def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:

@@ -105,7 +105,7 @@ _PRAGMAS: Final = (
     # two checkpoints, a checkpoint delays fewer than 1 in 100 uploads.
     "wal_autocheckpoint = 24000",
 )
-"""Statements for each new connection to SQLite."""
+"""Settings that `_prepare_sqlite` applies to each new connection."""
 _SETTINGS: Final = (
     f"SET lock_timeout = '{_WAIT_SECONDS:g}s'",
     "SET default_transaction_isolation = 'read committed'",  # for autocommitted statements too
@@ -114,7 +114,7 @@ _SETTINGS: Final = (
     "SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'",
 )
-"""Statements for each new connection to PostgreSQL."""
+"""Statements that `_prepare_postgresql` executes on each new connection."""
 _RETRY_SECONDS: Final = 0.001
 """Pause between two attempts of a waiting SQLite writer to get the lock. SQLite's own busy handler
 soon pauses for 0.1 seconds, so a task of many short transactions would take the lock again and
