@@ -6,36 +6,48 @@ the best, appends further characters to them, tests the results with the reports
 and so on up to whole strings (`rappor.discovery`). The plan chooses the lengths of the prefixes and
 the share of the devices that reports each part.
 
-Example: the lengths 3 and 6 of strings of at most 8 characters. The analyst tests 26^3 prefixes of
-3 letters, keeps the best K, tests K * 26^3 prefixes of 6 letters, and so on.
+Example: the prefix lengths 3 and 6 of strings of at most 8 letters. There are 1 + 26 + 26^2 + 26^3
+= 18,279 strings of at most 3 letters. The analyst tests all of them and keeps the best 1,000. Each
+is extended by up to 3 letters, which gives 18,279,000 candidates of at most 6 letters. The analyst
+keeps the best of these, and extends them to whole strings.
+
+`plan_discovery` runs these steps:
+
+1. Choose bits, cohorts and noise (`_choose_dimensions`).
+2. Generate lengths of prefixes whose numbers of candidates are small enough (`_generate_lengths`).
+3. Predict the number of found strings for each combination of lengths and shares of the devices
+   (`_predict_layout`).
+4. Keep the best *layout* (lengths and shares) of each number of parts (`_find_best_layouts`).
 
 Theory of operation
 -------------------
 A string is found if its prefix is kept in each part, and the string passes the last test. For one
 part:
 
-    n          number of reports of the part
-    s          share of the string
-    error(n)   standard error of an absent string in n reports
-    z          score of a prefix, normal with mean s / error(n)
-    C          number of candidates (prefixes) of the part
-    K          number of candidates that are kept
-    strings    number of strings that were kept so far
+| symbol | meaning |
+|---|---|
+| n | number of reports of the part |
+| s | share of the devices with the string |
+| error(n) | standard error of an absent string in n reports |
+| z | score of a prefix: its estimate divided by error(n). Normal with mean s / error(n) |
+| C | number of candidates (prefixes) of the part |
+| K | number of candidates that are kept |
+| P | number of strings whose prefix was kept in all parts before |
 
 Other strings with the same prefix raise the score of the prefix. They are neglected. The K best of
 C candidates are those with a score above t, where
 
-    absent P(standard normal > t) + sum over strings P(z > t) = K
-    absent = C exp(-strings / C)
+    absent Pr(standard normal > t) + sum over P strings Pr(z > t) = K
+    absent = C exp(-P / C)
 
-`absent` is the expected number of candidates that are no prefix of a string, if the strings are
-placed at random. The last test finds R of C whole strings. By Benjamini and Hochberg, each of them
-has a p-value of at most level * R / C. The equation is solved for R.
+`absent` is the expected number of candidates that are no prefix of one of the P strings, if the
+strings are placed at random. The last test finds R of C whole strings. By Benjamini and Hochberg,
+each of them has a p-value of at most level R / C. The equation is solved for R.
 
-All prefixes have the same share of the devices. Lengths and shares are searched for the largest
-number of found strings. Among the layouts that find nearly as many, the layout with the fewest
-candidates is chosen. Bits and cohorts are the first pair of a list for which collisions add little
-to the noise of the coins.
+All parts of prefixes have the same share of the devices. Lengths and shares are searched for the
+largest number of found strings. Among the layouts that find nearly as many, the layout with the
+fewest candidates is chosen. Bits and cohorts are the first pair of a list for which collisions add
+little to the noise of the coins.
 """
 
 from __future__ import annotations
@@ -74,18 +86,20 @@ _NEGLIGIBLE_COLLISIONS: Final = 0.05
 added until the variance is smaller. A larger bound gives smaller reports."""
 
 _EXPLAINED_Z: Final = 5.0
-"""Smallest share, in standard errors of coins, at which a string counts as detected. The regression
-explains the collisions of detected strings, so only rarer strings add variance. A convention."""
+"""Smallest share, in standard errors of the coins, at which a string counts as detected. The
+regression explains the collisions of detected strings, so only rarer strings add variance. A
+convention: a larger number counts more strings as variance."""
 
 _MAX_CANDIDATES: Final = 20_000_000
 """Largest number of candidates of a part. It bounds the decoding of a part to a minute or two."""
 
 _MAX_PREFIXES: Final = 5
-"""Largest number of parts of prefixes. Each part takes reports from the other parts."""
+"""Largest number of parts of prefixes that the search tries. Each part takes reports from the other
+parts, so more parts seldom find more strings."""
 
 _SHARES: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-"""Shares of the devices that report prefixes, over all parts. The search tries each share. A finer
-list takes more time and finds few strings more."""
+"""Shares of the devices that report any prefix. The search tries each share, and divides it evenly
+among the parts of prefixes. A finer list takes more time and finds few strings more."""
 
 _COMPARED_LAYOUTS: Final = 2
 """Number of layouts in a plan: the best with the smallest possible number of parts, and the best
@@ -96,16 +110,16 @@ _NEARLY_BEST: Final = 0.98
 as good. A smaller ratio gives faster decodes that find fewer strings."""
 
 _TRIED_STEPS: Final = 3
-"""Number of step lengths that the search tries. A step is the number of characters from one prefix
-to the next. Longer searches multiply the time."""
+"""Number of the longest possible steps that the search tries. A step is the number of characters
+from one prefix to the next. A larger number multiplies the time."""
 
 _SINGLE_STEP_PREFIXES: Final = 3
-"""Number of prefixes from which on the search tries only the longest step after the first step. The
-number of combinations would grow as 3 to the power of the prefixes."""
+"""Number of parts of prefixes from which the search tries only the longest step after the first
+step. The number of combinations would otherwise be 3 to the power of the number of parts."""
 
 _MAX_Z: Final = 40.0
-"""Distance from the largest mean score, in standard errors, at which binary64 rounds every
-probability to 0. The search for a score ends there."""
+"""Distance above the largest mean score, in standard errors, at which a float64 rounds every
+probability of exceedance to 0. The search for the score t ends there."""
 
 _MAX_ITERATIONS: Final = 200
 """Largest number of iterations to the fixed point of the number of found strings. The limit ensures
@@ -274,6 +288,8 @@ def _find_best_layouts(
     The list is empty if no number of parts reaches strings of this length.
     """
     best: list[Layout] = []
+    # Short alphabets or long strings need several parts. Without possible lengths for a number of
+    # parts, the search goes on with one part more.
     for n_prefixes in range(1, _MAX_PREFIXES + 1):
         layouts = [
             _predict_layout(params, question, n_reports, (*lengths, longest), characters, share)
@@ -296,6 +312,12 @@ def _generate_lengths(n_prefixes: int, longest: int, characters: int) -> Iterato
 
     A step is the number of characters from one prefix to the next. Only the longest steps are
     tried. Short steps need more parts, so fewer devices report each part.
+
+    Parameters
+    ----------
+    n_prefixes : number of parts of prefixes.
+    longest : length of the longest string, in characters.
+    characters : number of characters of the alphabet.
     """
     # Possible lengths of the first prefix. All its combinations of characters are candidates.
     first = [n for n in range(1, longest) if count_continuations(characters, n) <= _MAX_CANDIDATES]
@@ -312,12 +334,15 @@ def _generate_lengths(n_prefixes: int, longest: int, characters: int) -> Iterato
 
 
 def _count_candidates(characters: int, added: int) -> int:
-    """Return the number of candidates of a step that appends `added` characters to each prefix."""
+    """Return the number of candidates after a step that appends up to `added` characters."""
     return count_kept_prefixes(characters, added) * count_continuations(characters, added)
 
 
 def _choose_dimensions(budget: Budget, frequencies: Frequencies, n_reports: int) -> Params:
-    """Return the first bits and cohorts for which collisions add little noise."""
+    """Return the first pair of `_DIMENSIONS` for which collisions add little noise.
+
+    If there is no such pair, the parameters have the last pair.
+    """
     for k, m in _DIMENSIONS:
         params = choose_noise(budget.epsilon_1, budget.epsilon_inf, k=k, m=m)
         coins = compute_rare_variance(params) / n_reports
@@ -330,9 +355,16 @@ def _choose_dimensions(budget: Budget, frequencies: Frequencies, n_reports: int)
 
 
 def _compute_collision_variance(params: Params, frequencies: Frequencies, coins: float) -> float:
-    """Return the variance of a share from collisions with strings that are too rare to be detected.
+    """Compute the variance of a share from collisions with strings that are not detected.
 
-    `coins` is the variance of a rare string's share from the noise of coins.
+    A string shares each of its m bits with another string with probability 1 / k. Averaged over m
+    cohorts, strings of the shares s therefore add the variance (sum of s^2) / (m k).
+
+    Parameters
+    ----------
+    params : the parameters, with one bit of a string in each cohort.
+    frequencies : shares of the strings.
+    coins : variance of a rare string's share from the noise of the coins.
     """
     number = frequencies.candidates + frequencies.non_candidates
     rare = frequencies.shares < _EXPLAINED_Z * coins**0.5
@@ -341,10 +373,20 @@ def _compute_collision_variance(params: Params, frequencies: Frequencies, coins:
 
 
 def _compute_noise(params: Params, shares: Floats, n_reports: float) -> Floats:
-    """Return the variance of a share from coins and sampling.
+    """Compute the variance of each share from coins and from the sampling of the devices.
 
-    `shares` and the result are (classes,) float64. A device reports its own string, and other
-    strings set the bit with probability 1 / k.
+    The bit of a string is set by the devices with the string, and by a share 1 / k of all devices
+    with other strings.
+
+    Parameters
+    ----------
+    params : the parameters.
+    shares : (classes,) float64. Shares of the strings.
+    n_reports : number of reports of the part.
+
+    Returns
+    -------
+    (classes,) float64, in squared shares.
     """
     gap = params.q_star - params.p_star
     level = params.p_star + gap * np.minimum(shares + 1 / params.k, 1.0)
@@ -366,11 +408,15 @@ class _Scores:
 
     @classmethod
     def of(cls, params: Params, frequencies: Frequencies, n_reports: float) -> _Scores:
-        """Return the scores of a part with this number of reports."""
+        """Compute the scores of a part with this number of reports."""
         coins = _compute_noise(params, np.zeros(1), n_reports)[0]
-        absent = coins + _compute_collision_variance(params, frequencies, coins)
+        # error(n)^2 of the module docstring.
+        absent_variance = coins + _compute_collision_variance(params, frequencies, coins)
         additional = _compute_noise(params, frequencies.shares, n_reports) - coins
-        return cls(z=frequencies.shares / absent**0.5, spread=np.sqrt(1 + additional / absent))
+        return cls(
+            z=frequencies.shares / absent_variance**0.5,
+            spread=np.sqrt(1 + additional / absent_variance),
+        )
 
     def exceedance_probability(self, score: float) -> Floats:
         """Return the probability that a string of each class has a larger score, (classes,)."""
@@ -389,35 +435,38 @@ def _predict_layout(
 
     Parameters
     ----------
+    params : the parameters of the reports.
+    question : shares of the strings, and the last test.
+    n_reports : number of reports of all parts.
     lengths : lengths of the prefixes, and last the length of the whole string, in characters.
-    share : share of the devices that report prefixes, over all parts of prefixes.
+    characters : number of characters of the alphabet.
+    share : share of the devices that report any prefix.
     """
     # A registry contains shares with four decimals.
     prefix_share = round(share / (len(lengths) - 1), 4)
     frequencies = question.frequencies
-    # `present` is the expected number of strings of each class that were kept so far, (classes,).
+    # Expected number of strings of each class whose prefix was kept so far, (classes,). The sum is
+    # P of the module docstring.
     present = frequencies.candidates + frequencies.non_candidates
     of_prefix = _Scores.of(params, frequencies, prefix_share * n_reports)
     # `rappor.discovery` continues no more prefixes than the decoder can select.
     max_kept = params.m * params.k + 2 * SCREENED
+    # Before the first part there is one prefix, the empty one.
     candidates, kept = [], [1]
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
         n = kept[-1] * count_continuations(characters, length - before)
         count_above = functools.partial(_count_above, n, of_prefix, present)
-        kept.append(
-            max(
-                min(
-                    count_kept_prefixes(characters, after - length),
-                    max_kept,
-                    round(count_above(0.0)),
-                ),
-                1,
-            )
+        # Three limits: prefixes whose continuations would be too many candidates, prefixes that the
+        # decoder could not select, and prefixes without a positive score.
+        most_kept = min(
+            count_kept_prefixes(characters, after - length), max_kept, round(count_above(0.0))
         )
+        kept.append(max(most_kept, 1))
         present = present * of_prefix.exceedance_probability(
             _find_score(kept[-1], count_above, of_prefix)
         )
         candidates.append(n)
+    # The last part tests whole strings.
     n = kept[-1] * count_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - prefix_share * (len(lengths) - 1)) * n_reports)
     found = present * of_whole.exceedance_probability(
@@ -432,9 +481,17 @@ def _predict_layout(
 
 
 def _count_above(n: int, scores: _Scores, present: Floats, score: float) -> float:
-    """Return the expected number of candidates, of n, whose score exceeds `score`.
+    """Compute the expected number of candidates, of n, whose score exceeds `score`.
 
-    Several strings with the same prefix count once: at most n - absent candidates are present.
+    Several strings may have the same prefix, which is one candidate. So at most n - absent
+    candidates are present.
+
+    Parameters
+    ----------
+    n : number of candidates, C of the module docstring.
+    scores : distribution of the scores of the strings.
+    present : (classes,) float64. Number of strings of each class.
+    score : the score t.
     """
     absent = n * float(np.exp(-present.sum() / n))
     n_present = min(float(present @ scores.exceedance_probability(score)), n - absent)
@@ -442,7 +499,14 @@ def _count_above(n: int, scores: _Scores, present: Floats, score: float) -> floa
 
 
 def _find_score(most: int, count_above: Callable[[float], float], scores: _Scores) -> float:
-    """Return the score, at least 0, that `most` candidates exceed."""
+    """Find the score t, at least 0, that `most` candidates are expected to exceed.
+
+    Parameters
+    ----------
+    most : number of candidates.
+    count_above : function from a score to the expected number of candidates with a larger score.
+    scores : distribution of the scores, which limits the search.
+    """
     # Case: fewer candidates than allowed have a positive score. All of them are kept.
     if count_above(0.0) <= most:
         return 0.0
@@ -451,9 +515,16 @@ def _find_score(most: int, count_above: Callable[[float], float], scores: _Score
 
 
 def _solve_threshold(level: float, n: int, scores: _Scores, present: Floats) -> float:
-    """Return the score that Benjamini-Hochberg requires for n candidates, as a fixed point.
+    """Compute the score that Benjamini-Hochberg requires for n candidates, as a fixed point.
 
-    The required p-value is level * found / n, and the number of found strings depends on it.
+    The required p-value is level R / n, and the number R of found strings depends on it.
+
+    Parameters
+    ----------
+    level : false discovery rate.
+    n : number of candidates.
+    scores : distribution of the scores of the strings.
+    present : (classes,) float64. Number of strings of each class.
     """
     found = max(float(present.sum()), 1.0)
     for _ in range(_MAX_ITERATIONS):

@@ -1,35 +1,42 @@
 """Choice of the noise: f, g, p and q for limits of epsilon_1 and epsilon_inf.
 
-The input is a budget: the largest loss epsilon_1 of one report, and epsilon_inf of all reports of
-one value, in nats. The output is the noise with the least variance of a rare string.
+Planners call `choose_noise`. The input is a budget: the largest loss epsilon_1 of one report, and
+epsilon_inf of all reports of one value, in nats. The output is the parameter set with the smallest
+variance of the estimated share of a rare string.
 
 Theory of operation
 -------------------
 A bit passes through two random responses. The permanent response is drawn once and repeated; the
 instantaneous response is drawn for each report. Each response, and their combination, is a binary
-channel:
+channel (a random response whose input and output are 0 or 1):
 
-    channel                 P(1 | input 0)   P(1 | input 1)   loss
-    permanent response      f1               b = 1 - f0       epsilon_inf
-    instantaneous response  p                q
-    both (a report)         p*               q*               epsilon_1
+| channel | low = P(1 given input 0) | high = P(1 given input 1) | loss |
+|---|---|---|---|
+| permanent response | f1 | b = 1 - f0 | epsilon_inf |
+| instantaneous response | p | q | |
+| both (a report) | p* | q* | epsilon_1 |
 
 f1 and f0 are the probabilities that the permanent response changes a 0 and a 1. Parameters contain
 them as f = f1 + f0 and g = f1 / f. With h hash functions, two strings differ in up to h bits in
-each direction, so the odds ratio of a channel is
+each direction, so a channel with the loss epsilon has the odds ratio
 
     high (1 - low) / (low (1 - high)) = e^(epsilon / h)
 
-The budget fixes the odds ratios of the permanent response and of the report. Each of these two
-channels has one free number left. With R reports per device, and a share s of devices that set the
-bit, the de-biased mean has the variance
+The budget fixes the odds ratios of the permanent response and of the report. In each of these two
+channels, `low` then follows from `high` (`compute_low_probability`), and `high` is free. With R
+reports per device, and a share s of devices that set the bit, the de-biased mean of the reports of
+one device has the variance
 
-    V_R = V_1 / R + (1 - 1/R) V_inf,   V = mu (1-mu) / (high - low)^2, mu = low + (high - low) s
+    V_R = V_1 / R + (1 - 1/R) V_inf
 
-V_1 has (p*, q*) for low and high, V_inf has (f1, b). The two terms have no common unknown, so the
-optimum is the same for every R: one search finds q* at epsilon_1, and another finds b at
-epsilon_inf. p and q follow. They are probabilities if epsilon_1 <= epsilon_inf. If the two losses
-are equal, p = 0 and q = 1.
+V_1 is V for low = p* and high = q*, and V_inf is V for low = f1 and high = b:
+
+    V = mu (1 - mu) / (high - low)^2,    mu = low + (high - low) s
+
+V_1 depends on q* only, and V_inf on b only. So the optimum is the same for every R: one search
+finds q* at epsilon_1, and another search finds b at epsilon_inf (`find_best_high`). p and q follow
+(`round_to_thresholds`). They are probabilities if epsilon_1 <= epsilon_inf. If the two losses are
+equal, p = 0 and q = 1.
 
 At s = 0 the optimum is q* = 1/2. Its variance 4 e^eps / (e^eps - 1)^2 is the smallest known
 variance for large domains ([WBLJ17], optimised unary encoding). At s = 1/2 the optimum is
@@ -53,13 +60,13 @@ from rappor.protocol.responses.rappor_response import Noise, compute_noise
 from rappor.protocol.thresholds import ONE, compute_threshold
 
 LOSS_RANGE: Final = "[0.001, 40]"
-"""Interval of the losses that can be planned, in nats. Below 0.001, a billion reports detect no
-share under 30 % among a thousand candidates. Above 40, the 32 bits of a coin do not suffice: with
+"""Interval of the losses that can be planned, in nats. At 0.001, a billion reports detect no share
+under 30 % among a thousand candidates. Above 40, the 32 bits of a coin do not suffice: with
 h = 1, a permanent response with the smallest probability 2^-32 loses 2 ln(2^32 - 1) = 44 nats."""
 
 _PROBABILITY_TOLERANCE: Final = 1e-12
-"""Largest probability that counts as 0. The next larger probability of a coin is 2^-32 = 2.3e-10,
-so only rounding errors are that small."""
+"""Largest probability that counts as 0. The smallest probability of a coin above 0 is 2^-32 =
+2.3e-10, so only rounding errors are that small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Budget:
 
 
 def compute_optimal_variance(epsilon_1: float) -> float:
-    """Return the smallest known variance of a rare value's count, divided by the number of reports.
+    """Compute the smallest known variance of a rare value's share, times the number of reports.
 
     Optimised unary encoding reaches 4 e^eps / (e^eps - 1)^2 for large domains. No known mechanism
     whose report loses epsilon_1 has a smaller variance [WBLJ17].
@@ -142,7 +149,11 @@ def round_to_thresholds(
     """Return the parameters nearest to q* and b within a budget, on the grid of 32-bit thresholds.
 
     A threshold t stands for the probability t / 2^32. A device compares a random 32-bit integer
-    with the threshold, so other probabilities do not exist. Every rounding is towards more noise.
+    with the threshold, so other probabilities do not exist. Every rounding is towards more noise:
+
+    1. Round f1 and f0 up, and raise both until the permanent response loses at most epsilon_inf.
+    2. Solve p and q for the rounded f1 and f0.
+    3. Round p up and q down, and move both until a report loses at most epsilon_1.
 
     Parameters
     ----------
@@ -157,7 +168,7 @@ def round_to_thresholds(
         compute_low_probability(q_star, budget.epsilon_1 / bits),
         compute_low_probability(b, budget.epsilon_inf / bits),
     )
-    # Thresholds of f1 and f0. ONE is 2^32.
+    # Thresholds of f1 and f0. ONE is 2^32, the threshold of the probability 1.
     t_1, t_0 = math.ceil(f1 * ONE), math.ceil((1 - b) * ONE)
     # Case: rounding in binary64 exceeds the budget by a few thresholds. The exact loss decides.
     while loss.epsilon_inf(build_params(compute_noise(t_1, t_0, 0, ONE))) > budget.epsilon_inf:
@@ -174,7 +185,7 @@ def round_to_thresholds(
 
 
 def compute_low_probability(high: float, epsilon: float) -> float:
-    """Return P(1 | input 0) of a channel from P(1 | input 1), `high`, and its loss in nats.
+    """Compute `low` of a channel from `high` and the loss in nats.
 
     The result solves high (1 - low) / (low (1 - high)) = e^epsilon.
     """
@@ -182,10 +193,16 @@ def compute_low_probability(high: float, epsilon: float) -> float:
 
 
 def find_best_high(epsilon: float, level: float) -> float:
-    """Return the P(1 | input 1) of a channel with the least variance.
+    """Find the `high` of a channel with the smallest variance V of the module docstring.
 
-    The variance is V = mu (1 - mu) / (high - low)^2 of the module's theory. A bisection between 0
-    and 1 finds the zero of the derivative of log V by `high`.
+    log V = log(mu (1 - mu)) - 2 log(high - low) falls and then rises as `high` grows from 0 to 1. A
+    bisection finds the zero of its derivative. With E = e^epsilon and o = 1 + (E - 1) (1 - high),
+
+        low                     = high / o
+        d low / d high          = E / o^2
+        d mu / d high           = d low / d high + (1 - d low / d high) s
+        d log(high - low) / d high
+                                = (1 - 2 high + (E - 1) (1 - high)^2) / (o high (1 - high))
 
     Parameters
     ----------
@@ -196,15 +213,16 @@ def find_best_high(epsilon: float, level: float) -> float:
 
     def is_falling(high: float) -> bool:
         """Return whether the variance decreases as `high` grows."""
-        # low = high / odds, as in `compute_low_probability`, and slope = d low / d high.
+        # `odds` is o, and `slope` is d low / d high.
         odds = 1 + odds_less_one * (1 - high)
         low, slope = high / odds, (odds_less_one + 1) / odds**2
         mean = low + (high - low) * level
-        # d log(mu (1 - mu)) / d high, and d log(high - low) / d high.
+        # The derivatives of log(mu (1 - mu)) and of log(high - low).
         mean_term = (slope + (1 - slope) * level) * (1 - 2 * mean) / (mean * (1 - mean))
         gap_term = (1 - 2 * high + odds_less_one * (1 - high) ** 2) / (odds * high * (1 - high))
         return mean_term < 2 * gap_term
 
+    # The bisection ends when no float64 lies between the two ends.
     left, right = _PROBABILITY_TOLERANCE, 1 - _PROBABILITY_TOLERANCE
     while left < (middle := (left + right) / 2) < right:
         left, right = (middle, right) if is_falling(middle) else (left, middle)
@@ -244,7 +262,7 @@ def choose_published(
 def format_probability(probability: float) -> str:
     """Return a probability as the shortest decimal with the same 32-bit threshold.
 
-    17 digits distinguish any two numbers of binary64.
+    Two thresholds differ by 2^-32 = 2.3e-10 at least, so about ten decimals are enough.
     """
     for digits in range(1, 18):
         text = f"{probability:.{digits}f}"

@@ -1,8 +1,21 @@
 """Power of a decode: predictions of its detections and of the widths of its intervals.
 
-The input is a parameter set, a number of reports, and the shares of the strings. The output is the
+Planners call `predict` for each parameter set that they compare. The input is a parameter set, a
+number of reports, and the shares of the strings (`Frequencies`). The output is a `Prediction`: the
 expected number of detected strings, the smallest share that is detected with a given probability
 (the power), and standard errors. No collection is simulated.
+
+Strings are grouped in *classes* of nearly equal shares. Arrays with the axis "classes" have one
+element for each class. Candidates that no device has are *absent*.
+
+The steps are:
+
+1. Compute the standard error of each share (`_Collection.errors`). For strings it depends on the
+   strings that the decoder selects, and the selection depends on the errors. Both are computed in
+   turns until they agree (`_Collection.find_selection`).
+2. Find the p-value threshold of the correction, which depends on the number of detections
+   (`_compute_thresholds`).
+3. Compute detection probabilities, and from them all other numbers.
 
 Theory of operation
 -------------------
@@ -10,17 +23,20 @@ Theory of operation
 errors of strings are as follows. The decoder regresses m k de-biased bits on the candidates
 (`rappor.estimator.fit`): a row of the regression is one bit of one cohort, and the regression has a
 free background, a constant for all rows. First the decoder selects the strings with a high score,
-and then it fits their shares. The standard error of a string's share is
+and then it fits their shares. The standard error of the share b of a string is
 
-    error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)])
+    error^2 = 1 / (n (1 - d) (1 - s / (m k)) E[1 / (v + tau^2)]) + (1 - 1/h) b (1 - b) R / N
 
-    k, m     number of bits of a report, number of cohorts
-    d        density: the probability that a string sets a bit of a cohort
-    n        number of rows of a string, m k d
-    s        number of selected strings
-    v        variance of a row from coins and from the sampling of the devices
-    tau^2    variance of a row from collisions with strings that are not selected
-    E        mean over the levels of the string's rows (`compute_bit_levels`)
+| symbol | meaning |
+|---|---|
+| k, m, h | number of bits of a report, number of cohorts, number of hash functions |
+| N, R | number of reports, number of reports of a device |
+| d | density: the probability that a string sets a bit of a cohort |
+| n | number of rows of a string, m k d |
+| s | number of selected strings |
+| v | variance of a row from coins and from the sampling of the devices |
+| tau^2 | variance of a row from collisions with strings that are not selected |
+| E | mean over the levels of the string's rows (`compute_bit_levels`) |
 
 - v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2), with N reports, R reports per
   device, and the expected proportion of ones mu = p* + (q*-p*) theta. The level theta is the share
@@ -31,19 +47,26 @@ and then it fits their shares. The standard error of a string's share is
 - The factor 1 - d is the proportion of the information that the free background leaves.
 - The factor 1 - s / (m k) is for collisions between selected strings: each selected string costs
   the information of one row.
+- The last term is for h > 1: the h bits of a string in a cohort show the same devices, so they do
+  not average the sampling of these devices.
 
 A string of share b is detected with probability Phi(b / error - z), where Phi is the normal
 distribution function and z the normal quantile of the p-value threshold. With c candidates:
 
-    correction           p-value threshold
-    Bonferroni           level / c
-    Benjamini-Hochberg   level (1 + r) / c, with r other detections
-    adaptive             as Benjamini-Hochberg, with the expected number of absent candidates for c
+| correction | p-value threshold |
+|---|---|
+| Bonferroni | level / c |
+| Benjamini-Hochberg | level (1 + r) / c, with r other detections |
+| adaptive | as Benjamini-Hochberg, with the expected number of absent candidates for c |
 
-r is the sum of all detection probabilities at the threshold, so the threshold is a fixed point. The
-step-up procedure uses the largest fixed point. The decoder uses the adaptive correction from a
-certain number of reports on. The number of selected strings is predicted by the same sum, at the
-error rate of the selection.
+r is the sum of all detection probabilities at the threshold, and the threshold depends on r. So the
+threshold is a fixed point. The step-up procedure of Benjamini and Hochberg uses the largest fixed
+point. With few reports the decoder uses Benjamini-Hochberg in place of the adaptive correction
+(`DetectionTarget.with_decoder_method`). The number of selected strings is predicted by the same
+sum, at the error rate of the selection.
+
+*Example.* A string has the share .01, and the error is .002. Its mean z score is 5. At the p-value
+threshold 1e-5, with the normal quantile 4.26, it is detected with probability Phi(5 - 4.26) = 77 %.
 
 Predictions are means over layouts and collections. They hold for candidates with distinct bits, and
 for collisions that do not dominate the error. If collisions dominate, the decoder explains more
@@ -76,20 +99,20 @@ interpolated. Twice as many shares change the smallest detected share by a relat
 other results by less."""
 
 _MAX_ITERATIONS: Final = 100
-"""Largest number of iterations until errors and selection agree. It ensures an end: the slowest of
-a hundred predictions needed 18 iterations."""
+"""Largest number of iterations until errors and selection agree. The limit ensures that the search
+ends. The slowest of a hundred predictions needed 18 iterations."""
 
 _MAX_STEPS: Final = 10_000
-"""Largest number of steps to the fixed point of the threshold. It ensures an end: the slowest of a
-hundred predictions needed 100 steps."""
+"""Largest number of steps to the fixed point of the threshold. The limit ensures that the search
+ends. The slowest of a hundred predictions needed 100 steps."""
 
 _TOLERANCE: Final = 1e-6
 """Relative change at which an iteration stops. A tolerance of 1e-9 changes no prediction by more
 than a relative 1e-6."""
 
 _MIN_INFORMATION_LEFT: Final = 0.05
-"""Smallest factor 1 - s / (m k). If selected strings fill nearly all rows, the formula has no
-finite error. The decoder's screening has the same bound."""
+"""Lower bound on the factor 1 - s / (m k). If selected strings fill all rows, the formula would
+divide by 0. The decoder's screening has the same bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,7 +176,7 @@ class Prediction:
 
     Attributes
     ----------
-    found : expected number of detected candidates that some device has.
+    found : expected number of detected candidates that are not absent.
     probabilities : (classes,) float64. Detection probability of a string of each class of the
         frequencies.
     share : smallest share that is detected with the target's power; None if no share is detected.
@@ -196,11 +219,12 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
     collection = _choose_error_model(params, n_reports, target)
     errors = collection.errors(_SHARE_GRID)
     z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
-    threshold, threshold_of_next = _thresholds(z, target)
-    # The threshold counts each string with its detection probability. A string with probability 1
-    # is counted fully. A string with a small probability raises the number of detections by one if
-    # it is detected, so its own threshold is the threshold with one more detection. Between the two
-    # cases the thresholds are interpolated.
+    threshold, threshold_of_next = _compute_thresholds(z, target)
+    # `threshold` is computed from the expected number of detections, in which each string counts
+    # with its detection probability. But a string that is detected counts as 1. So the threshold
+    # for a string with a small probability is `threshold_of_next`, the threshold with one more
+    # detection, and `threshold` for a string with probability 1. Between the two cases the
+    # thresholds are interpolated.
     first_probabilities = _compute_detection_probabilities(z, threshold)
     probabilities = _compute_detection_probabilities(
         z, threshold + (1 - first_probabilities) * (threshold_of_next - threshold)
@@ -211,7 +235,8 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
     share_array = np.array([1.0 if share is None else share])
     error = float(collection.errors(share_array)[0])
     error_rate, largest = 1 - target.error_control.confidence, float(frequencies.shares.max())
-    chosen_share = min(n_detected / frequencies.n_candidates, 1)
+    # An adjusted interval has the error probability R alpha / c, with R of c candidates detected.
+    detected_share = min(n_detected / frequencies.n_candidates, 1)
     return Prediction(
         found=n_found,
         probabilities=probabilities,
@@ -221,7 +246,7 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
         largest_error=float(collection.errors(np.array([largest]))[0]),
         error=error,
         width=2 * _upper_quantile(error_rate / 2) * error,
-        adjusted_width=2 * _upper_quantile(error_rate * chosen_share / 2) * error,
+        adjusted_width=2 * _upper_quantile(error_rate * detected_share / 2) * error,
         parts=collection.parts(share_array),
     )
 
@@ -281,8 +306,8 @@ class _Collection:
         for _ in range(_MAX_ITERATIONS):
             errors = collection.errors(_SHARE_GRID)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
-            steps = _steps(z, frequencies, ErrorControl(alpha=ENTER))
-            threshold = _step_up(z, frequencies, steps, more=0.0)
+            steps = _build_threshold_sequence(z, frequencies, ErrorControl(alpha=ENTER))
+            threshold = _find_fixed_point(z, frequencies, steps, more=0.0)
             probabilities = _compute_detection_probabilities(z, threshold)
             n_selected = (
                 float(frequencies.candidates @ probabilities) + frequencies.absent * threshold
@@ -295,7 +320,10 @@ class _Collection:
         return collection
 
     def errors(self, shares: Floats) -> Floats:
-        """Return the standard errors of strings with these shares, (number of shares,) float64."""
+        """Compute the standard errors of strings with these shares, (number of shares,) float64.
+
+        The module docstring has the formula.
+        """
         params = self.params
         information_left = max(1 - self.selected / (params.m * params.k), _MIN_INFORMATION_LEFT)
         information = self.information(shares)
@@ -306,14 +334,15 @@ class _Collection:
         )
 
     def information(self, shares: Floats) -> Floats:
-        """Return n E[1 / (v + tau^2)] for strings with these shares, (number of shares,) float64.
+        """Compute n E[1 / (v + tau^2)] for strings with these shares, (number of shares,) float64.
 
-        The module explains the letters. n is the number of rows of a string.
+        The module docstring explains the letters.
         """
         params = self.params
         levels, probabilities = compute_bit_levels(self.frequencies, params.density)
-        # (number of shares, levels). The level of a row includes the string's own share:
-        # theta = 1 - (1 - own share) (1 - level of other strings).
+        # The level of a row with the string is
+        #     theta = 1 - (1 - own share) (1 - level) = level + own share (1 - level)
+        # with `level` the level from other strings. The argument is (number of shares, levels).
         noise = self.noise(levels + np.outer(shares, 1 - levels))
         n_rows = params.m * params.k * params.density
         return np.asarray(n_rows * ((1 / (noise + self.tau2)) @ probabilities))
@@ -340,15 +369,20 @@ class _Collection:
         return np.asarray((1 - 1 / self.params.h) * shares * (1 - shares) / devices)
 
     def collisions(self, probabilities: Floats) -> float:
-        """Return tau^2 if strings are selected with these probabilities, (classes,) float64."""
+        """Compute tau^2 if strings are selected with these probabilities, (classes,) float64.
+
+        Every string that is not selected adds d (1 - d) share^2. Rows that a frequent string lifts
+        far above the fit have a smaller weight in the decoder (the taper). The string therefore
+        counts with the smaller share that the taper leaves.
+        """
         frequencies, density = self.frequencies, self.params.density
         row_error = np.sqrt(self.noise(np.array([density])) + self.tau2)
         excess = frequencies.shares / row_error
         low, high = TAPER
         # `excess` is the deviation of a row with the string, in standard errors. TAPER contains two
         # deviations: the fit lowers the weight of a row from the first on, and excludes the row
-        # from the second on. Case: a frequent string that is no candidate. Its rows are excluded by
-        # the fit. Without the taper here, the string would dominate the predicted error.
+        # from the second on. Case: a frequent string that is no candidate. The fit excludes its
+        # rows. Without the taper here, the string would dominate the predicted error.
         taper = low * (high - excess) / ((high - low) * np.maximum(excess, low))
         squares = (frequencies.shares * np.where(excess <= low, 1.0, np.maximum(taper, 0.0))) ** 2
         unexplained = frequencies.candidates * (1 - probabilities) + frequencies.non_candidates
@@ -357,7 +391,17 @@ class _Collection:
     def parts(self, shares: Floats) -> dict[str, float]:
         """Split the variance of a string's share by cause.
 
-        `shares` is (1,) float64. The parts are proportions of the variance and sum to 1.
+        Without collisions of any kind the variance would be v / n plus the last term of the
+        formula. tau^2 / n is the part of strings that are not selected, and the remaining part
+        comes from the factors of the background and of selected strings.
+
+        Parameters
+        ----------
+        shares : (1,) float64. The share of the string.
+
+        Returns
+        -------
+        Proportions of the variance by cause, with sum 1 (`Prediction.parts`).
         """
         params = self.params
         information = self.information(shares)
@@ -379,43 +423,69 @@ class _Collection:
         return {name: part / variance for name, part in parts.items()}
 
 
-def _thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
-    """Return the p-value threshold, and the threshold with one more detection."""
+def _compute_thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
+    """Compute the p-value threshold, and the threshold with one more detection.
+
+    Parameters
+    ----------
+    z : (classes,) float64. Mean z score of a string of each class.
+    target : the frequencies and the correction.
+    """
     frequencies = target.frequencies
-    steps = _steps(z, frequencies, target.error_control)
+    steps = _build_threshold_sequence(z, frequencies, target.error_control)
     if not steps.rising:
         # Bonferroni: the threshold does not depend on the number of detections.
         return float(steps.at(1)), float(steps.at(1))
     return (
-        max(_step_up(z, frequencies, steps, more=0.0), float(steps.at(1))),
-        _step_up(z, frequencies, steps, more=1.0),
+        # The smallest p-value is always compared with the threshold of rank 1.
+        max(_find_fixed_point(z, frequencies, steps, more=0.0), float(steps.at(1))),
+        _find_fixed_point(z, frequencies, steps, more=1.0),
     )
 
 
-def _steps(z: Floats, frequencies: Frequencies, detection: ErrorControl) -> ThresholdSequence:
-    """Return the thresholds of the correction by rank, for the expected numbers of p-values."""
+def _build_threshold_sequence(
+    z: Floats, frequencies: Frequencies, error_control: ErrorControl
+) -> ThresholdSequence:
+    """Build the thresholds of the correction by rank, from expected numbers of p-values.
+
+    Parameters
+    ----------
+    z : (classes,) float64. Mean z score of a string of each class.
+    frequencies : numbers of strings of each class.
+    error_control : error rate and correction.
+    """
     return ThresholdSequence.of(
-        detection,
+        error_control,
         n_candidates=frequencies.n_candidates,
         n_within=lambda p_value: _count_below(z, frequencies, p_value),
     )
 
 
 def _count_below(z: Floats, frequencies: Frequencies, p_value: float) -> float:
-    """Return the expected number of candidates with a p-value up to `p_value`."""
+    """Compute the expected number of candidates with a p-value up to `p_value`.
+
+    The p-value of an absent candidate is uniform.
+    """
     return (
         float(frequencies.candidates @ _compute_detection_probabilities(z, p_value))
         + frequencies.absent * p_value
     )
 
 
-def _step_up(
+def _find_fixed_point(
     z: Floats, frequencies: Frequencies, steps: ThresholdSequence, *, more: float
 ) -> float:
-    """Return the largest fixed point t: the threshold at the rank `more` + (detections at t).
+    """Find the largest fixed point t: the threshold at the rank `more` + (detections at t).
 
     A larger threshold gives more detections, and more detections give a larger threshold. The
-    iteration therefore decreases from above to the largest fixed point.
+    iteration begins at the largest threshold, and therefore decreases to the largest fixed point.
+
+    Parameters
+    ----------
+    z : (classes,) float64. Mean z score of a string of each class.
+    frequencies : numbers of strings of each class.
+    steps : thresholds by rank.
+    more : number that is added to the expected number of detections.
     """
     threshold = steps.largest
     for _ in range(_MAX_STEPS):
@@ -427,7 +497,19 @@ def _step_up(
 
 
 def _find_smallest_share(errors: Floats, threshold: float, power: float) -> float | None:
-    """Return the share that is detected with probability `power`; None if no share is detected."""
+    """Find the smallest share that is detected with probability `power`.
+
+    Parameters
+    ----------
+    errors : standard errors of the shares `_SHARE_GRID`.
+    threshold : p-value threshold.
+    power : the requested probability.
+
+    Returns
+    -------
+    The share, or None if even a string that all devices have is detected with a smaller
+    probability.
+    """
     # A share is detected with the power if share / error - z(threshold) >= z(power).
     margin = _SHARE_GRID / errors - _upper_quantile(threshold) - _upper_quantile(1 - power)
     if margin[-1] < 0:
@@ -436,7 +518,7 @@ def _find_smallest_share(errors: Floats, threshold: float, power: float) -> floa
 
 
 def _compute_detection_probabilities(z: Floats, threshold: float | Floats) -> Floats:
-    """Return the detection probabilities of strings with expected z scores `z`."""
+    """Compute Phi(z - quantile of the threshold): detection probabilities at mean z scores z."""
     return np.asarray(special.ndtr(z + special.ndtri(threshold)))
 
 
