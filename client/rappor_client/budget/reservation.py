@@ -190,29 +190,29 @@ class Reservations:
     ) -> frozenset[str]:
         """Return the names of the metrics that do not fit into the budget of a calendar year.
 
-        A metric must fit under both limits: that of the year and that of all years together.
+        A metric must fit under the limit of the year and under the limit of all years together.
         """
-        reserved_in_year, reserved_in_life = self._sum_by_scopes(year), self._sum_by_scopes(None)
+        in_year, in_life = self._sum_by_scopes(year), self._sum_by_scopes(None)
         unaffordable = self._find_skipped_after_loss(registry.values(), year)
-        for limit, reserved_nats, is_limit_for_life in (
-            (limits.in_year, reserved_in_year, False),
-            (limits.in_life, reserved_in_life, True),
-        ):
-            reserved, missing = dict[str, float](), dict[str, float]()
-            for name, metric in registry.items():
-                scopes = (name, _identify_scopes(metric))
-                # A metric for life has the same scope in all years. So under the limit of all
-                # years, the reservation of an earlier year pays for this year, too. Any other
-                # metric has new scopes, for which only a reservation of this year pays.
-                is_paid_once = is_limit_for_life and metric.epoch == _LIFE
-                paid = reserved_in_life if is_paid_once else reserved_in_year
-                reserved[name] = reserved_nats.get(scopes, 0.0)
-                missing[name] = _subtract(
-                    _compute_cost_of_year(metric, year), paid.get(scopes, 0.0)
-                )
-            unaffordable |= _find_without_room(
-                reserved, missing, limit=limit, total_reserved=sum(reserved_nats.values())
-            )
+        unaffordable |= _find_over_limit(
+            registry,
+            year,
+            limit=limits.in_year,
+            reserved=in_year,
+            paid=in_year,
+            paid_for_life=in_year,
+        )
+        # A metric for life has the same scope in all years. So under the limit of all years, the
+        # reservation of an earlier year pays for this year, too. Any other metric has new scopes,
+        # for which only a reservation of this year pays.
+        unaffordable |= _find_over_limit(
+            registry,
+            year,
+            limit=limits.in_life,
+            reserved=in_life,
+            paid=in_year,
+            paid_for_life=in_life,
+        )
         return frozenset(unaffordable)
 
     def with_metric(self, metric: Metric, year: int) -> Reservations:
@@ -275,6 +275,42 @@ class Reservations:
                 is_for_life = scopes.startswith(f"{_LIFE} ")
                 sums[name, scopes] = max(before, nats) if is_for_life else before + nats
         return sums
+
+
+def _find_over_limit(
+    registry: Registry,
+    year: int,
+    *,
+    limit: float,
+    reserved: Mapping[ScopesOfMetric, float],
+    paid: Mapping[ScopesOfMetric, float],
+    paid_for_life: Mapping[ScopesOfMetric, float],
+) -> set[str]:
+    """Return the names of the metrics that do not fit under one limit, by the two rounds.
+
+    Parameters
+    ----------
+    registry
+        Metrics of the program.
+    year
+        The calendar year.
+    limit
+        Largest number of nats.
+    reserved
+        Reserved nats that count against the limit.
+    paid
+        Reserved nats that a metric needs not reserve again.
+    paid_for_life
+        The same for metrics for life.
+    """
+    reserved_by_name, missing = dict[str, float](), dict[str, float]()
+    for name, metric in registry.items():
+        scopes = (name, _identify_scopes(metric))
+        paid_nats = (paid_for_life if metric.epoch == _LIFE else paid).get(scopes, 0.0)
+        reserved_by_name[name] = reserved.get(scopes, 0.0)
+        missing[name] = _subtract(_compute_cost_of_year(metric, year), paid_nats)
+    total_reserved = sum(reserved.values())
+    return _find_without_room(reserved_by_name, missing, limit=limit, total_reserved=total_reserved)
 
 
 def _find_without_room(

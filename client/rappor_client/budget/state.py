@@ -1,16 +1,28 @@
 """State of a device: its secret, its scopes and its reservations.
 
-The state is everything that a device must remember for its guarantee to hold. It is immutable. A
-method returns a changed copy, and `budget/identity.py` writes the copy to the disk.
+The privacy guarantee of a device needs the three parts of the state:
 
     part           if it were lost
     secret         the device would draw other permanent responses for the same values
     scopes         a value that has changed would get a second permanent response in its epoch
     reservations   the budget of the year would be used twice
 
-The text form has two lines: the secret as hex digits, then a JSON object with the scopes, their
-parameters and the reservations. The line of the secret is empty after a withdrawal, of which only
-the reservations remain.
+(A scope is one metric in one epoch under one permanent fingerprint, with its memoized permanent
+response: `budget/scopes.py`. Reservations are the nats that metrics may use in a calendar year:
+`budget/reservation.py`.)
+
+A state is immutable. A method returns a changed copy, or the same object if nothing has changed.
+`budget/identity.py` writes states to the disk, and its callers compare objects to find out whether
+a write is necessary.
+
+The text form of a state has two lines: the secret as hex digits, then a JSON object:
+
+    8f0c...                                         32 bytes; empty after a withdrawal, from which
+                                                    only the reservations remain
+    {"params": {FINGERPRINT: PARAMETERS, ...},      parameter sets of the scopes
+     "scopes": [{"metric": "page", ...}, ...],      `Scope.to_plain`
+     "reserved": [[2026, "page", SCOPES, 16.0]],    `Reservations.to_plain`
+     "lost": null}
 """
 
 from __future__ import annotations
@@ -30,8 +42,8 @@ from rappor_client.budget.scopes import Scope, ScopeKey
 from rappor_client.folder.copies import Sealed
 
 _ID_BYTES: Final = 8
-"""Length of a secret's identifier, in bytes. The identifier only has to differ from those of
-earlier secrets in the same folder; a longer one makes the name of the spool longer."""
+"""Length of a secret's identifier, in bytes. The identifier only has to differ from the identifiers
+of earlier secrets in the same folder. With a longer identifier, the name of the spool is longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +53,11 @@ class State:
     Attributes
     ----------
     secret
-        The secret, None after a withdrawal. Its repr is hidden.
+        The secret as an object from which coins are derived, None after a withdrawal. Its bytes
+        cannot be read back, and its repr is hidden.
     sealed_secret
-        The bytes of the secret, empty after a withdrawal. Their repr is hidden, so no traceback
-        with local variables shows them.
+        The bytes of the secret, for `to_text`; empty after a withdrawal. Their repr is hidden, so
+        no traceback with local variables shows them.
     secret_id
         Identifier of the secret, computed from the secret by a one-way function. It reveals nothing
         about the secret, so file names may contain it.
@@ -62,8 +75,10 @@ class State:
 
     @classmethod
     def from_secret(cls, sealed_secret: Sealed, **fields: Any) -> Self:
-        """Return the state of a secret. Empty bytes give a state without a secret."""
-        # Only a withdrawal writes a state without a secret. It keeps the reservations.
+        """Return the state with a secret, and with the other fields from `fields`.
+
+        Empty bytes give a state without a secret, which only a withdrawal writes.
+        """
         if not sealed_secret.bytes:
             return cls(secret=None, sealed_secret=sealed_secret, secret_id=b"", **fields)
         secret = Secret(sealed_secret.bytes)
@@ -102,7 +117,10 @@ class State:
         # Scopes of several epochs often have the same parameters, which are longer than a scope.
         params = {scope.params.fingerprint: scope.params for scope in self.scopes.values()}
         plain = {
-            "params": {fingerprint: each.to_json() for fingerprint, each in params.items()},
+            "params": {
+                fingerprint: params_of_scope.to_json()
+                for fingerprint, params_of_scope in params.items()
+            },
             "scopes": [scope.to_plain() for scope in self.scopes.values()],
             **self.reservations.to_plain(),
         }
