@@ -1,7 +1,14 @@
 """Estimate from the counts of several days how often their devices report again.
 
-`device_assumptions.py` uses the estimate if the analyst does not know the number of devices. Days
-are an example: any collections of one metric and one parameter set are treated alike.
+`device_assumptions.py` calls `estimate_reports_per_device` if the analyst does not know the number
+of devices. The input is the counts of several days. Days are an example: any collections of one
+metric and one parameter set are treated alike. The output is R, the reports per device, and its
+standard error.
+
+*The idea.* If different devices report on each day, the proportion of ones of a bit varies from day
+to day because each day has other devices. If the same devices report on all days, their values and
+permanent responses are the same on all days, so the days vary less. The variation between the days
+therefore shows how often devices report again.
 
 Theory of operation
 -------------------
@@ -33,7 +40,7 @@ devices. Solving for S / N gives
 
 The sums are over all bits and cohorts. These are thousands of terms, so their variation gives the
 standard error. Strings that are not candidates have the same share on all days, so they do not
-change R. The estimate uses sums over all devices, and reveals nothing about a single device.
+change R.
 
 A share that changes from day to day looks like different devices. Two kinds of bits are therefore
 left out:
@@ -71,8 +78,8 @@ largest Q, so the sum of Q falls by at most .2 % and R rises a little. The rise 
 standard error of R in every collection that fits the memory of a computer."""
 
 _ROUNDS: Final = 4
-"""Number of rounds in which R and the set of used bits converge. The third round changes R by less
-than a tenth of its error."""
+"""Number of rounds. Each round estimates R from the used bits, and then leaves out the bits that
+vary too much for this R. The third round changes R by less than a tenth of its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +114,19 @@ class _Bits(NamedTuple):
         return _Bits(*(column[used] for column in self))
 
     def unbiased_between(self, repeated: float) -> Floats:
-        """Compute `between` without bias.
+        """Compute `between` without bias, (n,).
 
-        The square of the estimated mu is too large by the variance of the estimate.
+        `between` = (mu - p) (q - mu) contains -mu^2. The square of the estimated mu is too large by
+        the variance (within + R between) / N of the estimate, so this variance is added.
+
+        Parameters
+        ----------
+        repeated : R.
         """
         return np.asarray(self.between + (self.within + repeated * self.between) / self.reports)
 
     def compute_expectation(self, repeated: float) -> Floats:
-        """Compute the expectation of the variation if R were this number."""
+        """Compute the expectation of the variation, (n,), if R were the number `repeated`."""
         between = self.unbiased_between(repeated)
         return np.asarray(self.degrees * self.within + between * (self.same_day - repeated))
 
@@ -143,10 +155,12 @@ def estimate_reports_per_device(
         between = float(used.unbiased_between(estimate).sum())
         if not between > 0:
             return None
+        # The terms r between - (Q - (T - 1) within) of the formula for R, by bit.
         agreement = used.unbiased_between(estimate) * used.same_day
         agreement += used.degrees * used.within - used.variation
         estimate = float(agreement.sum()) / between
         error = _compute_error(used, agreement, estimate) / between
+        # Q divided by its expectation, times T - 1, has a chi-squared distribution under noise.
         limit = special.chdtri(bits.degrees, _OUTLIER) / bits.degrees
         expected = bits.compute_expectation(estimate)
         used = bits.take((expected > 0) & (bits.variation <= limit * expected))
@@ -160,7 +174,8 @@ def estimate_reports_per_device(
 def _compute_error(used: _Bits, agreement: Floats, estimate: float) -> float:
     """Compute the standard error of the sum of `agreement` from its variation over the bits.
 
-    The error under normal theory is a lower bound, because few bits may vary little by chance.
+    With few bits the terms may vary little by chance. The error is therefore at least the error for
+    normal counts, where Q of a bit has the variance 2 E[Q]^2 / (T - 1).
 
     Parameters
     ----------

@@ -1,7 +1,11 @@
 """Exact tests and intervals for proportions of ones, with few reports and with repeated reports.
 
 Encodings with a bit for each category (one-hot, boolean, buckets) need no regression, and their
-tests are exact with any number of reports.
+tests are exact with any number of reports. `closed_form` builds a `Proportions` from the counts.
+The decoder calls `Proportions.p_values` for tests, and `Proportions.interval` for intervals.
+
+*Example.* With p* = .25, 8 of 20 reports have a 1 at the bit of a category. The p-value is
+P(Binomial(20, .25) >= 8) = .10, so the category may be absent.
 
 Theory of operation
 -------------------
@@ -21,10 +25,16 @@ and converge to the normal results as N grows.
 Devices that report again repeat their permanent ones. The tails are then sums over the number of
 permanent ones (`rappor.estimator.tail_probabilities`), for every number of devices N / R.
 
-If several parameter sets report the same categories, the most powerful test uses the sum with
-weights (q* - p*) / (phi mu (1 - mu)), where phi = 1 + (R - 1) (mu - p) (q - mu) / (mu (1 - mu)).
+If several parameter sets report the same categories, the numbers of ones are added with weights.
+The most powerful test has the weights
+
+    (q* - p*) / (phi mu (1 - mu)),    phi = 1 + (R - 1) (mu - p) (q - mu) / (mu (1 - mu))
+
 The permanent ones of the sum, and its coins conditional on them, are approximated by binomial
-counts with the same moments. A share outside [0, 1] changes the counts of the nearest share inside.
+counts with the same moments (`match_moments`).
+
+An end of an interval may be a share outside [0, 1]. The mean of the sum is then computed at this
+share, and its variance at the nearest share inside.
 """
 
 from __future__ import annotations
@@ -73,7 +83,7 @@ class Proportions:
     def among(self, bits: Integers, stretch: Floats) -> Proportions:
         """Select some bits, and multiply their numbers of reports.
 
-        Additional reports without the bit are so added (`rappor.decoding.forgery_breakdown`).
+        A factor above 1 adds reports without a 1 (`rappor.decoding.forgery_breakdown`).
 
         Parameters
         ----------
@@ -105,7 +115,10 @@ class Proportions:
     def _end(self, error: float | Floats, *, upper: bool) -> Floats:
         """Compute the shares at which a tail is half of the error, by the Illinois method.
 
-        The method is regula falsi with halved values, on the normal scores of the tails.
+        The method is false position, on the normal scores of the tails. The share with an excess of
+        0 lies between the shares `old` and `new`. Each step computes the share at which the line
+        through both points crosses 0. If this share lies on the same side as `new`, the excess at
+        `old` is halved, so that `old` is replaced soon.
 
         Parameters
         ----------
@@ -117,10 +130,12 @@ class Proportions:
         (k,) float64.
         """
         gap, k = self.q_star - self.p_star, self.ones.shape[1]
+        # Range of the search: the shares at which mu is in [0, 1] for all parameter sets.
         low, high = float((-self.p_star / gap).max()), float(((1 - self.p_star) / gap).min())
         target_score = special.ndtri(np.asarray(error) / 2)
 
         def compute_excess(share: Floats) -> Floats:
+            """Compute a number that rises with each share, (k,), and is 0 at the end."""
             score = np.clip(special.ndtri(self._tail(share, upper=upper)), -_FAR, _FAR)
             excess = score - target_score if upper else target_score - score
             # With no ones at all, or ones in all reports, a tail may never reach its target. The
@@ -147,24 +162,36 @@ class Proportions:
         return new
 
     def _tail(self, share: Floats, *, upper: bool) -> Floats:
-        """Compute P(at least this number of ones), or P(at most), at true shares, (k,) both.
+        """Compute P(at least this number of ones), or P(at most this number), at true shares.
 
-        Several parameter sets are combined by the weights of the theory of operation.
+        Several parameter sets are combined by the weights of the module docstring.
+
+        Parameters
+        ----------
+        share : (k,) float64. True shares, possibly outside [0, 1].
+        upper : True for at least, False for at most.
+
+        Returns
+        -------
+        (k,) float64.
         """
         gap, is_repeated = self.q_star - self.p_star, self.reports_per_device > 1
+        # mu at the share, and at the nearest share inside [0, 1].
         mean = np.clip(self.p_star + gap * share, LEAST, 1.0)
         inside = np.clip(self.p_star + gap * np.clip(share, 0, 1), LEAST, 1 - 1e-16)
         between = (inside - self.p) * (self.q - inside)
         phi = 1 + (self.reports_per_device - 1) * between / (inside * (1 - inside))
         weight = gap / (phi * np.maximum(mean * (1 - mean), LEAST))
         weight /= weight.max(axis=0)
+        # The probability pi of a permanent 1, from mu = p + (q - p) pi.
         level = np.where(is_repeated, (inside - self.p) / (self.q - self.p), 0.0)
-        # Moments of the ones of a device with a permanent 0, and what a permanent 1 adds. Without
-        # repeated reports, all noise counts as coins of the reports.
+        # `zeros` contains the moments of one report of a device with a permanent 0, and `added` the
+        # difference for a permanent 1. Without repeated reports, a report is a coin with the
+        # probability mu, and there are no permanent ones.
         zeros = _compute_moments(weight, np.where(is_repeated, self.p, mean))
         added = np.where(is_repeated, _compute_moments(weight, self.q) - zeros, 0.0)
         moments = (self.reports * (zeros + level * added)).sum(axis=1)
-        # The mean of the sum is exact. The share outside [0, 1] is only clipped in the variances.
+        # Only the variances are those of the nearest share inside [0, 1].
         moments[0] = (weight * self.reports * mean).sum(axis=0)
         mixture = match_moments(
             moments, self.reports_per_device * added, self.reports / self.reports_per_device, level

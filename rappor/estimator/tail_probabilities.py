@@ -1,28 +1,48 @@
 """Tail probabilities of a number of ones, also for devices that report again.
 
-`proportion_tests.py` computes exact tests and intervals of categories from these tails.
+`proportion_tests.py` computes exact tests and intervals of categories from these tails. If every
+device reports once, it needs the tail of a binomial count only (`upper_tail`, `lower_tail`). If
+devices report again, it builds a `Mixture` with `match_moments`, and calls `Mixture.tail`.
 
 Theory of operation
 -------------------
+The quantity is the *sum*: the number of ones at a bit, or a weighted sum of such numbers over
+several collections. A *coin* is one random 0 or 1 of an instantaneous response, counted with a
+weight.
+
 | symbol | meaning |
 |---|---|
 | n | number of devices |
 | pi | probability that a device has a permanent 1 at the bit |
 | K | number of devices with a permanent 1, K ~ Binomial(n, pi) |
+| w, p, v | weight of a coin, its probability of a 1, its variance p (1 - p) |
 | s, u, n', p' | shift, unit, number and probability of the approximating binomial count |
 | a | standard deviation of K |
 | b | number of permanent ones that change the sum by one standard deviation of the coins |
 | c | a b / sqrt(a^2 + b^2), the scale of K at which the terms change |
 
-Of n devices, K have a permanent 1. A device starts every report from its permanent response. If few
-permanent ones or few permanent zeros are expected, one more adds all ones of a device, and no
-binomial count has such a tail. Conditional on K, the ones come from the coins of the instantaneous
-responses only. Their number is approximated by a shifted binomial count, s + u Binomial(n', p'), of
-the same mean, variance and third moment. The approximation is exact if all coins are equal. The
-tail is averaged over K.
+Of n devices, K have a permanent 1. A device starts every report from its permanent response, so
+one device more with a permanent 1 adds ones in nearly all of its reports. The sum is then no
+binomial count.
 
-The terms are smooth functions of K at the scale c. A step of c / 1.5 leaves an error below 1e-6 of
-the tail (measured), and the number of terms does not depend on n.
+*Conditional on K*, the ones come from the coins only. The sum is approximated by a shifted binomial
+count, s + u Binomial(n', p'), with the same mean, variance and third moment. With sums over all
+coins, these are
+
+    u = sum of w^3 v / sum of w^2 v
+    p' = sum of w^3 v p / sum of w^3 v
+    n' = sum of w^2 v / (u^2 p' (1 - p'))
+    s = mean - u n' p'
+
+The approximation is exact if all coins are equal.
+
+*The tail* is the mean of the conditional tails over K, weighted by the probabilities of K. The
+terms are smooth functions of K at the scale c. So the sum does not need every K. A step of c / 1.5
+leaves an error below 1e-6 of the tail (measured), and the number of terms does not depend on n.
+
+*Example.* 10 devices send 5 reports each, with p = 0, q = 1 and pi = .1: a device repeats its
+permanent bit. The number of ones is 5 K. The probability of at least 10 ones is P(K >= 2) = .26. A
+binomial count of 50 reports would have P(Binomial(50, .1) >= 10) = .025.
 """
 
 from __future__ import annotations
@@ -39,25 +59,28 @@ LEAST: Final = 1e-30
 """Smallest positive variance, probability or number of ones. It replaces 0 as a divisor."""
 
 _REACH: Final = 8
-"""Standard deviations of K on both sides of its mean over which the sum extends. A normal
-distribution has a probability of 1e-15 beyond."""
+"""Standard deviations of K on both sides of its mean over which the mean of the tails extends. A
+normal distribution has a probability of 1e-15 beyond."""
 
 _MORE: Final = 20
-"""Number of further permanent ones in the sum, for small expected numbers. More have probability
-1e-20."""
+"""Number of further values of K above these standard deviations. They matter if the expected number
+of permanent ones is small, and K is not normal. Still larger values have a probability of 1e-20."""
 
 _SURE: Final = 300.0
-"""Squared distance from the mean, in variances or in ones, beyond which a tail counts as 0 or 1. At
-17 standard deviations the tail is below 1e-60."""
+"""Squared distance of the tested sum from the conditional mean, beyond which a conditional tail
+counts as 0 or 1. Its unit is the conditional variance, or u^2 if that is larger. At 17 standard
+deviations the tail is below 1e-60."""
 
 _LEFT_OUT: Final = 1e-15
-"""Probability that a sum may omit. A tail that is a sum is therefore at least this number."""
+"""Probability of the omitted values of K. A tail that is a mean over several K is therefore at
+least this number."""
 
 _CERTAIN: Final = 1e-12
 """Smallest distance of a coin's probability from 0 and 1, so that no division by zero occurs."""
 
 _STEP: Final = 1.5
-"""Number of terms within the scale c. More terms cost time and change no tail by 1e-6 of itself."""
+"""Number of terms within the scale c. More terms cost time and change no tail by more than 1e-6 of
+itself."""
 
 
 def upper_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
@@ -94,15 +117,14 @@ def lower_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mixture:
-    """Distribution of the weighted number of ones at each of k bits, as a mixture over K.
+    """Distribution of the sum at each of k bits, as a mixture over K.
 
     Attributes
     ----------
     devices : (k,) float64. n, a whole number of devices.
     level : (k,) float64. pi, the probability of a permanent 1.
-    moments : (4, k) float64. Moments of the sum if K equals its mean: the mean, the variance, and
-        the sums over coins of w^3 v and w^3 v p, with w the weight, v the variance and p the
-        probability of a coin.
+    moments : (4, k) float64. Four sums over all coins if K equals its mean: w p (the mean of the
+        sum), w^2 v (its variance), w^3 v, and w^3 v p.
     changes : (4, k) float64. Change of each moment for one more permanent one.
     """
 
@@ -123,32 +145,41 @@ class Mixture:
         -------
         (k,) float64.
         """
-        permanent = self._grid()
+        # K of each term, (k, terms). All arrays below have this shape.
+        permanent_ones = self._grid()
         n, level = self.devices[:, None], self.level[:, None]
-        zeros = np.maximum(n - permanent, 0)
-        log = special.xlogy(permanent, level) + special.xlog1py(zeros, -level)
-        log -= special.gammaln(permanent + 1) + special.gammaln(zeros + 1)
-        weight = np.where(permanent <= n, np.exp(log - log.max(axis=1, keepdims=True)), 0.0)
-        deviation = permanent - n * level
+        # Weights: the probabilities of K, divided by the largest of them.
+        permanent_zeros = np.maximum(n - permanent_ones, 0)
+        log = special.xlogy(permanent_ones, level) + special.xlog1py(permanent_zeros, -level)
+        log -= special.gammaln(permanent_ones + 1) + special.gammaln(permanent_zeros + 1)
+        weight = np.where(permanent_ones <= n, np.exp(log - log.max(axis=1, keepdims=True)), 0.0)
+        # The moments conditional on K, and from them u, p' and n' of the module docstring.
+        deviation = permanent_ones - n * level
         conditional = self.moments[..., None] + self.changes[..., None] * deviation
         variance, cubes = np.maximum(conditional[1:3], LEAST)
         unit, p = cubes / variance, np.clip(conditional[3] / cubes, _CERTAIN, 1 - _CERTAIN)
         trials = variance / (unit**2 * p * (1 - p))
-        over = (ones[:, None] - conditional[0]) / unit
-        tails = np.where(over < 0, 1.0, 0.0) if upper else np.where(over > 0, 1.0, 0.0)
+        # Distance of the tested sum from the conditional mean, in units u.
+        excess = (ones[:, None] - conditional[0]) / unit
+        tails = np.where(excess < 0, 1.0, 0.0) if upper else np.where(excess > 0, 1.0, 0.0)
         # Far from the mean the tail is 0 or 1, and the incomplete beta function would only cost
-        # time.
-        is_uncertain = (permanent.shape[1] == 1) | (
-            over**2 < np.maximum(_SURE, _SURE * variance / unit**2)
-        )
-        arguments = (over + trials * p)[is_uncertain], trials[is_uncertain], p[is_uncertain]
+        # time. A single term is always computed, because its tail may be a small p-value.
+        is_single = permanent_ones.shape[1] == 1
+        is_uncertain = is_single | (excess**2 < np.maximum(_SURE, _SURE * variance / unit**2))
+        # (sum - s) / u = excess + n' p'.
+        arguments = (excess + trials * p)[is_uncertain], trials[is_uncertain], p[is_uncertain]
         tails[is_uncertain] = (upper_tail if upper else lower_tail)(*arguments)
         tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
-        return np.asarray(tail if permanent.shape[1] == 1 else np.maximum(tail, _LEFT_OUT))
+        return np.asarray(tail if is_single else np.maximum(tail, _LEFT_OUT))
 
     def _grid(self) -> Floats:
-        """Return the numbers K of permanent ones over which the tail is averaged, (k, terms)."""
+        """Compute the numbers K of permanent ones over which the tail is averaged, (k, terms).
+
+        If no device repeats a permanent one (`changes` is 0), there is a single term. Numbers above
+        n have the weight 0.
+        """
         mean = self.devices * self.level
+        # a, b and c of the module docstring.
         deviation = np.sqrt(mean * (1 - self.level))
         coins = np.sqrt(self.moments[1]) / np.maximum(self.changes[0], LEAST)
         scale = deviation * coins / np.maximum(np.hypot(deviation, coins), LEAST)
@@ -163,8 +194,17 @@ class Mixture:
 def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floats) -> Mixture:
     """Compute the mixture of the sum over g collections.
 
-    The exact sum has a binomial number of permanent ones in each collection. The mixture has one
-    binomial number with the mean and the variance of their weighted sum.
+    The exact sum has a binomial number K_g of permanent ones in each collection, which adds
+    C = sum over g of x_g K_g to the sum, with x_g = `changes[0]` of the collection. The mixture has
+    one binomial number K, each of which adds the same number x. n, pi and x are chosen so that x K
+    has the mean, the variance and (up to the rounding of n) the largest value of C:
+
+        pi = E[C] / max C
+        n = (max C)^2 pi (1 - pi) / Var C
+        x = sqrt(Var C / (n pi (1 - pi)))
+
+    If K grows by one, the expectation of K_g grows by x Cov(K_g, C) / Var C, and each moment by the
+    sum over g of this number times `changes`.
 
     Parameters
     ----------
@@ -173,8 +213,9 @@ def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floa
         one.
     devices, level : (g, 1) and (g, k) float64. n and pi of each collection.
     """
-    spread = changes[0] * devices * level * (1 - level)
-    variance, total = (changes[0] * spread).sum(axis=0), (changes[0] * devices).sum(axis=0)
+    # Cov(K_g, C), then Var C and max C.
+    covariance = changes[0] * devices * level * (1 - level)
+    variance, total = (changes[0] * covariance).sum(axis=0), (changes[0] * devices).sum(axis=0)
     # If every device reports once, no permanent one is repeated, and the mixture is a plain
     # binomial count.
     is_random = variance > 0
@@ -186,5 +227,7 @@ def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floa
         1.0, np.round(total**2 * bernoulli_variance / np.where(is_random, variance, 1.0))
     )
     size = np.sqrt(variance / np.where(is_random, n * bernoulli_variance, 1.0))
-    shares = size * spread / np.where(is_random, variance, 1.0)
-    return Mixture(devices=n, level=mean, moments=moments, changes=(changes * shares).sum(axis=1))
+    added_ones = size * covariance / np.where(is_random, variance, 1.0)
+    return Mixture(
+        devices=n, level=mean, moments=moments, changes=(changes * added_ones).sum(axis=1)
+    )
