@@ -18,7 +18,7 @@ from rappor.base.errors import ParamsError
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_ERROR_CONTROL_FIELDS: Final = ("alpha", "confidence", "level", "method")
+_ERROR_CONTROL_FIELDS: Final = ("alpha", "confidence", "level", "method", "ranked")
 """Names of arguments that callers pass to a function although `ErrorControl` has them. `level` is
 the name of alpha on the command line."""
 

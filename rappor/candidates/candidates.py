@@ -30,6 +30,7 @@ from rappor.base.errors import DecodeError, FileError, ParamsError
 from rappor.candidates import google_hashing, string_product
 from rappor.candidates.candidate_lines import CandidateLines, read_chunks
 from rappor.candidates.field_product import FieldProduct
+from rappor.candidates.result_tables import Origin, is_result_table, read_result_table
 from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import (
     MAX_UNCOMPILED_CELLS,
@@ -72,6 +73,8 @@ class Candidates:
         candidate.
     n_marked : number of lines after the first line that begin with a byte-order mark. The mark is
         part of the candidate.
+    origins : the reports whose result is the order of the strings. Empty unless the strings were
+        read from a table of estimates.
 
     Examples
     --------
@@ -82,7 +85,7 @@ class Candidates:
 
     __slots__ = (
         *("_hash_words", "_read", "_texts", "field_names", "name", "normalize"),
-        *("n_blank", "n_duplicates", "n_marked", "n_spaced"),
+        *("n_blank", "n_duplicates", "n_marked", "n_spaced", "origins"),
     )
 
     def __init__(
@@ -111,6 +114,7 @@ class Candidates:
         self.name, self.normalize = name, normalize
         self.field_names = tuple(field_names)
         self.n_blank = self.n_duplicates = self.n_spaced = self.n_marked = 0
+        self.origins: frozenset[Origin] = frozenset()
 
     @classmethod
     def from_file(
@@ -124,7 +128,8 @@ class Candidates:
 
         Parameters
         ----------
-        path : the file. Its lines are read as in `from_lines`.
+        path : the file. Its lines are read as in `from_lines`. Of a table of estimates that
+            `rappor decode --csv` wrote, the column `candidate` is read.
         normalize, field_names : normalizer and names of the fields of the metric.
 
         Raises
@@ -143,10 +148,19 @@ class Candidates:
         (('cat', 'dog'), 1)
         """
         name = os.fspath(path)
-        lines = CandidateLines(lambda: read_chunks(name), name, normalize, field_names)
+        is_regular = Path(name).is_file()
         # Case: a pipe such as /dev/stdin. It can be read only once, so it is read into memory
         # whatever its size.
-        is_regular = Path(name).is_file()
+        piped = None if is_regular else list(read_chunks(name))
+
+        def read() -> Iterator[bytes]:
+            return read_chunks(name) if piped is None else iter(piped)
+
+        if is_result_table(next(read(), b"")):
+            return cls._from_result_table(
+                b"".join(read()), name=name, normalize=normalize, field_names=field_names
+            )
+        lines = CandidateLines(read, name, normalize, field_names)
         most = _MAX_BYTES_IN_MEMORY if is_regular else sys.maxsize
         is_long = is_regular and Path(name).stat().st_size > most
         # Case: a small file packed by gzip that is long after unpacking. `texts` is None as well.
@@ -157,6 +171,16 @@ class Candidates:
             texts, name=name, normalize=normalize, field_names=field_names
         )
         return candidates.copy_line_counts(lines)
+
+    @classmethod
+    def _from_result_table(
+        cls, data: bytes, *, name: str, normalize: str, field_names: Sequence[str]
+    ) -> Candidates:
+        """Build candidates from a table of estimates."""
+        strings, origins = read_result_table(data, name)
+        candidates = cls.from_list(strings, normalize=normalize, field_names=field_names)
+        candidates.name, candidates.origins = name, origins
+        return candidates
 
     @classmethod
     def from_lines(
@@ -192,7 +216,15 @@ class Candidates:
         >>> candidates.strings, candidates.n_spaced
         (('cat', 'dog '), 1)
         """
-        reader = CandidateLines(lambda: _encode_lines(lines, name), name, normalize, field_names)
+        encoded = _encode_lines(lines, name)
+        first = next(encoded, b"")
+        if is_result_table(first):
+            return cls._from_result_table(
+                first + b"".join(encoded), name=name, normalize=normalize, field_names=field_names
+            )
+        reader = CandidateLines(
+            lambda: itertools.chain([first], encoded), name, normalize, field_names
+        )
         texts = Texts.join(list(reader()))
         candidates = cls._without_duplicates(
             texts, name=name, normalize=normalize, field_names=field_names
@@ -266,12 +298,15 @@ class Candidates:
         product = FieldProduct(texts)
         product.check(tuple(lists))
         is_long = product.n_bytes > _MAX_BYTES_IN_MEMORY
-        return cls(
+        combinations = cls(
             product.read_blocks if is_long else Texts.join(list(product.read_blocks())),
             name="product of fields",
             normalize=join_normalizers(list(names.values())),
             field_names=tuple(lists),
         )
+        tables = [values for values in lists.values() if isinstance(values, Candidates)]
+        combinations.origins = frozenset().union(*(table.origins for table in tables))
+        return combinations
 
     @classmethod
     def from_stream(
@@ -367,12 +402,14 @@ class Candidates:
         field_names = {part.field_names for part in parts}
         if len(field_names) != 1:
             raise ParamsError(f"candidates must have the same fields, got {sorted(field_names)}")
-        return cls(
+        chain = cls(
             lambda: itertools.chain.from_iterable(part.read_blocks() for part in parts),
             name=", ".join(part.name for part in parts),
             normalize=normalizers.pop(),
             field_names=field_names.pop(),
         )
+        chain.origins = frozenset().union(*(part.origins for part in parts))
+        return chain
 
     @classmethod
     def _without_duplicates(
@@ -456,9 +493,11 @@ class Candidates:
             return self if len(self) <= most else None
         if (texts := _join_blocks(self.read_blocks(), len, most)) is None:
             return None
-        return self._without_duplicates(
+        loaded = self._without_duplicates(
             texts, name=self.name, normalize=self.normalize, field_names=self.field_names
         )
+        loaded.origins = self.origins
+        return loaded
 
     def select(self, chosen: Sequence[int]) -> Candidates:
         """Return the candidates at the given indices, in the order of the indices."""

@@ -258,10 +258,19 @@ def seed_option() -> Any:
     return option_field(WholeNumber(0), text)
 
 
-def detection_options() -> Any:
-    """Declare the options of the error control: --level, --correction and --confidence."""
+def detection_options(*, include_ranked: bool = False) -> Any:
+    """Declare the options of the error control: --level, --correction and --confidence.
+
+    `include_ranked` adds --ranked, for commands whose tests can have weights.
+    """
+    ranked = flag_field(
+        "The order of the candidates says how likely they are, the most likely first: the tests "
+        "get weights, so that more of the likely ones are detected. The order must not come from "
+        "reports of this metric, of any epoch. Default: what the registry says of its list.",
+    )
     return option_group(
         ErrorControl,
+        **({"ranked": ranked} if include_ranked else {}),
         alpha=option_field(
             "SHARE",
             "Error rate of detection. --correction says which errors it limits.",

@@ -407,6 +407,9 @@ def _build_critical_values(
     def compute_critical_values(error: float) -> tuple[float, float]:
         half = max(error / 2, _MIN_QUANTILE_PROBABILITY)
         normal = float(-special.ndtri(half))
-        return max(normal, upper_tail.quantile(half)), max(normal, lower_tail.quantile(half))
+        return (
+            max(normal, float(upper_tail.quantile(half))),
+            max(normal, float(lower_tail.quantile(half))),
+        )
 
     return compute_critical_values

@@ -14,7 +14,7 @@ estimates come from two computations on the same counts:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rappor.base.progress import Progress, no_progress
@@ -196,7 +196,8 @@ def compute_overview(  # noqa: PLR0913 - what is decoded, and how
         released,
         candidates,
         by=by,
-        error_control=error_control,
+        # Comparisons have no weights for ranks.
+        error_control=replace(error_control, ranked=False),
         complete=complete,
         progress=progress,
     )

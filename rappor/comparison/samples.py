@@ -107,7 +107,12 @@ class Samples:
         DecodeError
             There are no reports, rho is outside [0, 1], or the samples have different kinds of
             values.
+        ParamsError
+            `error_control` is for a ranked list.
         """
+        # A comparison divides its error rate between tests of all samples together and of each
+        # sample. No such procedure with weights was tested.
+        error_control.refuse_ranked("comparisons")
         if device_correlation is not None:
             check_number("device_correlation", device_correlation, "[0, 1]", error=DecodeError)
         all_counts = [counts for sample in collections for counts in sample]

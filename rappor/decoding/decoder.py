@@ -69,6 +69,7 @@ from rappor.estimator.near_capacity import (
 )
 from rappor.estimator.p_values import PValues, least_p_value
 from rappor.estimator.presence_tests import compute_p_values
+from rappor.estimator.rank_weights import RankWeights
 from rappor.estimator.score_tests import (
     NullTail,
     build_normal_tail,
@@ -121,7 +122,9 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         rows come first, detected or not. `Estimates.not_listed` is the share of all other strings.
     error_control : error rates of detections and intervals. The method "adaptive" is replaced by
         "bh" if strings have few reports. `Estimates.error_control` contains the method that was
-        applied.
+        applied. With `ranked`, the order of the candidates says how likely they are: the rank of a
+        candidate is its position among the listed strings and, after them, `candidates`. A repeated
+        string keeps its first rank.
     distribution : True also estimates the shares of the complete list together
         (`Estimates.posterior_share`).
     devices : number of devices behind all reports together, in [1, number of reports]. Pass at most
@@ -142,8 +145,10 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     ------
     DecodeError
         There are no reports or no candidates; the collections have different parts, segments,
-        normalizers or categories; a number is outside its range. For more than `MOST_ROWS`
-        candidates also: `distribution` is True, or the candidates have too few different bits.
+        normalizers or categories; a number is outside its range; `error_control` is for a ranked
+        list, and the encoding has fixed categories, or the candidates come from a table of
+        estimates of this metric. For more than `MOST_ROWS` candidates also: `distribution` is True,
+        or the candidates have too few different bits.
     FileError
         A file of candidates cannot be read to its end.
     ParamsError
@@ -174,26 +179,40 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         return _decode_categories(
             target, error_control, distribution=distribution, complete=complete
         )
+    if error_control.ranked:
+        _check_origins(requested, collections)
     with limit_to_one_thread():
         if _is_streamed(requested, target, most_in_memory, distribution=distribution):
             # Import the stream only here. The import loads the compiler, which categories do not
             # need.
             from rappor.estimator.streamed_design_matrix import StreamedDesign  # noqa: PLC0415
 
-            stream = StreamedDesign(requested, target, n_kept, n_first=len(listed_strings))
+            stream = StreamedDesign(
+                requested,
+                target,
+                n_kept,
+                n_first=len(listed_strings),
+                ranked_level=error_control.alpha if error_control.ranked else None,
+            )
             selection = select_candidates(target, stream, progress)
-            distinct = stream.strings
+            distinct, ranks, n_ranks = stream.strings, stream.ranks, stream.n_streamed
         else:
             distinct = DistinctCandidates(requested, target, progress)
             selection = fit_all_if_saturated(
                 target, distinct.design, select_candidates(target, distinct.design, progress)
+            )
+            ranks, n_ranks = np.arange(1, len(requested) + 1), len(requested)
+        weights = None
+        if error_control.ranked:
+            weights = RankWeights.of(
+                ranks, distinct.entry, n_ranks=n_ranks, others=selection.other_ratios
             )
         design: Columns = distinct.design
         # A shrunken fit has no selected columns that could be refitted.
         if has_sets(target) and not isinstance(selection.fit, ShrunkenFit):
             target, design, selection = refit_sets(target, design, selection)
         estimates = _build_string_estimates(
-            target, distinct, design, selection, error_control, distribution=distribution
+            target, distinct, design, selection, error_control, weights, distribution=distribution
         )
     return dataclasses.replace(estimates, listed=frozenset(listed_strings))
 
@@ -321,6 +340,24 @@ def _check_spelling(candidates: Candidates, normalizer: str, field_names: tuple[
         )
 
 
+def _check_origins(candidates: Candidates, collections: Sequence[Counts]) -> None:
+    """Raise DecodeError if the order of a ranked list comes from reports of the decoded metric.
+
+    The hash functions of a metric are the same in every epoch, so collisions repeat. Ordered by the
+    result of the last quarter, a list had a false discovery rate of .25 to .37 in place of .05.
+    """
+    metrics = {collection.metric for collection in collections} - {""}
+    fingerprints = {collection.params.fingerprint for collection in collections}
+    for origin in sorted(candidates.origins):
+        # A metric with a new fingerprint has other hash functions, but the same devices.
+        if origin.fingerprint in fingerprints or metrics.intersection(origin.metric.split()):
+            raise DecodeError(
+                f"ranked must be False for {candidates.name}, whose order comes from reports of "
+                f"this metric ({origin.metric or 'without a name'}, {origin.fingerprint}): take "
+                "the order from elsewhere"
+            )
+
+
 def _is_streamed(
     requested: Candidates, target: Target, most_in_memory: int, *, distribution: bool
 ) -> bool:
@@ -349,12 +386,13 @@ def _is_streamed(
     return True
 
 
-def _build_string_estimates(
+def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
     target: Target,
     distinct: DistinctCandidates,
     design: Columns,
     selection: Selection,
     error_control: ErrorControl,
+    weights: RankWeights | None,
     *,
     distribution: bool,
 ) -> Estimates:
@@ -367,9 +405,11 @@ def _build_string_estimates(
     design : the columns of the fit, one for each entry.
     selection : the fit, and the estimates of the c entries.
     error_control, distribution : as in `decode`.
+    weights : weights of the entries of a ranked list. None for an unranked list.
     """
     tail, p_values = _compute_p_values(target, selection)
-    thresholds = Thresholds(error_control.for_ones(_compute_ones_variance(target)), p_values)
+    detection = error_control.for_ones(_compute_ones_variance(target))
+    thresholds = Thresholds(detection, p_values, weights)
     forgery_effects = compute_string_effects(target, design, selection, tail, thresholds)
     entries = EntryEstimates(
         names=distinct.candidates.strings,
@@ -568,7 +608,18 @@ def _compute_covariance(
 def _decode_categories(
     target: Target, error_control: ErrorControl, *, distribution: bool, complete: bool
 ) -> Estimates:
-    """Decode categories, booleans and buckets by the closed form. Each of k bits is an entry."""
+    """Decode categories, booleans and buckets by the closed form. Each of k bits is an entry.
+
+    Raises
+    ------
+    DecodeError
+        `error_control` is for a ranked list. The categories are declared in any order, such as by
+        size or by the alphabet, so their order says nothing.
+    """
+    if error_control.ranked:
+        raise DecodeError(
+            "ranked must be False for an encoding with fixed categories: it is for lists of strings"
+        )
     categories = estimate_categories(target, target.counts[0].params)
     encoding = get_encoding(target.counts[0].params)
     findings = diagnostics.describe_cohorts(target)

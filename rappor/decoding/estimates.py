@@ -38,6 +38,7 @@ from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.base.errors import DecodeError
 from rappor.base.ranges import check_number, check_weights, format_value
 from rappor.base.sentence_numbers import format_count
+from rappor.candidates.result_tables import ORIGIN_COLUMNS
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.collection_summary import CollectionSummary
 from rappor.decoding.contrasts import Contrast, RowCovariance, compute_critical_value
@@ -54,6 +55,7 @@ COLUMNS: Final = (
     "ci_low",
     "ci_high",
     "p_value",
+    "weight",
     "detected",
     "ci_low_adjusted",
     "ci_high_adjusted",
@@ -64,6 +66,9 @@ COLUMNS: Final = (
     "group",
 )
 """Columns of the table, in the order of the CSV file. README.md explains them."""
+
+_OPTIONAL: Final = ("weight", "posterior_share", "posterior_share_std_error")
+"""Columns that a table does not have if their attribute is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,9 @@ class Estimates(DisplayedRecord):
         information about the candidate.
     ci_low, ci_high : (c,) float64. Two-sided interval at the confidence, for each candidate alone.
     p_value : (c,) float64. One-sided: probability that an absent candidate has at least this score.
+    weight : (c,) float64, or None unless the list is ranked. Weight of the candidate's test, which
+        is 1 on average: the larger the weight, the larger the p-value at which the candidate is
+        detected. Each row of a group has the weight of the group, the sum over its members.
     detected : (c,) bool. True at the error rate of `error_control`, over all c candidates.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals of detected rows, widened so that
         all of them together keep their confidence (Benjamini and Yekutieli 2005). NaN for other
@@ -161,6 +169,7 @@ class Estimates(DisplayedRecord):
     ci_low: Floats
     ci_high: Floats
     p_value: Floats
+    weight: Floats | None
     detected: Booleans
     ci_low_adjusted: Floats
     ci_high_adjusted: Floats
@@ -461,7 +470,7 @@ class Estimates(DisplayedRecord):
         `std_error`, `forged_to_make` and `forged_to_hide` are in reports. A number that does not
         exist, such as an infinite error, is None. Only detected rows have the adjusted interval and
         the breakdown numbers, and only rows of a group have `group`. All rows have
-        `posterior_share` and its error if they were requested.
+        `posterior_share` and its error if they were requested, and `weight` if the list is ranked.
         """
         for i in self.order(detected_only=detected_only).tolist():
             yield self.row(i)
@@ -476,6 +485,7 @@ class Estimates(DisplayedRecord):
             "ci_low": number_or_none(self.ci_low[i]),
             "ci_high": number_or_none(self.ci_high[i]),
             "p_value": float(self.p_value[i]),
+            **({} if self.weight is None else {"weight": float(self.weight[i])}),
             "detected": bool(self.detected[i]),
         }
         if self.detected[i]:
@@ -528,9 +538,23 @@ class Estimates(DisplayedRecord):
     ) -> str:
         """Return the rows as CSV with a header, and write them to `path` if it is not None.
 
+        The last columns are the metric and the fingerprints of the reports. So a program that reads
+        the table as a list of candidates knows that their order comes from these reports.
+
         A candidate that a spreadsheet would compute as a formula gets an apostrophe in front.
         """
-        return save_text(csv_text(self._columns(), self.rows(detected_only=detected_only)), path)
+        origin = dict(zip(ORIGIN_COLUMNS, self._describe_origin(), strict=True))
+        rows = (row | origin for row in self.rows(detected_only=detected_only))
+        return save_text(csv_text([*self._columns(), *ORIGIN_COLUMNS], rows), path)
+
+    def _describe_origin(self) -> tuple[str, str]:
+        """Return the names of the metrics and the fingerprints of the reports, without repetitions.
+
+        Counts may have no name of a metric.
+        """
+        metrics = dict.fromkeys(summary.metric for summary in self.collections)
+        fingerprints = dict.fromkeys(summary.params.fingerprint for summary in self.collections)
+        return " ".join(filter(None, metrics)), " ".join(fingerprints)
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, forged: bool = False) -> str:
         """Return the report as one HTML page, and write it to `path` if it is not None.
@@ -555,9 +579,8 @@ class Estimates(DisplayedRecord):
 
     def _columns(self) -> list[str]:
         """Return the names of the columns that this table has."""
-        has_posterior = self.posterior_share is not None
         columns = [
-            name for name in COLUMNS if has_posterior or not name.startswith("posterior_share")
+            name for name in COLUMNS if name not in _OPTIONAL or getattr(self, name) is not None
         ]
         return [*columns, "listed"] if self.listed else columns
 

@@ -399,8 +399,14 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield Check(
         "Are comparisons tested, and corrected for their number?",
         f"{_CORRECTIONS[detection.method]} of {100 * detection.alpha:.4g} % over all "
-        f"{n:,} candidates, detected or not.",
-        "yes",
+        f"{n:,} candidates, detected or not."
+        + (
+            " The tests have weights by the ranks of the list. Does the order of the list come "
+            "from anything but reports of this metric?"
+            if detection.ranked
+            else ""
+        ),
+        "you answer" if detection.ranked else "yes",
     )
     yield Check(
         "Do estimates have intervals that hold?",

@@ -76,7 +76,6 @@ N / r reports, no longer detects it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -181,9 +180,7 @@ def compute_string_effects(
         np.where(is_noisy, row_variance / np.where(is_noisy, honest_variance, 1.0), 0.0)
         * std_error**2
     )
-    threshold_z = _find_z_score(
-        tail, thresholds.detected_threshold, float(np.min(share / std_error, initial=np.inf))
-    )
+    threshold_z = _find_z_scores(tail, thresholds.detected_thresholds[detected], share / std_error)
 
     def is_hidden(r: Floats) -> Booleans:
         variance_at_r = sum(part * r**power for power, part in enumerate(variance))
@@ -274,7 +271,8 @@ def compute_category_effects(
     mean = target.p_star.reshape(shape) + gap * shares
 
     def is_hidden(r: Floats) -> Booleans:
-        return proportions.among(detected, 1 / r).p_values() > thresholds.detected_threshold
+        p_values = proportions.among(detected, 1 / r).p_values()
+        return np.asarray(p_values > thresholds.detected_thresholds[detected])
 
     return ForgeryEffects(
         share=average_by_precision(shares, noise)[0][detected],
@@ -314,23 +312,20 @@ def _round_up_reports(reports: Floats) -> Floats:
     return np.ceil(np.round(reports, _DECIMALS))
 
 
-def _find_z_score(tail: NullTail, p_value: float, high: float) -> float:
-    """Compute the z score with this p-value, in [0, high], by bisection.
+def _find_z_scores(tail: NullTail, p_values: Floats, z: Floats) -> Floats:
+    """Compute the z scores with these p-values, in [0, z], by bisection. The tail never rises.
 
     Parameters
     ----------
-    tail : tail of an absent candidate's z score, which never rises.
-    p_value : the p-value.
-    high : the smallest z score of a detected string. It is infinite without detected strings, and
-        is then returned.
+    tail : tail of an absent candidate's z score.
+    p_values : (d,) float64. Largest p-value at which each row is detected.
+    z : (d,) float64. Z score of each row. It is infinite if the row has no noise.
     """
-    low = 0.0
-    for _ in range(_HALVINGS if math.isfinite(high) else 0):
+    low, high = np.zeros_like(z), z
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if tail.p_values(np.array([middle]))[0] > p_value:
-            low = middle
-        else:
-            high = middle
+        is_too_low = tail.p_values(middle) > p_values
+        low, high = np.where(is_too_low, middle, low), np.where(is_too_low, high, middle)
     return high
 
 

@@ -10,7 +10,7 @@ Each detected entry has two intervals:
 - An ordinary interval at confidence 1 - alpha, for an entry that was named in advance.
 - An adjusted interval at confidence 1 - R alpha / c, with R detected of c candidates. The expected
   share of adjusted intervals that miss the truth is at most alpha (false coverage rate, Benjamini
-  and Yekutieli 2005).
+  and Yekutieli 2005). In a ranked list, alpha / c is multiplied by the weight of the candidate.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from rappor.decoding.estimates import Estimates, RemainingShare
 from rappor.estimator.debias import Target
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.device_assumptions import describe_assumption
+from rappor.estimator.rank_weights import RankWeights
 from rappor.estimator.score_tests import NullTail
 from rappor.protocol.encodings import get_encoding
 
-Interval = Callable[[float], tuple[Floats, Floats]]
-"""Function from the probability that an interval misses the true share to the lower and the upper
-ends of the two-sided intervals of e entries, (e,) float64 each, as shares."""
+Interval = Callable[[float | Floats], tuple[Floats, Floats]]
+"""Function from the probability that an interval misses the true share, a number or (e,) float64,
+to the lower and the upper ends of the two-sided intervals of e entries, (e,) float64 each, as
+shares."""
 
 _TOPS: Final = (10, 20, 50, 100, 1000)
 """Numbers of first rows that a chart or a page may show. The detected rows after each number have a
@@ -94,13 +96,13 @@ def build_estimates(
     encoding = get_encoding(target.counts[0].params)
     error_control, p_values = entries.thresholds.detection, entries.thresholds.p_values
     detected = entries.thresholds.detected
+    weights = entries.thresholds.weights
+    n_candidates = len(entries.names) + p_values.n - len(p_values.in_memory)
     alpha = 1 - error_control.confidence
     low, high = entries.interval(alpha)
-    # False coverage rate (Benjamini and Yekutieli 2005, definition 1): the R detected of c
-    # candidates get intervals at 1 - R alpha / c. Ordinary intervals of rows that were chosen
-    # because they are high miss too often: 95 % intervals covered 58 to 77 %.
-    detected_share = max(int(detected.sum()), 1) / p_values.n
-    low_adjusted, high_adjusted = entries.interval(alpha * detected_share)
+    # Ordinary intervals of rows that were chosen because they are high miss too often: 95 %
+    # intervals covered 58 to 77 %.
+    low_adjusted, high_adjusted = entries.interval(entries.thresholds.scale_error(alpha))
     sort_key = np.zeros(len(entries.entry))
     if encoding.is_hashed:
         sort_key = -entries.estimate[entries.entry]
@@ -127,7 +129,8 @@ def build_estimates(
         posterior_share=None if entries.shares is None else entries.shares[0, entry],
         posterior_share_std_error=None if entries.shares is None else entries.shares[1, entry],
         group=entries.group[order],
-        n_candidates=len(entries.names) + p_values.n - len(p_values.in_memory),
+        weight=None if weights is None else _scale_weights(weights, n_candidates)[entry],
+        n_candidates=n_candidates,
         p_value_counts=p_values.counts,
         reports=target.n_reports,
         unallocated=1 - all_detected.share,
@@ -145,6 +148,15 @@ def build_estimates(
             detected=detected_entries,
         ),
     )
+
+
+def _scale_weights(weights: RankWeights, n_candidates: int) -> Floats:
+    """Scale the weights of entries, (e,), so that all tested candidates have the mean 1.
+
+    The weights have this mean already, except for a stream with repeated strings, whose copies are
+    not tested.
+    """
+    return weights.in_memory * (n_candidates / weights.total)
 
 
 def _compute_detected_entries(entries: EntryEstimates) -> DetectedEntries:
@@ -227,11 +239,13 @@ def build_normal_interval(
         # A share outside [0, 1] has no sampling variance.
         return np.where((unsampled_end >= 0) & (unsampled_end <= 1), root, unsampled_end)
 
-    def compute_interval(error: float) -> tuple[Floats, Floats]:
-        upper_z = float(-special.ndtri(error / 2))
-        lower_z = max(upper_z, upper_tail.quantile(error / 2))
-        if lower_z > _FARTHEST:
-            return np.minimum(estimate, 0.0) - 1.0, compute_ends(upper_z)
-        return compute_ends(-lower_z), compute_ends(upper_z)
+    def compute_interval(error: float | Floats) -> tuple[Floats, Floats]:
+        upper_z = -special.ndtri(np.asarray(error) / 2)
+        lower_z = np.maximum(upper_z, upper_tail.quantile(np.asarray(error) / 2))
+        low = compute_ends(-np.minimum(lower_z, _FARTHEST))
+        return (
+            np.where(lower_z > _FARTHEST, np.minimum(estimate, 0.0) - 1.0, low),
+            compute_ends(upper_z),
+        )
 
     return compute_interval

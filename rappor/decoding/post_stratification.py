@@ -103,7 +103,10 @@ def decode_weighted(
     ------
     DecodeError
         A segment has no reports or no weight, or a weight has no segment.
+    ParamsError
+        `error_control` is for a ranked list.
     """
+    error_control.refuse_ranked("weighted totals")
     segments = {
         name: decode(
             collections,

@@ -96,7 +96,7 @@ def suggest_candidates(
     Raises
     ------
     ParamsError
-        `listed` is no Candidates.
+        `listed` is no Candidates, or `error_control` is for a ranked list.
     DecodeError
         As `decode`.
 
@@ -110,6 +110,7 @@ def suggest_candidates(
     >>> suggest_candidates(counts, ["vim", "emacs"], listed).strings
     ('helix',)
     """
+    error_control.refuse_ranked("suggestions")
     check_type("listed", listed, Candidates, "call Candidates.from_list(strings)")
     known = tuple(dict.fromkeys(known))
     known_estimates = decode(counts, known, progress=progress)

@@ -108,7 +108,8 @@ def discover(  # noqa: PLR0913 - what may be searched for
         The collections are not the parts of one metric, a part has no reports or no prefix with a
         positive estimate; and as `decode`.
     ParamsError
-        A part has more than 1e9 candidates, or an argument is out of its range.
+        A part has more than 1e9 candidates, an argument is out of its range, or `error_control` is
+        for a ranked list.
 
     Examples
     --------
@@ -122,6 +123,9 @@ def discover(  # noqa: PLR0913 - what may be searched for
     >>> discover(counts, "abcdefghijklmnopqrstuvwxyz").strings
     ('fish', 'bird', 'cat')
     """
+    # The candidates of the last part come from the reports of the earlier parts, and so does their
+    # order. It is no prior knowledge.
+    error_control.refuse_ranked("discoveries")
     parts = group_parts(counts_by_part)
     prefix_parts = [part for part in parts if part != WHOLE]
     lengths = _compute_lengths(prefix_parts, longest)

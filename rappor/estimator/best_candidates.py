@@ -1,7 +1,9 @@
 """The best of many candidates, in bounded memory.
 
 `StreamedDesign` offers every block of a stream to `Best`, which keeps the candidates with the
-largest z scores. At most twice as many candidates are in memory as are kept.
+largest z scores. Of a ranked stream, whose candidates have weights, it also keeps the candidates
+with the smallest p-value divided by the weight: they may be detected although their z scores are
+not among the largest. At most twice as many candidates are in memory as are kept.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from rappor.candidates.texts import Texts
 from rappor.counts.arrays import Floats, Integers
+from rappor.estimator.rank_weights import count_ratios, invert_ranks
 
 _PILED: Final = 2
 """Number of candidates in memory, as a multiple of the kept candidates, at which the worst are
@@ -32,32 +35,49 @@ class CandidateRows:
         `rappor.candidates.uncompiled_hashing.hash_texts`.
     strings : (r,) objects of type bytes, in UTF-8.
     copies : (r,) int64. Number of times that each string was read.
+    weight : (r,) float64. Sum of the weights before scaling (`invert_ranks`) of all its copies.
     z : (r,) float64. Z score of each candidate.
+    ratio : (r,) float64. P-value divided by the weight of the first copy (`compute_ratios`).
+        Infinite unless the stream is ranked.
     """
 
     index: Integers
     words: NDArray[np.uint32]
     strings: NDArray[np.object_]
     copies: Integers
+    weight: Floats
     z: Floats
+    ratio: Floats
 
     @classmethod
-    def of(cls, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> CandidateRows:
-        """Create rows for all strings of a block. `start` is the position of the first string."""
+    def of(
+        cls,
+        index: Integers,
+        texts: Texts,
+        words: NDArray[np.uint32],
+        z: Floats,
+        ratio: Floats,
+    ) -> CandidateRows:
+        """Create rows for all strings of a block, whose columns are as in the class."""
         strings = np.empty(len(texts), dtype=object)
         strings[:] = texts.to_bytes()
         return cls(
-            index=np.arange(start, start + len(texts)),
+            index=index,
             words=words,
             strings=strings,
             copies=np.ones(len(texts), dtype=np.int64),
+            weight=invert_ranks(index + 1),
             z=z,
+            ratio=ratio,
         )
 
     @classmethod
     def empty(cls) -> CandidateRows:
         """Create an empty table."""
-        return cls.of(0, Texts.from_bytes([]), np.zeros((0, 4), dtype=np.uint32), np.array([]))
+        words = np.zeros((0, 4), dtype=np.uint32)
+        return cls.of(
+            np.zeros(0, dtype=np.int64), Texts.from_bytes([]), words, np.array([]), np.array([])
+        )
 
     def __len__(self) -> int:
         return len(self.index)
@@ -83,44 +103,68 @@ class CandidateRows:
         )
 
     def merge_duplicates(self) -> CandidateRows:
-        """Merge the rows of equal strings into the first row, and add up their copies."""
+        """Merge the rows of equal strings into the first row. Add up their copies and weights."""
         ordered = self.take(np.argsort(self.index, kind="stable"))
         # Compare 64 bits of the digests. Among 2^16 different strings two agree with probability
         # 1e-10.
         names = ordered.words.view(np.uint64)[:, 0]
         _, first, position = np.unique(names, return_index=True, return_inverse=True)
-        copies = np.zeros(len(ordered), dtype=np.int64)
-        np.add.at(copies, first[position], ordered.copies)
-        ordered.copies[:] = copies
+        for column in (ordered.copies, ordered.weight):
+            total = np.zeros_like(column)
+            np.add.at(total, first[position], column)
+            column[:] = total
         return ordered.take(np.sort(first))
+
+    @property
+    def repeated_weight(self) -> float:
+        """Sum of the weights before scaling of all copies except the first copy of each string."""
+        return float((self.weight - invert_ranks(self.index + 1)).sum())
 
 
 class Best:
     """Collects the `most` candidates with the largest z score.
 
-    Of equal scores, the first is kept.
+    Of a ranked stream, it also collects the `most` candidates with the smallest ratio of p-value
+    and weight. Of equal scores or ratios, the first is kept.
 
-    `least` is the z score that a candidate must exceed to be kept.
+    Attributes
+    ----------
+    least : z score that a candidate must exceed to be kept for its score.
+    largest_ratio : ratio below which a candidate must be to be kept for its ratio.
+    dropped_ratios : (b,) int64. Histogram of the ratios of all candidates that are not kept
+        (`count_ratios`). A string that was merged with its copies counts once, by its first copy.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, is_ranked: bool = False) -> None:
         self._most = most
+        # A ranked stream keeps up to `most` candidates by score and as many by ratio.
+        self._most_piled = _PILED * most * (1 + is_ranked)
         self._rows = CandidateRows.empty()
         self.least = -np.inf
+        self.largest_ratio = np.inf
+        self.dropped_ratios = count_ratios(np.array([]))
 
-    def offer(self, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats) -> None:
+    def offer(
+        self, start: int, texts: Texts, words: NDArray[np.uint32], z: Floats, ratio: Floats
+    ) -> None:
         """Add the candidates of a block.
 
-        `start` is the position of the first string in the stream.
+        Parameters
+        ----------
+        start : position of the first string in the stream.
+        texts, words, z, ratio : columns of `CandidateRows` for all strings of the block.
         """
-        good = np.flatnonzero(z > self.least)
+        is_good = (z > self.least) | (ratio < self.largest_ratio)
+        self.dropped_ratios += count_ratios(ratio[~is_good])
+        good = np.flatnonzero(is_good)
         if len(good):
-            block = CandidateRows.of(0, texts.select(good), words[good], z[good])
-            block.index[:] = start + good
+            block = CandidateRows.of(
+                start + good, texts.select(good), words[good], z[good], ratio[good]
+            )
             self._rows = self._rows.append(block)
         # Sort only when enough candidates have accumulated: sorting after every block would take
         # most of the time.
-        if len(self._rows) > _PILED * self._most:
+        if len(self._rows) > self._most_piled:
             self._drop()
 
     def close(self) -> CandidateRows:
@@ -129,9 +173,16 @@ class Best:
         return self._rows
 
     def _drop(self) -> None:
-        """Merge equal strings, then remove the candidates with the smallest z scores."""
+        """Merge equal strings, then remove the candidates that are not among the best."""
         distinct = self._rows.merge_duplicates()
         best = np.argsort(-distinct.z, kind="stable")[: self._most]
         if len(best) == self._most:
             self.least = float(distinct.z[best[-1]])
-        self._rows = distinct.take(np.sort(best))
+        by_ratio = np.argsort(distinct.ratio, kind="stable")[: self._most]
+        by_ratio = by_ratio[np.isfinite(distinct.ratio[by_ratio])]
+        if len(by_ratio) == self._most:
+            self.largest_ratio = float(distinct.ratio[by_ratio[-1]])
+        is_kept = np.zeros(len(distinct), dtype=bool)
+        is_kept[best] = is_kept[by_ratio] = True
+        self.dropped_ratios += count_ratios(distinct.ratio[~is_kept])
+        self._rows = distinct.take(np.flatnonzero(is_kept))

@@ -9,6 +9,18 @@ p_(i) the i-th smallest p-value, the candidates with a p-value up to the thresho
 | bh | largest p_(i) with p_(i) <= i alpha / c | expected share of false detections [BH95] |
 | adaptive | the same with an estimate of the absent candidates in place of c | the same [STS04] |
 
+For a ranked list with the weights w (`rappor.estimator.rank_weights`), whose sum is S, a candidate
+is compared with its own threshold:
+
+| method | a candidate is detected if | error rate that is at most alpha |
+|---|---|---|
+| bonferroni | p <= alpha w / S | probability of any false detection |
+| bh | p <= min(alpha, alpha w R / S) | expected share of false detections [GRW06] |
+
+R is the largest number for which at least R candidates fulfil the condition.
+Both methods compare the ratio p / w with one threshold, for all candidates with p <= alpha. Without
+weights w is 1, S is c, and the ratio is the p-value.
+
 *Example.* Four p-values .001, .02, .03, .4 and alpha = .05. Bonferroni has the threshold .0125 and
 detects one candidate. Benjamini-Hochberg compares them with .0125, .025, .0375 and .05, and detects
 three.
@@ -27,6 +39,7 @@ from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import EDGES, PValues
+from rappor.estimator.rank_weights import RankWeights, compute_ratios, count_ratios
 
 _MOST_LAMBDA: Final = 0.5
 """Largest lambda. P-values above lambda are used to count the absent candidates. One half is the
@@ -59,7 +72,7 @@ class ThresholdSequence:
 
     @classmethod
     def of(
-        cls, detection: ErrorControl, *, n_candidates: int, n_within: Callable[[float], float]
+        cls, detection: ErrorControl, *, n_candidates: float, n_within: Callable[[float], float]
     ) -> ThresholdSequence:
         """Compute the thresholds of a correction.
 
@@ -75,7 +88,7 @@ class ThresholdSequence:
         Parameters
         ----------
         detection : error rate and method.
-        n_candidates : number of tested candidates.
+        n_candidates : number of tested candidates, or the sum of their weights.
         n_within : function that counts the p-values up to a bound.
         """
         level = detection.alpha
@@ -97,15 +110,30 @@ class ThresholdSequence:
 class Thresholds:
     """The detection thresholds of a set of p-values."""
 
-    def __init__(self, detection: ErrorControl, p_values: PValues) -> None:
-        self.detection, self.p_values = detection, p_values
+    def __init__(
+        self, detection: ErrorControl, p_values: PValues, weights: RankWeights | None = None
+    ) -> None:
+        """Store the p-values of e entries and their weights, None without weights."""
+        self.detection, self.p_values, self.weights = detection, p_values, weights
         self._steps = ThresholdSequence.of(
-            detection, n_candidates=p_values.n, n_within=p_values.n_within
+            detection,
+            n_candidates=p_values.n if weights is None else weights.total,
+            n_within=p_values.n_within,
         )
+
+    @cached_property
+    def _ratios(self) -> Floats:
+        """(e,) float64. Ratios p / w, which are p-values without weights."""
+        p_values = self.p_values.in_memory
+        if self.weights is None:
+            return p_values
+        return compute_ratios(p_values, self.weights.in_memory, self.detection.alpha)
 
     @cached_property
     def largest(self) -> float:
         """Largest p-value that is detected, 0 if no candidate is detected.
+
+        With weights, it is the largest ratio p / w that is detected.
 
         Raises
         ------
@@ -114,12 +142,12 @@ class Thresholds:
         """
         largest = float(self._steps.at(1))
         if self._steps.rising:
-            ordered = np.sort(self.p_values.in_memory)
+            ordered = np.sort(self._ratios)
             passing = np.flatnonzero(ordered <= self._steps.at(np.arange(1, len(ordered) + 1)))
             largest = float(ordered[passing[-1]]) if len(passing) else 0.0
         # The histogram has no exact p-values. If a candidate in it passed a threshold, the table
         # could neither name nor count it, and the result would be silently wrong.
-        if self.p_values.other_counts is not None and self._others_may_pass(largest):
+        if self._others_may_pass(largest):
             raise DecodeError(
                 f"more than the {len(self.p_values.in_memory):,} best candidates of the stream may "
                 "be detected: use fewer candidates as a list, or a lower level"
@@ -128,23 +156,49 @@ class Thresholds:
 
     @property
     def detected(self) -> Booleans:
-        """(c,) bool, True for the detected rows."""
-        return self.p_values.in_memory <= self.largest
+        """(e,) bool, True for the detected entries."""
+        return self._ratios <= self.largest
 
     @property
-    def detected_threshold(self) -> float:
-        """P-value up to which a detected candidate remains detected if all other ones do."""
-        return float(self._steps.at(max(int(self.detected.sum()), 1)))
+    def detected_thresholds(self) -> Floats:
+        """(e,) float64. P-value up to which a detected entry remains detected if all others do."""
+        return self._weigh(float(self._steps.at(max(int(self.detected.sum()), 1))))
 
     @property
     def next_threshold(self) -> float:
-        """P-value up to which one more candidate would be detected."""
-        return float(self._steps.at(min(int(self.detected.sum()) + 1, self.p_values.n)))
+        """P-value up to which one more candidate, of weight 1, would be detected."""
+        threshold = float(self._steps.at(min(int(self.detected.sum()) + 1, self.p_values.n)))
+        return threshold if self.weights is None else min(threshold, self.detection.alpha)
+
+    def scale_error(self, error: float) -> Floats:
+        """Compute the errors of intervals that hold for all detected entries together, (e,).
+
+        False coverage rate (Benjamini and Yekutieli 2005, definition 1): with R detected of c
+        candidates, an interval at confidence 1 - `error` is widened to 1 - R `error` / c. With
+        weights, `error` takes the place of the error rate in the threshold of the entry.
+        """
+        n_detected = max(int(self.detected.sum()), 1)
+        if self.weights is None:
+            return np.full(len(self._ratios), error * (n_detected / self.p_values.n))
+        return np.minimum(error, error * self.weights.in_memory * n_detected / self.weights.total)
+
+    def _weigh(self, threshold: float) -> Floats:
+        """Compute the threshold of each entry, (e,), from the threshold of weight 1."""
+        if self.weights is None:
+            return np.full(len(self._ratios), threshold)
+        return np.minimum(self.weights.in_memory * threshold, self.detection.alpha)
 
     def _others_may_pass(self, largest: float) -> bool:
         """Return whether a candidate in the histogram may pass its threshold."""
-        counts = self.p_values.counts
-        lowest, high = np.maximum(EDGES[:-1], self.p_values.least_other), EDGES[1:]
+        if self.weights is None:
+            others, least = self.p_values.other_counts, self.p_values.least_other
+        else:
+            ratios = self.weights.others
+            others, least = (None, 1.0) if ratios is None else (ratios.counts, ratios.least)
+        if others is None:
+            return False
+        counts = others + count_ratios(self._ratios)
+        lowest, high = np.maximum(EDGES[:-1], least), EDGES[1:]
         # The rank of a p-value is at most the number of p-values up to the end of its bin.
         highest_threshold = np.maximum(self._steps.at(np.cumsum(counts)), largest)
         return bool(np.any((counts > 0) & (lowest <= high) & (lowest <= highest_threshold)))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from rappor.base.ranges import check_choice, check_number
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_choice, check_number, format_value
 
 Correction = Literal["bh", "adaptive", "bonferroni"]
 """Names that select a correction for multiple tests. `ErrorControl.method` explains them."""
@@ -38,26 +39,49 @@ class ErrorControl:
         the same rate, with more detections if many candidates are present [STS04]. "bonferroni":
         the probability of any false detection.
     confidence : probability with which a two-sided interval contains the true value, in (0, 1).
+    ranked : True if the order of the candidates says how likely they are, the most likely first.
+        The tests then have weights (`rappor.estimator.rank_weights`), so that more of the likely
+        candidates are detected. The order must not come from reports of the same metric, of any
+        epoch: the error rate would be exceeded. Only `decode` and planning support it, and not
+        the method "adaptive".
 
     Raises
     ------
     ParamsError
-        A field is outside its range.
+        A field is outside its range, or `ranked` is True with the method "adaptive".
 
     Examples
     --------
     >>> ErrorControl(alpha=0.01, method="bonferroni")
-    ErrorControl(alpha=0.01, method='bonferroni', confidence=0.95)
+    ErrorControl(alpha=0.01, method='bonferroni', confidence=0.95, ranked=False)
     """
 
     alpha: float = 0.05
     method: str = "bh"
     confidence: float = 0.95
+    ranked: bool = False
 
     def __post_init__(self) -> None:
         check_number("alpha", self.alpha, "(0, 1)")
         check_number("confidence", self.confidence, "(0, 1)")
         check_choice("method", self.method, CORRECTIONS)
+        if not isinstance(self.ranked, bool):
+            raise ParamsError(f"ranked must be True or False, got {format_value(self.ranked)}")
+        # The estimate of the number of absent candidates has no proof for tests with weights.
+        if self.ranked and self.method == "adaptive":
+            raise ParamsError("method must be bh or bonferroni for a ranked list, got 'adaptive'")
+
+    def refuse_ranked(self, noun: str) -> None:
+        """Raise ParamsError if the list is ranked. For analyses whose tests have no weights.
+
+        Parameters
+        ----------
+        noun : the analysis, such as "comparisons".
+        """
+        if self.ranked:
+            raise ParamsError(
+                f"ranked must be False for {noun}, whose tests have no weights; decode has them"
+            )
 
     def for_ones(self, ones: float) -> ErrorControl:
         """Return the error control for strings, given the variance of the ones of an absent string.

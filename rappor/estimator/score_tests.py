@@ -100,16 +100,16 @@ class NullTail:
     exact: bool = False
     steepness: float = 1.0
 
-    def quantile(self, p_value: float) -> float:
-        """Compute the smallest score whose p-value is at most `p_value`."""
+    def quantile(self, p_values: Floats | float) -> Floats:
+        """Compute the smallest scores whose p-values are at most `p_values`, in their shape."""
         # `np.searchsorted` and `np.interp` need rising numbers, so the falling logarithms are
         # negated.
-        log_p = np.log(p_value)
+        log_p = np.log(p_values)
         if self.exact:
             position = np.searchsorted(-self.log_tails, -log_p)
-            return float(self.scores[min(position, len(self.scores) - 1)])
-        beyond = max(self.log_tails[-1] - log_p, 0.0) / (TILTS[-1] * self.steepness)
-        return float(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
+            return np.asarray(self.scores[np.minimum(position, len(self.scores) - 1)])
+        beyond = np.maximum(self.log_tails[-1] - log_p, 0.0) / (TILTS[-1] * self.steepness)
+        return np.asarray(np.interp(-log_p, -self.log_tails, self.scores) + beyond)
 
     def p_values(self, scores: Floats) -> Floats:
         """Compute one-sided p-values, (c,).

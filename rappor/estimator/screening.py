@@ -34,6 +34,7 @@ from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
 from rappor.estimator.fit import Fit
 from rappor.estimator.presence_tests import build_absent_test
+from rappor.estimator.rank_weights import RatioCounts
 
 Tail = Callable[[Floats], Floats]
 """Function from z scores, (c,), to one-sided p-values, (c,)."""
@@ -103,12 +104,15 @@ class Scores:
     other_counts : (b,) int64. Histogram of the p-values of candidates that are not in memory, or
         None.
     least_other : lower bound on the p-values in the histogram.
+    other_ratios : p-values divided by weights of the candidates that are not in memory. None unless
+        the candidates are a ranked stream.
     """
 
     estimate: Floats
     std_error: Floats
     other_counts: Integers | None = None
     least_other: float = 1.0
+    other_ratios: RatioCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -233,6 +233,7 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
         std_error=screening.std_error,
         other_counts=screening.other_counts,
         least_other=screening.least_other,
+        other_ratios=screening.other_ratios,
     )
 
 

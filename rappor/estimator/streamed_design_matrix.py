@@ -28,6 +28,13 @@ from rappor.estimator.best_candidates import Best, CandidateRows
 from rappor.estimator.debias import Target
 from rappor.estimator.identifiability_groups import DistinctCandidates
 from rappor.estimator.p_values import EDGES, count_p_values, least_p_value
+from rappor.estimator.rank_weights import (
+    RatioCounts,
+    compute_ratios,
+    compute_weight_scale,
+    count_ratios,
+    invert_ranks,
+)
 from rappor.estimator.screening import Screening, ScreeningTask, Tail
 from rappor.protocol.encodings.bloom import DEFAULT_LAYOUT
 
@@ -65,7 +72,13 @@ class StreamedDesign:
     """
 
     def __init__(
-        self, candidates: Candidates, target: Target, keep: int, *, n_first: int = 0
+        self,
+        candidates: Candidates,
+        target: Target,
+        keep: int,
+        *,
+        n_first: int = 0,
+        ranked_level: float | None = None,
     ) -> None:
         """Store the candidates.
 
@@ -76,6 +89,8 @@ class StreamedDesign:
         keep : number of candidates in memory.
         n_first : number of candidates at the start of the stream that are always in memory, however
             small their estimates are.
+        ranked_level : error rate of the detections of a ranked stream, in which the position of a
+            candidate determines its weight. None for an unranked stream.
 
         Raises
         ------
@@ -85,6 +100,7 @@ class StreamedDesign:
         self._candidates = candidates
         self._target = target
         self._keep = keep
+        self._ranked_level = ranked_level
         self._params = [counts.params for counts in target.counts]
         # Only this layout computes the bits of all parameter sets from one digest.
         if any(params.layout != DEFAULT_LAYOUT for params in self._params):
@@ -111,13 +127,18 @@ class StreamedDesign:
         # The fit before the first pass contains no candidate, so p-values under it would be
         # useless. Later fits give the p-values of the candidates that are not kept.
         tail = task.tail() if len(always) else None
-        best, counts = Best(self._keep), np.zeros(len(EDGES) - 1, dtype=np.int64)
+        is_ranked = self._ranked_level is not None
+        best = Best(self._keep, is_ranked=is_ranked)
+        counts = np.zeros(len(EDGES) - 1, dtype=np.int64)
         number = 0
         for texts, words in self._read_digests():
             estimate, std_error = self._estimate(words, values, task)
-            best.offer(number, texts, words, estimate / std_error)
+            ratio = np.full(len(texts), np.inf)
             if tail is not None:
-                counts += count_p_values(_compute_p_values(tail, estimate, std_error))
+                p_values = _compute_p_values(tail, estimate, std_error)
+                counts += count_p_values(p_values)
+                ratio = self._compute_ratios(p_values, np.arange(number, number + len(texts)))
+            best.offer(number, texts, words, estimate / std_error, ratio)
             number += len(texts)
             progress("screening candidates", number, self.n_streamed or None)
         self._check_length(number)
@@ -129,9 +150,15 @@ class StreamedDesign:
         self._store(best_rows.append(missing).merge_duplicates(), always)
         self.n_candidates = number - int(self._rows.copies.sum()) + self.strings.design.n_candidates
         estimate, std_error = self._estimate(self._rows.words, values, task)
+        other_ratios = None
         if tail is not None:
-            bins = np.searchsorted(EDGES[1:-1], _compute_p_values(tail, estimate, std_error))
+            p_values = _compute_p_values(tail, estimate, std_error)
+            bins = np.searchsorted(EDGES[1:-1], p_values)
             np.subtract.at(counts, bins, self._rows.copies)
+            if is_ranked:
+                is_missing = np.isin(self._rows.index, missing.index)
+                ratio = self._compute_ratios(p_values[is_missing], self._rows.index[is_missing])
+                other_ratios = self._count_other_ratios(best, ratio)
         rows = self.strings.first
         return Screening(
             index=self._rows.index[rows],
@@ -139,6 +166,35 @@ class StreamedDesign:
             std_error=std_error[rows],
             other_counts=None if tail is None else counts,
             least_other=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
+            other_ratios=other_ratios,
+        )
+
+    @property
+    def ranks(self) -> Integers:
+        """(c,) int64. Rank of each candidate in memory: its position in the stream, from 1."""
+        return self._rows.index + 1
+
+    def _compute_ratios(self, p_values: Floats, positions: Integers) -> Floats:
+        """Compute p / w of candidates at some positions. Infinite for an unranked stream."""
+        if self._ranked_level is None:
+            return np.full(len(p_values), np.inf)
+        weights = compute_weight_scale(self.n_streamed) * invert_ranks(positions + 1)
+        return compute_ratios(p_values, weights, self._ranked_level)
+
+    def _count_other_ratios(self, best: Best, missing_ratio: Floats) -> RatioCounts:
+        """Count the ratios of the candidates that are not in memory.
+
+        Parameters
+        ----------
+        best : the candidates of the pass, after the last block.
+        missing_ratio : ratios of the candidates that are in memory although they are not among the
+            best, because the fit or the metric's list needs them. `best` has counted them.
+        """
+        repeated_weight = compute_weight_scale(self.n_streamed) * self._rows.repeated_weight
+        return RatioCounts(
+            counts=best.dropped_ratios - count_ratios(missing_ratio),
+            least=best.largest_ratio,
+            total_weight=self.n_streamed - repeated_weight,
         )
 
     def _read_first(self, n: int) -> CandidateRows:
@@ -147,7 +203,9 @@ class StreamedDesign:
         if n == 0:
             return rows
         for texts, words in self._read_digests():
-            block = CandidateRows.of(number, texts, words, np.zeros(len(texts)))
+            positions = np.arange(number, number + len(texts))
+            no_ratio = np.full(len(texts), np.inf)
+            block = CandidateRows.of(positions, texts, words, np.zeros(len(texts)), no_ratio)
             rows = rows.append(block.take(np.arange(min(len(texts), n - number))))
             number += len(texts)
             if number >= n:

@@ -122,6 +122,9 @@ class Metric:
         file. For a metric with fields: a mapping from each field to a tuple or a path, of which all
         combinations are candidates, or the path of a file with tabs between the fields. Devices
         ignore candidates.
+    ranked : whether the order of `candidates` says how likely they are, the most likely first. The
+        order must not come from reports of this metric, of any epoch. The combinations of a table
+        have no such order.
     min_reports : number of reports below which the collector releases no sum. With 0 the collector
         releases every sum at once.
     min_cohort : number of reports of a cohort below which the collector releases no sum of the
@@ -161,6 +164,7 @@ class Metric:
     sampling_rate: float = 1.0
     segments: tuple[Dimension, ...] = ()
     candidates: str | tuple[str, ...] | Mapping[str, str | tuple[str, ...]] | None = None
+    ranked: bool = False
     min_reports: int = 100
     min_cohort: int = MIN_COHORT
     retention: str | None = None
@@ -346,7 +350,13 @@ class Metric:
 
     def _check_candidates(self) -> None:
         """Check that candidates are strings that the metric can report."""
+        self._check_flag("ranked", self.ranked)
         if self.candidates is None:
+            if self.ranked:
+                raise MetricError(
+                    f"metric {self.name!r}: ranked must be false without candidates, whose order "
+                    "it describes"
+                )
             return
         if not get_encoding(self.params).is_hashed:
             raise MetricError(
@@ -354,6 +364,11 @@ class Metric:
                 f"{self.params.encoding}, whose values are all known"
             )
         field_names = self.params.field_names
+        if isinstance(self.candidates, Mapping) and self.ranked:
+            raise MetricError(
+                f"metric {self.name!r}: ranked must be false for a table of candidates, whose "
+                "combinations have no order: name a file of combinations"
+            )
         if isinstance(self.candidates, Mapping) and field_names:
             self._check_field_table(self.candidates)
         # A path is checked when the file is read: a device may not have the file.

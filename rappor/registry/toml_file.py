@@ -37,6 +37,7 @@ _OPTIONAL: Final = (
     "interval",
     "sampling_rate",
     "candidates",
+    "ranked",
     "min_reports",
     "min_cohort",
     "retention",

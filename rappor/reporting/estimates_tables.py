@@ -27,6 +27,11 @@ _DIGITS: Final = 4
 """Number of significant digits of a number that is not a share, such as the mean of buckets. A
 convention: standard errors of such numbers seldom justify more."""
 
+_LARGE_WEIGHT: Final = 100
+"""Weight from which a table shows no decimals. Smaller weights have `_WEIGHT_DECIMALS`, because the
+weights of a list of 10,000 candidates range from .2 to 21."""
+_WEIGHT_DECIMALS: Final = 2
+
 
 def format_candidate(row: Row) -> str:
     """Format the name of a row, with the number of its identifiability group.
@@ -76,6 +81,8 @@ def estimate_columns(
         "forged_to_make": _forged_column("forged make", "forged_to_make"),
         "forged_to_hide": _forged_column("forged hide", "forged_to_hide"),
     }
+    if estimates.weight is not None:
+        columns["weight"] = Column("weight", _format_weight)
     if estimates.posterior_share is not None:
         columns["distribution"] = Column("distribution", _format_posterior)
         columns["its_error"] = Column("its error", _format_posterior_error)
@@ -144,6 +151,13 @@ def _format_number(number: float | None, unknown: str) -> str:
 def _forged_column(title: str, key: str) -> Column[Row]:
     """Return a column of numbers of forged reports. Rows that are not detected have empty cells."""
     return Column(title, lambda row: _format_number(row[key], "none can") if key in row else "")
+
+
+def _format_weight(row: Row) -> str:
+    """Format the weight of a candidate's test. A sum of several rows has no weight."""
+    if "weight" not in row:
+        return ""
+    return f"{row['weight']:,.{_WEIGHT_DECIMALS if row['weight'] < _LARGE_WEIGHT else 0}f}"
 
 
 def _format_posterior(row: Row) -> str:

@@ -38,6 +38,13 @@ FORGED: Final = (
 )
 """Footnote that explains the columns "forged make" and "forged hide" of a table."""
 
+RANKED: Final = (
+    "The list is ranked: the larger the weight of a candidate, the larger the p-value at which the "
+    "candidate is detected. The error rate holds only if the order of the list does not come from "
+    "reports of this metric, of any epoch. Limits of detection are for a weight of 1."
+)
+"""Footnote that explains the column "weight" of a table."""
+
 _DIFFERENCES: Final = {
     "sample": "differences are significant, at",
     "segment": "differences of a segment from the rest are significant, at",
@@ -49,6 +56,8 @@ differences; periods have a trend line instead."""
 def list_footnotes(estimates: Estimates) -> Iterator[str]:
     """Yield the footnotes of estimates: detections, unallocated share and warnings."""
     yield format_detections(estimates)
+    if estimates.error_control.ranked:
+        yield RANKED
     yield from format_unallocated(estimates)
     yield estimates.assumptions
     yield from list_findings(estimates.diagnostics)

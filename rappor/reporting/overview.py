@@ -22,7 +22,7 @@ from rappor.reporting.changes import format_string, name_changes
 from rappor.reporting.charts import COLORS, ChartGrid
 from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.dots import format_position
-from rappor.reporting.footnotes import list_missing_periods
+from rappor.reporting.footnotes import RANKED, list_missing_periods
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
     format_change,
@@ -66,6 +66,7 @@ def overview_content(overview: Overview) -> Content:
     more = f" {n_more:,} more are in the files only." if n_more > 0 else ""
     warnings = [warning.sentence for warning in estimates.warnings]
     sentences = (
+        *([RANKED] if estimates.error_control.ranked else []),
         estimates.assumptions,
         *list_missing_periods(comparison),
         *(warning.sentence for warning in comparison.warnings),

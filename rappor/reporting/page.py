@@ -33,7 +33,13 @@ from rappor.reporting.estimates_tables import (
     format_candidate,
     unexplained_bits_table,
 )
-from rappor.reporting.footnotes import FORGED, format_detections, format_unallocated, list_findings
+from rappor.reporting.footnotes import (
+    FORGED,
+    RANKED,
+    format_detections,
+    format_unallocated,
+    list_findings,
+)
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
     format_interval,
@@ -117,7 +123,7 @@ def candidates_table(result: EstimatesReport, *, forged: bool = False) -> Table[
     confidence = format_short_percent(estimates.error_control.confidence)
     columns = estimate_columns(estimates, select_interval, f"adjusted {confidence} interval")
     columns["detected"] = Column("detected", lambda row: "yes" if row["detected"] else "no")
-    keys = ["share", "interval", "detected", "reports", "std_error", "p_value"]
+    keys = ["share", "interval", "detected", "reports", "std_error", "p_value", "weight"]
     keys += ["forged_to_make", "forged_to_hide"] if forged else []
     keys += ["distribution", "its_error"]
     first = "detected ones first"
@@ -152,6 +158,8 @@ def _build_estimates(result: EstimatesReport, *, forged: bool) -> Markup:
     parts = [_draw_estimates(result)] if result.charted else []
     table = candidates_table(result, forged=forged)
     parts += [table.to_html(name="candidates"), tag("p", _count_unlisted(result))]
+    if result.estimates.error_control.ranked:
+        parts.append(tag("p", RANKED))
     if forged:
         parts.append(tag("p", FORGED))
     return tag("section", *parts, id="estimates")
@@ -218,6 +226,7 @@ def _build_question(result: EstimatesReport) -> Markup:
         (
             ("candidates", f"{estimates.n_candidates:,}"),
             ("error rate of detection", f"{control.method}, {format_short_percent(control.alpha)}"),
+            ("weights of the tests", "by rank in the list" if control.ranked else "equal"),
             ("confidence of intervals", format_short_percent(control.confidence)),
             ("reports", f"{estimates.reports:,}"),
             ("devices", estimates.assumptions),

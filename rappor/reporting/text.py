@@ -89,7 +89,7 @@ def _select_columns(
 
     columns = estimate_columns(estimates, select_interval, title)
     ends = ("forged_to_make", "forged_to_hide") if forged else ("interval",)
-    keys = ("reports", "std_error", "share", *ends, "distribution", "its_error")
+    keys = ("reports", "std_error", "share", *ends, "weight", "distribution", "its_error")
     chosen = [columns[key] for key in keys if key in columns]
     return [Column("candidate", _format_name, "name"), *chosen]
 

@@ -128,6 +128,14 @@ class CountInputs:
         metric = self.metric(counts)
         return () if metric is None else metric.listed
 
+    def is_ranked(self, counts: Sequence[Counts]) -> bool:
+        """Return whether the registry states that the order of its candidates is prior knowledge.
+
+        The statement is about the candidates of the entry, and not about those of --candidates.
+        """
+        metric = self.metric(counts)
+        return metric is not None and metric.ranked and self.candidates_path is None
+
     def is_complete(self, counts: Sequence[Counts]) -> bool:
         """Return whether the registry states that the categories contain every value."""
         metric = self.metric(counts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _UNWEIGHTED_OPTIONS: Final = (
     *("sums", "differences", "quantiles", "devices", "reports_per_device", "show_all"),
-    *("distribution", "forged", "csv_path", "html_path", "chart"),
+    *("ranked", "distribution", "forged", "csv_path", "html_path", "chart"),
 )
 """Names of the arguments that --weights does not support, because a weighted total has no rows of
 estimates."""
@@ -90,6 +90,7 @@ class _ContrastOptions:
 @command(
     "rappor decode week.counts --registry metrics.toml",
     "rappor decode week.counts --candidates engines.txt --all --csv week.csv",
+    "rappor decode week.counts --candidates words-by-frequency.txt --ranked",
     "rappor decode week.counts --registry metrics.toml --html week.html",
     "rappor decode week.counts --registry metrics.toml --chart week.svg",
     "rappor decode week.counts --registry metrics.toml --reports-per-device 7",
@@ -103,7 +104,7 @@ class _ContrastOptions:
 def decode(
     *,
     inputs: CountInputs = option_group(GoogleInputs, then=GoogleInputs.select_format),
-    detection: ErrorControl = detection_options(),
+    detection: ErrorControl = detection_options(include_ranked=True),
     devices: float | None = option_field(
         "N",
         "Number of devices that sent all reports, if they reported several times. Default: the "
@@ -139,6 +140,13 @@ def decode(
     forged reports would create the row, and how many more would hide it. A row that few reports
     can create proves little.
 
+    Many lists have an order, such as words by frequency. --ranked takes the order as prior
+    knowledge: more candidates near the top are detected, and fewer near the end, at the same error
+    rate. The order must come from elsewhere than the reports of this metric. With the result of an
+    earlier epoch as the order, the error rate would not hold: the hash functions are the same in
+    every epoch, so collisions repeat. Such a table of `rappor decode` or `rappor discover` is
+    refused.
+
     The files contain their parameters. --registry adds the metric's candidates and its minimum
     number of reports. Candidates that the metric's entry lists come first, detected or not. The
     detected strings of --candidates follow, and at the end the share of all strings that are not
@@ -160,7 +168,7 @@ def decode(
             inputs.add_epoch(counts),
             candidates,
             listed=inputs.listed(counts),
-            error_control=detection,
+            error_control=replace(detection, ranked=detection.ranked or inputs.is_ranked(counts)),
             distribution=distribution,
             devices=devices,
             reports_per_device=reports_per_device,

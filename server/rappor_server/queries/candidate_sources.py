@@ -43,11 +43,13 @@ class CandidatesFile:
     candidates : the value of the key `candidates` of the entry: the name of a file, or a list or
         the name of a file for each field of a tuple. Messages show these names.
     folder : folder of the registry, which messages do not show
+    is_ranked : whether the entry says that the order of the candidates is prior knowledge
     """
 
     metric: str
     candidates: str | Mapping[str, str | tuple[str, ...]]
     folder: Path
+    is_ranked: bool = False
 
     def read_contents(self) -> bytes:
         """Return the value of the key, and the bytes of the files."""
@@ -78,9 +80,16 @@ class CandidatesFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineCandidates:
-    """Candidates in a metric's entry of the registry, or in the body of a request."""
+    """Candidates in a metric's entry of the registry, or in the body of a request.
+
+    Attributes
+    ----------
+    strings : the candidates
+    is_ranked : whether the entry says that their order is prior knowledge
+    """
 
     strings: tuple[str, ...]
+    is_ranked: bool = False
 
     def read_contents(self) -> bytes:
         """Return the strings, one a line."""
@@ -109,6 +118,7 @@ class UploadedList:
     metric: str
     digest: str
     path: Path | None = field(repr=False)
+    is_ranked: bool = field(default=False, init=False)  # nobody states where its order comes from
 
     def read_contents(self) -> bytes:
         """Return the digest of the list, because a list never changes."""
@@ -147,10 +157,15 @@ def find_registry_candidates(
     if metric.candidates is None:
         return None
     if metric.listed:
-        return InlineCandidates(strings=metric.listed)
+        return InlineCandidates(strings=metric.listed, is_ranked=metric.ranked)
     assert not isinstance(metric.candidates, tuple)
     folder = Path(registry).parent
-    return CandidatesFile(metric=metric.name, candidates=metric.candidates, folder=folder)
+    return CandidatesFile(
+        metric=metric.name,
+        candidates=metric.candidates,
+        folder=folder,
+        is_ranked=metric.ranked,
+    )
 
 
 def find_candidates(

@@ -107,7 +107,7 @@ class EstimatesQuery(Query):
             list(release.parts),
             candidates,
             listed=self.metric.listed,
-            error_control=subject.error_control,
+            error_control=subject.decode_control,
             distribution=body.distribution,
             complete=self.metric.complete,
         )

@@ -173,7 +173,7 @@ class OverviewQuery(PageQuery[tuple[ReleasedCounts, Release]]):
             n_latest=sum(period.last >= latest.first for period in periods),
             listed=self.metric.listed,
             complete=self.metric.complete,
-            error_control=self.subject.error_control,
+            error_control=self.subject.decode_control,
             progress=progress,
         )
         progress("drawing", 0, None)
@@ -219,7 +219,7 @@ class RankingQuery(PageQuery[Release]):
             list(counts.parts),
             candidates,
             listed=self.metric.listed,
-            error_control=self.subject.error_control,
+            error_control=self.subject.decode_control,
             complete=self.metric.complete,
             progress=progress,
         )

@@ -38,7 +38,7 @@ import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,7 +112,8 @@ class Subject:
     metric : entry of the registry
     source : source of the candidates; None if there are none. It is left out of the repr, because
         the key of a query contains the candidates themselves.
-    error_control : error rate of the detections, its method, and level of the intervals
+    error_control : error rate of the detections, its method, and level of the intervals, for
+        comparisons. Comparisons have no weights for a ranked list.
     """
 
     metric: Metric
@@ -123,6 +124,15 @@ class Subject:
     def has_candidates(self) -> bool:
         """Whether the metric has candidates, or needs none because its bits are its categories."""
         return self.source is not None or not get_encoding(self.metric.params).is_hashed
+
+    @property
+    def decode_control(self) -> ErrorControl:
+        """Error control of a decode, which uses the ranks of the registry's list.
+
+        Raises ParamsError if the method does not support ranks.
+        """
+        is_ranked = self.source is not None and self.source.is_ranked
+        return replace(self.error_control, ranked=is_ranked)
 
     def read_candidates(self) -> Candidates | None:
         """Return the candidates; None for an encoding whose bits are categories or buckets.

@@ -30,6 +30,7 @@ from rappor.reporting.numbers import format_share
         ("", {}),
         ("--level 0.001", {"error_control": ErrorControl(alpha=0.001)}),
         ("--correction bonferroni", {"error_control": ErrorControl(method="bonferroni")}),
+        ("--ranked", {"error_control": ErrorControl(ranked=True)}),
         ("--confidence 0.99", {"error_control": ErrorControl(confidence=0.99)}),
         ("--distribution", {"distribution": True}),
         ("--devices 3e4", {"devices": 30_000}),
@@ -221,3 +222,34 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert [row["candidate"] for row in answer["estimates"]] == ["light", "dark", "other"]
     err = refused(shell.metric("decode", name, "--candidates", "engines.txt", name="theme"))
     assert "must be omitted" in err
+
+
+def test_the_registry_may_rank_its_list(shell: Shell, counts: str) -> None:
+    """`ranked = true` is --ranked for the entry's own list, and for no other list."""
+    registry = shell.place / "metrics.toml"
+    text = registry.read_text()
+    for own in ('candidates = "engines.txt"', 'candidates = ["bing", "duckduckgo", "qwant"]'):
+        entry = f"[metrics.engine]\n{own}\nranked = true"
+        registry.write_text(text.replace("[metrics.engine]", entry))
+        ranked = ok(shell.metric("decode", counts, "--all", "--json"))
+        assert ranked == ok(shell.metric("decode", counts, "--all", "--json", "--ranked"))
+        weights = [row["weight"] for row in json.loads(ranked)["estimates"]]
+        assert weights[0] != weights[1]
+        other = ("decode", counts, "--all", "--json", "--candidates", "engines.txt")
+        assert "weight" not in ok(shell.metric(*other))
+        assert "weight" in ok(shell.metric(*other, "--ranked"))
+        err = refused(shell.metric("decode", counts, "--correction", "adaptive"))
+        assert "--correction must be bh or bonferroni for a ranked list" in err
+
+
+def test_a_result_is_no_ranking_of_its_metric(shell: Shell, counts: str) -> None:
+    """The CSV of a result names its metric, and is refused with --ranked, also from a pipe."""
+    last = shell.path("last.csv")
+    ok(shell.metric("decode", counts, "--candidates", "engines.txt", "--csv", last))
+    assert ",engine," in Path(last).read_text().splitlines()[1]
+    words = ("decode", counts, "--candidates", last)
+    assert "2 of 2 candidates detected" in ok(shell.metric(*words))
+    err = refused(shell.metric(*words, "--ranked"), 1)
+    assert "whose order comes from reports of this metric (engine, " in err
+    err = refused(shell.metric(*words, "--weights", "x", "--ranked"))
+    assert "--ranked must be omitted with --weights" in err

@@ -33,7 +33,7 @@ def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
 
 def test_the_example_with_a_list_costs_what_is_written() -> None:
     """One metric with quarters reserves 16 nats."""
-    *_, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    *_, text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert registry["editor"].listed == ("vscode", "neovim", "emacs", "vim")
     assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
@@ -50,13 +50,21 @@ def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
 
 def test_the_example_of_tuples_has_both_forms() -> None:
     """Nine combinations and a bucket for other values; two fields hashed together."""
-    _, _, text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    _, _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     closed, strings = registry["editor_by_system"].params, registry["site_by_country"].params
     assert (closed.k, closed.field_names) == (10, ("editor", "system"))
     assert (strings.k, strings.field_names) == (128, ("site", "country"))
     assert (closed.normalize, strings.normalize) == ("casefold,none", "host,none")
     assert sum(reservation.total for reservation in registry.reserved) == registry.total == 32
+
+
+def test_the_example_of_a_ranked_list_loads() -> None:
+    """The entry names a file whose order is prior knowledge, and costs what is written."""
+    *_, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    registry = Registry.loads(text)
+    assert registry["home_page"].ranked
+    assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
 
 
 def test_every_key_is_explained() -> None:

@@ -85,6 +85,14 @@ def test_an_entry_with_everything() -> None:
     )
 
 
+def test_an_entry_may_rank_its_candidates() -> None:
+    """Devices ignore the order: no fingerprint depends on it."""
+    metric = load_metric(BLOOM + 'candidates = ["vim", "emacs"]\nranked = true')
+    assert metric.ranked
+    assert not load_metric(BLOOM).ranked
+    assert metric.fingerprint == load_metric(BLOOM).fingerprint
+
+
 def test_an_entry_may_list_its_candidates() -> None:
     """Devices ignore candidates: no fingerprint depends on them, and a list may change."""
     metric = load_metric(BLOOM + 'candidates = ["vim", "emacs"]')
@@ -382,6 +390,8 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
         ),
         (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
         (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
+        (BLOOM + "ranked = true", "ranked must be false without candidates"),
+        (BLOOM + 'candidates = "x.txt"\nranked = 1', "ranked must be true or false, got 1"),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
         (BLOOM + 'other = "discover"', "other must be absent: list the common values as candid"),
         (BLOOM + "other = 3", "other must be absent: list the common values as candidates"),

@@ -18,7 +18,12 @@ from rappor_server.queries.candidate_sources import (
     find_candidates,
     find_registry_candidates,
 )
-from rappor_server.queries.page_queries import OverviewQuery, RankingQuery, ResultPage
+from rappor_server.queries.page_queries import (
+    OverviewQuery,
+    PageQuery,
+    RankingQuery,
+    ResultPage,
+)
 from rappor_server.queries.query import QueryResult, Range, Subject, digest_program
 from sqlalchemy import Engine
 
@@ -184,3 +189,25 @@ def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path
     assert source is not None
     with pytest.raises(DecodeError, match="pair: candidates of field site must not be empty"):
         source.read(params)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_list_of_the_entry_may_be_ranked(engine: Engine, tmp_path: Path) -> None:
+    """Ranking and overview use the ranks of the registry's list, and of no uploaded list."""
+    put(engine, COUNTS, DAY)
+    metric = metric_of("page", PARAMS, min_reports=0, candidates=("a", "b"), ranked=True)
+    own = find_candidates(metric, "", registry="", lists=CandidateLists(tmp_path, days=1))
+    for source, is_ranked in ((own, True), (uploaded(tmp_path, "a\nb\n"), False)):
+        subject = subject_of(metric=metric, source=source)
+        queries: dict[str, PageQuery[Any]] = {
+            "estimates.csv": ranking(metric=metric, source=source),
+            "ranking.csv": OverviewQuery(subject=subject, through=DAY),
+        }
+        for name, query in queries.items():
+            result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
+            assert (b",weight," in result.files[name]) == is_ranked
+            page = msgspec.msgpack.decode(result.page, type=ResultPage)
+            assert ("The list is ranked" in page.html) == is_ranked
+    adaptive = ranking(metric=metric, source=own, error_control=ErrorControl(method="adaptive"))
+    with pytest.raises(ParamsError, match="method must be bh or bonferroni for a ranked list"):
+        adaptive.run(engine, lambda _: None)

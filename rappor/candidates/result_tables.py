@@ -1,0 +1,73 @@
+"""Tables of results as lists of candidates.
+
+`rappor decode --csv`, `rappor discover --csv` and the collector write tables of estimates with a
+row for each candidate. An analyst may use such a table as a list of candidates: its column
+`candidate` contains the strings. The order of the table comes from reports, so the list must not be
+used as a ranked list of the same metric. Each row therefore contains the metric and the fingerprint
+of its reports, which stay with the candidates (`Candidates.origins`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Final, NamedTuple
+
+from rappor.base.atomic_files import describe_wrong_encoding
+from rappor.base.errors import FileError
+
+ORIGIN_COLUMNS: Final = ("metric", "fingerprint")
+"""Columns of a table of estimates that name the reports of a row. A table of several parameter sets
+has their fingerprints separated by blanks."""
+
+_FIRST_COLUMNS: Final = ("candidate", "count", "std_error")
+"""First columns of every table of estimates. No list of strings begins with such a line."""
+
+_MARK: Final = "'"
+"""Character in front of a text that a spreadsheet would compute as a formula."""
+
+
+class Origin(NamedTuple):
+    """Reports from which the order of a list comes: the metric and the fingerprint."""
+
+    metric: str
+    fingerprint: str
+
+
+def is_result_table(head: bytes) -> bool:
+    """Return whether the first bytes of a file are the titles of a table of estimates."""
+    line = head.removeprefix(b"\xef\xbb\xbf").splitlines()[:1]
+    titles = line[0].decode(errors="replace").split(",") if line else []
+    return (*titles[:3],) == _FIRST_COLUMNS and titles[-2:] == list(ORIGIN_COLUMNS)
+
+
+def read_result_table(data: bytes, path: str) -> tuple[list[str], frozenset[Origin]]:
+    """Read the candidates of a table of estimates, and the reports that they come from.
+
+    Parameters
+    ----------
+    data : the table in UTF-8, whose first line `is_result_table` recognises.
+    path : name of the file in messages.
+
+    Raises
+    ------
+    FileError
+        The table is not UTF-8, or a row does not have the columns of the titles.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileError(path, describe_wrong_encoding(data), line=line) from None
+    reader = csv.reader(io.StringIO(text, newline=""))
+    titles = next(reader)
+    strings: list[str] = []
+    origins: set[Origin] = set()
+    for row in reader:
+        if len(row) != len(titles):
+            reason = "its rows must have the columns of its titles"
+            raise FileError(path, reason, line=reader.line_num)
+        *_, metric, fingerprints = row
+        strings.append(row[0].removeprefix(_MARK))
+        origins |= {Origin(metric, fingerprint) for fingerprint in fingerprints.split()}
+    return strings, frozenset(origins)
