@@ -1,17 +1,19 @@
 """Noise and errors of encodings with one bit for each category, bucket or yes-or-no question.
 
-The input is a privacy budget and a list of categories. The output is the noise with the least
-variance, and the standard errors of the categories' shares.
+`choose_category_noise` returns the noise with the smallest variance within a privacy budget, for a
+list of categories. `CategoryNoise` computes the standard errors of their shares.
 
 Theory of operation
 -------------------
-Each bit is one category, so no strings must be distinguished and no strings collide. The letters:
+Each bit is one category, so strings need not be distinguished and do not collide.
 
-    p*, q*   probability that a true 0, and a true 1, is sent as 1
-    p, q     the same for a 0 and a 1 of the permanent response (the noise that a device repeats)
-    b        share of the devices with the category
-    mu       expected proportion of ones at the category's bit: p* + (q* - p*) b
-    R, N     reports per device, and reports of all devices
+| symbol | meaning |
+|---|---|
+| p*, q* | probability that a true 0, and a true 1, is sent as 1 |
+| p, q | probability that a 0, and a 1, of the permanent response is sent as 1 |
+| b | share of the devices with the category |
+| mu | expected proportion of ones at the bit of the category: p* + (q* - p*) b |
+| R, N | number of reports of a device, and of all devices |
 
 The estimate of b has the standard error
 
@@ -82,17 +84,29 @@ class CategoryNoise:
     def parts(self, share: Floats) -> dict[str, float]:
         """Split the variance of a category by cause: noise of the coins, and sampling of devices.
 
-        `share` is (1,) float64. The two parts are proportions of the variance and sum to 1.
+        N / R devices have the sampling variance b (1 - b) R / N.
+
+        Parameters
+        ----------
+        share : (1,) float64. b.
+
+        Returns
+        -------
+        Two proportions of the variance, with sum 1.
         """
         sampled = self.repeated * self._gap**2 * share * (1 - share) / self._report_variance(share)
         return {"coins": 1 - float(sampled[0]), "sampling": float(sampled[0])}
 
     @property
     def _gap(self) -> float:
+        """q* - p*."""
         return self.params.q_star - self.params.p_star
 
     def _report_variance(self, shares: Floats) -> Floats:
-        """Return N times the variance of the proportion of ones, (number of shares,) float64."""
+        """Compute N times the variance of the proportion of ones, (number of shares,) float64.
+
+        It is the numerator of error^2 in the module docstring.
+        """
         params = self.params
         mean = params.p_star + self._gap * shares
         device_variance = (mean - params.p) * (params.q - mean)
@@ -127,7 +141,8 @@ def choose_category_noise(
     differs_both_ways, bits = _count_differing_bits(
         build_params({"f": 0.5, "g": 0.5, "p": 0.25, "q": 0.75})
     )
-    # Half of the bits rise and half of them fall.
+    # Half of the differing bits rise and half of them fall. A yes-or-no question has one bit, which
+    # counts as half a bit in each direction.
     bits /= 2
     # `level` is the share for which the noise is best: the mean share 1/k. The best noise for the
     # share 0.5 is symmetric.
@@ -156,7 +171,7 @@ def compute_best_variance(params: Params, epsilon_1: float) -> float:
 
 
 def _count_differing_bits(params: Params) -> tuple[bool, float]:
-    """Return how two values can differ.
+    """Compute in how many bits two values can differ, and whether in both directions.
 
     Returns
     -------

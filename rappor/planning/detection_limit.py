@@ -1,10 +1,18 @@
 """Detection limits of rare strings from the noise of coins, in closed form.
 
 Coins are the random numbers of the two responses. The formulas neglect collisions of strings, which
-`rappor.planning.power` includes. The formulas use these letters: p* and q* are the
-probabilities that a true 0 and a true 1 are sent as 1, p and q the probabilities of the
-instantaneous response, h the number of hash functions, k bits, m cohorts. N is the number of
-reports.
+`rappor.planning.power` includes.
+
+| symbol | meaning |
+|---|---|
+| p*, q* | probability that a true 0, and a true 1, is sent as 1 |
+| p, q | probability that a permanent 0, and a permanent 1, is sent as 1 |
+| h, k, m | number of hash functions, bits and cohorts |
+| N, R | number of reports, number of reports of each device |
+
+*Example.* With p* = .25, q* = .75 and h = 1, a rare string in N = 1,000,000 reports has the
+standard error sqrt(.25 (.75) 1,000,000) / .5 = 866 reports, which is a share of .00087. For one
+candidate at level 5 % and power 80 %, the smallest detected share is (1.64 + .84) .00087 = .0022.
 """
 
 from __future__ import annotations
@@ -17,9 +25,10 @@ from rappor.protocol.params import Params
 
 
 def compute_rare_variance(params: Params) -> float:
-    """Return the variance of a rare string's estimated count, divided by the number of reports.
+    """Compute the variance of a rare string's estimated count, divided by the number of reports.
 
-    The result is p*(1-p*) / (h (q*-p*)^2). [EPK14] Tables 1 and 2 contain its root times sqrt(N).
+    The count is the estimated share times N. The result is p*(1-p*) / (h (q*-p*)^2). [EPK14] Tables
+    1 and 2 contain its root times sqrt(N).
 
     For an item of sets it is 1 / ((k - 1) (q' - p')^2), with p' and q' of
     `Response.regression_probabilities`. Every device owns n buckets, so a report names each of the
@@ -35,7 +44,7 @@ def compute_rare_variance(params: Params) -> float:
 def compute_standard_error(
     params: Params, n_reports: int, *, reports_per_device: float = 1.0
 ) -> float:
-    """Return the standard error of a rare string's estimated count, in reports.
+    """Compute the standard error of a rare string's estimated count, in reports.
 
     The error is sqrt(p*(1-p*) N / h) / (q* - p*), from coins alone ([EPK14] Tables 1 and 2). If
     each device sends R reports, all R reports have the same permanent response, which adds
@@ -69,7 +78,7 @@ def compute_detection_limit(
     power: float = 0.8,
     reports_per_device: float = 1.0,
 ) -> float:
-    """Return the smallest share of devices that is detected with probability `power`.
+    """Compute the smallest share of devices that is detected with probability `power`.
 
     The test is one-sided, with Bonferroni's correction over the candidates. With z(x) the normal
     quantile of x, the limit is (z(1 - level / n_candidates) + z(power)) times the standard error.

@@ -1,14 +1,15 @@
 """Choice of the dimensions: k bits, h hash functions and m cohorts.
 
-The input is a privacy budget, an expected number of reports and the strings to detect. The output
-is a complete parameter set. `rappor.planning.noise` chooses the noise for given dimensions.
+`rappor.planning.planner.plan` calls `choose_params`. The input is a privacy budget, an expected
+number of reports and the strings to detect. The output is a complete parameter set.
+`rappor.planning.noise` chooses the noise for given dimensions.
 
 Theory of operation
 -------------------
-More bits and more cohorts lower no accuracy, and a report of one device loses no more privacy. They
-have other costs: bytes of a report (k / 8), time of a decode (m k), and log2 m bits of information
-that link the reports of a device. The dimensions are therefore the smallest powers of two beyond
-which the gain is negligible:
+With more bits and more cohorts, estimates are at least as accurate, and a report costs as much
+privacy as before. But a report takes more bytes (k / 8), a decode takes more time (m k), and the
+cohort contains more information that links the reports of a device (log2 m bits). The dimensions
+are therefore the smallest powers of two beyond which the gain in accuracy is negligible:
 
 - h: the number from 1 to 4 with the least variance of a rare string at the budget. It is 1 for all
   budgets that were measured.
@@ -141,15 +142,20 @@ def _choose_bits(
 ) -> int:
     """Return the smallest k at which strings of other devices add negligible variance.
 
-    `with_bits` returns the parameters for a number of bits.
+    Parameters
+    ----------
+    with_bits : function from a number of bits to the parameters.
+    max_bits : largest k, which is returned if no smaller k is large enough.
+    n_reports : expected number of reports.
+    question : the strings to detect.
     """
     k = _MIN_BITS
     while True:
         params = with_bits(k)
-        # `ideal` is the variance of a rare string if no other device sets its bits.
-        ideal = compute_rare_variance(params) / n_reports
-        lone_error = error_without_collisions(params, n_reports, question)
-        if lone_error**2 <= (1 + NEGLIGIBLE_VARIANCE) * ideal:
+        # The variance of a rare string if no other device sets its bits.
+        variance_alone = compute_rare_variance(params) / n_reports
+        error_with_others = error_without_collisions(params, n_reports, question)
+        if error_with_others**2 <= (1 + NEGLIGIBLE_VARIANCE) * variance_alone:
             return k
         if k == max_bits:
             return k
@@ -165,11 +171,16 @@ def _choose_cohorts(
 
         added variance at m = (added variance at the largest m) * (largest m) / m
 
-    `with_cohorts` returns the parameters for a number of cohorts.
+    Parameters
+    ----------
+    with_cohorts : function from a number of cohorts to the parameters.
+    n_reports : expected number of reports.
+    question : the strings to detect.
     """
     params = with_cohorts(_MAX_COHORTS)
-    lone_error = error_without_collisions(params, n_reports, question)
-    added_variance = (predict(params, n_reports, question).rare_error / lone_error) ** 2 - 1
+    error_alone = error_without_collisions(params, n_reports, question)
+    # Relative to the variance without collisions.
+    added_variance = (predict(params, n_reports, question).rare_error / error_alone) ** 2 - 1
     cohorts_for_collisions = added_variance * _MAX_COHORTS / NEGLIGIBLE_VARIANCE
     cohorts_for_reports = n_reports / _MIN_COHORT_REPORTS
     cohorts_for_candidates = compute_min_cohorts(params.k, question.frequencies.n_candidates)

@@ -1,12 +1,14 @@
 """Planning of a collection: parameters for a privacy budget, and the shares that they detect.
 
-    function            chooses                            for
-    plan                noise, bits, hashes and cohorts    strings
-    plan_categorical    noise                              categories, buckets, yes-or-no questions
-    predict_power       nothing                            parameters that exist
+| function | chooses | for |
+|---|---|---|
+| `plan` | noise, bits, hashes and cohorts | strings |
+| `plan_categorical` | noise | categories, buckets, yes-or-no questions |
+| `predict_power` | nothing | parameters that exist |
 
 Each function takes either an expected number of reports and predicts the smallest detected share,
-or a share and finds the number of reports that detects the share. The result is a `Plan`.
+or a share and finds the number of reports that detects the share. The result is a `Plan`, which
+`rappor.planning.plans.build_plan` computes from the chosen parameters.
 """
 
 from __future__ import annotations
@@ -223,7 +225,14 @@ def _resolve_reports(
     reports: float | None,
     share: float | None,
 ) -> int:
-    """Return the passed number of reports, or the number that detects the share."""
+    """Return the passed number of reports, or the number that detects the share.
+
+    Parameters
+    ----------
+    choose : function from a number of reports to the parameters.
+    question : the strings to detect, and how they are tested.
+    reports, share : exactly one of them is not None.
+    """
     if (reports is None) == (share is None):
         raise ParamsError("exactly one of reports and share must be given")
     if share is not None:
@@ -244,7 +253,8 @@ def _find_reports(share: float, choose: Callable[[int], Params], question: Detec
         return detected is not None and detected <= share
 
     # The search begins at a number of reports that is almost surely too small: the share equals one
-    # standard error there. The standard error falls as the square root of the reports.
+    # standard error there. With N reports the standard error of a share is the standard error with
+    # one report, divided by sqrt(N).
     min_reports = compute_standard_error(choose(1), 1) / share
     low, high = 0, max(1, int(min(min_reports * min_reports, MAX_REPORTS)))
     while not is_enough(high):
