@@ -6,12 +6,25 @@ are spread evenly over the other categories. The variance of the estimated share
 many collections and multiplied by the number of devices. A ratio of two such numbers is the ratio
 of the devices that two mechanisms need for equal errors. The number is compared with
 
-- the formula mu (1 - mu) / (q* - p*)^2, where p* and q* are the probabilities that a report names
-  the category if the device does not, or does, have it, and mu = p* + (q* - p*) share,
+- the formula mu (1 - mu) / (q* - p*)^2. A report names a category with the probability q* if the
+  device has the category, and p* if it has another one, so a report of a random device names it
+  with the probability mu = p* + (q* - p*) share,
 - one permanent response of `balanced` (noise on single bits), which the profile `once` had before,
 - the clients of multi-freq-ldpy, run in a separate environment (`peers.txt`): GRR without a bucket
   for values outside the categories, and the better of two unary encodings (optimized, OUE, and
   symmetric, SUE).
+
+Columns of the table, each a variance of the share times the number of devices, or a ratio of two:
+
+| column                | content                                                     |
+|-----------------------|-------------------------------------------------------------|
+| `formula`, `measured` | GRR of this package, by the formula and in the collections  |
+| `by formula`          | ratio `measured` / `formula`, which should be 1             |
+| `bits before`         | measured with the single bits that `once` had before        |
+| `bits by ours`        | ratio `bits before` / `measured`: above 1, GRR saves devices |
+| `GRR of peers`        | GRR of multi-freq-ldpy                                      |
+| `best unary of peers` | the smaller number of OUE and SUE                           |
+| `unary by ours`       | ratio `best unary of peers` / `measured`                    |
 """
 
 from __future__ import annotations
@@ -60,8 +73,9 @@ The mean of the eight cells has a standard error of .8 %. So the target is 2.5 s
 def make_params(k: int, *, are_bits: bool) -> Params:
     """Return the parameters of k categories: `once`, or the bits that `once` had before.
 
-    The bits have no instantaneous noise (p = 0, q = 1): the thresholds 0 and `ONE` are those of
-    p and q.
+    The bits have no instantaneous noise (p = 0, q = 1). A threshold t stands for the probability
+    t / `ONE` of the noise: of the thresholds (t_1, t_0, t_p, t_q) of `balanced`, the two of the
+    permanent response stay, and 0 and `ONE` replace those of p and q.
     """
     names = tuple(f"c{i}" for i in range(k))
     if not are_bits:

@@ -3,11 +3,17 @@
 Question: how much more noise than the best known mechanism does each mechanism add? Compared are
 designs of this project and the mechanisms of the package pure-ldp (optimized unary encoding OUE,
 optimized local hashing OLH, Hadamard response, count-mean sketches). Each client sends one report,
-so epsilon is the loss of that report.
+so epsilon (eps, in nats) is the loss of that report.
 
-The error is the mean square error of the counts of the rarer half of 100 values. Its unit is the
-smallest variance that is known for large domains, 4 e^eps / (e^eps - 1)^2 for each report, which
-OUE and OLH reach (Wang, Blocki, Li, Jha, USENIX Security 2017).
+A run draws a value for each of n = 10,000 clients, adds the noise, and estimates the count of each
+of 100 values. Its error is the mean square error of the 50 rarest values. Reported is the mean over
+the runs of the ratio
+
+    error / (n * V(eps)),   V(eps) = 4 e^eps / (e^eps - 1)^2,
+
+where V(eps) is the smallest variance of one report that is known for large domains. OUE and OLH
+reach it (Wang, Blocki, Li, Jha, USENIX Security 2017), so their ratio is about 1. For the designs
+of this project, the table also contains the ratio by the planner's formula (columns "closed").
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ N_REPORTS, N_VALUES = 10_000, 100
 """Numbers of reports and of values. The shares of the values follow Zipf's law."""
 
 ROOT = Path(__file__).resolve().parents[1]
+"""Folder of the repository."""
 PEERS = ROOT / ".peers" / "bin" / "python"
 """Interpreter of the environment of the other packages. `peers.txt` lists its contents."""
 
@@ -53,11 +60,19 @@ def compute_optimum(epsilon: float) -> float:
 def list_designs(epsilon: float) -> dict[str, Params]:
     """Return this project's designs with the loss epsilon of one report, by name.
 
-    The loss of a design with h hash functions is h (ln(q / p) + ln((1 - p) / (1 - q))).
+    A bit is sent as 1 with probability q if the value sets it, and else with probability p. A value
+    sets at most h bits, where h is the number of hash functions (1 for one-hot). Another value sets
+    h other bits at worst, so the probabilities of a report differ by at most the factor e^epsilon,
+
+        epsilon = h (ln(q / p) + ln((1 - p) / (1 - q))).
+
+    | design               | epsilon             | p                          |
+    |----------------------|---------------------|----------------------------|
+    | q = 1/2, h = 1       | ln((1 - p) / p)     | 1 / (e^epsilon + 1)        |
+    | symmetric: q = 1 - p | 2 h ln((1 - p) / p) | 1 / (e^(epsilon / 2h) + 1) |
     """
     names = tuple(f"v{i:03}" for i in range(N_VALUES))
     p = 1 / (math.exp(epsilon) + 1)
-    # Symmetric: q = 1 - p, so the loss is 2 h ln((1 - p) / p).
     p_one_hash, p_two_hashes = 1 / (math.exp(epsilon / 2) + 1), 1 / (math.exp(epsilon / 4) + 1)
     onehot = Params(k=N_VALUES, h=1, m=1, f=0, p=p, q=0.5, encoding="onehot", categories=names)
     return {
@@ -71,6 +86,7 @@ def list_designs(epsilon: float) -> dict[str, Params]:
 def mechanisms(*, quick: bool) -> list[Table]:
     """Measure every design and, if its environment exists, pure-ldp."""
     n_runs = 3 if quick else 20
+    # Ratios by mechanism, one for each epsilon: measured ratios, and those of the closed form.
     rows: dict[str, list[float]] = {"optimum": [1.0] * len(EPSILONS)}
     closed = {name: [compute_closed_form(name, e) for e in EPSILONS] for name in list_designs(1.0)}
     for name in closed:
@@ -78,12 +94,16 @@ def mechanisms(*, quick: bool) -> list[Table]:
             float(np.mean(run_many(partial(_measure_design, name=name, epsilon=e), n_runs, None)))
             for e in EPSILONS
         ]
+    # Results of pure-ldp with the last epsilon, one for each run; empty without its environment.
     results: list[dict[str, Any]] = []
     if PEERS.exists():
         for column, epsilon in enumerate(EPSILONS):
             results = [_measure_peers(epsilon, seed) for seed in range(n_runs)]
             for name in results[0]["estimates"]:
-                errors = [_compute_error(a["estimates"][name], a["held"], epsilon) for a in results]
+                errors = [
+                    _compute_ratio(result["estimates"][name], result["held"], epsilon)
+                    for result in results
+                ]
                 row = rows.setdefault(f"pure-ldp {name}", [float("nan")] * len(EPSILONS))
                 row[column] = float(np.mean(errors))
     table = Table(
@@ -106,26 +126,33 @@ def mechanisms(*, quick: bool) -> list[Table]:
 
 
 def compute_closed_form(name: str, epsilon: float) -> float:
-    """Return the variance of a rare value's count as a multiple of the optimum."""
+    """Return the variance of a rare value's count by the planner's formula, as a ratio."""
     error = compute_standard_error(list_designs(epsilon)[name], N_REPORTS)
     return error**2 / N_REPORTS / compute_optimum(epsilon)
 
 
 def _measure_design(seed: int, name: str, epsilon: float) -> float:
-    """Collect and decode once with one of our designs, and return the error."""
+    """Collect and decode once with one of this project's designs, and return the ratio."""
     params = list_designs(epsilon)[name]
     names = [f"v{i:03}" for i in range(N_VALUES)]
     population = Population(names, 1 / np.arange(1.0, N_VALUES + 1))
     collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
     estimates = decode(collected.counts, None if params.encoding == "onehot" else names)
     counts = dict(zip(estimates.candidates, estimates.share * N_REPORTS, strict=True))
-    return _compute_error([counts[name] for name in names], collected.devices, epsilon)
+    return _compute_ratio([counts[name] for name in names], collected.devices, epsilon)
 
 
-def _compute_error(
+def _compute_ratio(
     estimates: list[float], true_counts: list[int] | NDArray[np.int64], epsilon: float
 ) -> float:
-    """Return the mean square error of the rarer half, as a multiple of the optimum."""
+    """Return the mean square error of the rarer half, as a multiple of the optimum.
+
+    Parameters
+    ----------
+    estimates : estimated number of clients of each value, the most frequent value first
+    true_counts : true number of clients of each value, in the same order
+    epsilon : loss of a report in nats
+    """
     errors = (np.asarray(estimates) - np.asarray(true_counts))[N_VALUES // 2 :]
     return float(np.mean(errors**2)) / N_REPORTS / compute_optimum(epsilon)
 
@@ -146,7 +173,11 @@ def _measure_peers(epsilon: float, seed: int) -> dict[str, Any]:
 
 
 def _describe_fault(rappor: dict[str, float]) -> str:
-    """Describe why pure-ldp's own RAPPOR is left out, with the measured evidence."""
+    """Describe why pure-ldp's own RAPPOR is left out, with the measured evidence.
+
+    `rappor` is the entry of that name in the JSON of `benchmarks.peers_once`. A client of RAPPOR
+    must clear a true bit (send 0 for a bit that the value sets) with probability f / 2.
+    """
     return (
         "pure-ldp's RAPPOR is left out, because it is not private: of true bits at f = .5 its "
         f"client cleared {rappor['cleared']:.0%}\n(right is {rappor['expected']:.0%}), so a zero "

@@ -1,7 +1,23 @@
 """Page of a comparison: significant changes, the shares of each string, and all numbers as tables.
 
-A comparison contains the shares of the same strings in several samples: periods, segments or
-collections. `rappor trend` and `rappor compare` write the page, and the public site contains it.
+A comparison contains the shares of the same strings in several samples. `rappor trend` and `rappor
+compare` write it as a page of its own. The dashboard shows its content inside of a page, and an
+edition of the public site its sections. The kind of the samples, `Comparison.by`, decides which
+parts the page has:
+
+| part                              | several periods | one period | segments | collections |
+|-----------------------------------|-----------------|------------|----------|-------------|
+| ranking of the last period        | site only       | yes        | -        | -           |
+| chart of the changes              | yes             | -          | yes      | yes         |
+| footnotes of the comparison       | yes             | yes        | yes      | yes         |
+| a chart of shares for each string | yes             | -          | yes      | -           |
+| table of the changes              | yes             | -          | yes      | yes         |
+| table of the shares               | yes             | yes        | yes      | yes         |
+| table of the samples              | yes             | yes        | yes      | yes         |
+
+Periods are a `by` of "day", "week", "month" or "period", segments of "segment", and collections of
+"sample". Changes need two samples with reports: `Comparison.primary`, the contrasts that answer the
+question of the comparison, is empty without them.
 """
 
 from __future__ import annotations
@@ -48,10 +64,13 @@ def comparison_page(comparison: Comparison) -> str:
 
 def comparison_content(comparison: Comparison) -> Content:
     """Return the content of the page about a comparison, for a page of its own or a part of one."""
-    by = ", ".join(dict.fromkeys(name for sample in comparison.samples for name in sample.segment))
-    title = f"{shorten(comparison.metric, 60) or 'Estimates'} by {by or comparison.by}"
+    properties = dict.fromkeys(name for sample in comparison.samples for name in sample.segment)
+    # "theme by version, country" for segments, "theme by week" for periods.
+    by = ", ".join(properties) or comparison.by
+    title = f"{shorten(comparison.metric, 60) or 'Estimates'} by {by}"
     if comparison.by == "sample":
         title = f"What changed from {comparison.samples[0].name} to {comparison.samples[-1].name}"
+    # `comparison_sections` contains the other footnotes.
     sentences = (describe_changes(comparison), next(list_comparison_footnotes(comparison)))
     head = header(title, *filter(None, sentences))
     return Content(title, (head, *comparison_sections(comparison)))
@@ -60,11 +79,15 @@ def comparison_content(comparison: Comparison) -> Content:
 def comparison_sections(
     comparison: Comparison, *, include_ranking: bool = False
 ) -> Iterator[Markup]:
-    """Yield the changes, the shares, the tables of both, and the table of samples.
+    """Yield the sections of the page, as the table at the top of this module lists them.
 
-    A single period begins with the ranking of its strings, and `include_ranking` adds the ranking
-    of the last period of several.
+    Parameters
+    ----------
+    comparison : the comparison.
+    include_ranking : True for the ranking of the last of several periods. A single period always
+        has its ranking.
     """
+    # The header of the page contains the first footnote.
     _, *sentences = list_comparison_footnotes(comparison)
     is_single = comparison.by not in ("segment", "sample") and len(comparison.samples) == 1
     if is_single or include_ranking:

@@ -4,14 +4,21 @@ Devices are not updated at once, so reports made under both registries arrive si
 of parameters is not a conflict, because each parameter set has its own fingerprint and its own
 counters. A conflict is one of these changes of a metric:
 
-| change                                         | level   | because                             |
-|------------------------------------------------|---------|-------------------------------------|
-| the metric is gone                             | refused | its name could mean another metric  |
-| a category is gone, under the same encoding    | refused | devices still send the category     |
-| another description and another encoding       | refused | the name would mean two questions   |
-| `min_reports` falls, or rises from 0           | warning | reports that wait would be released |
-| `min_cohort` falls                             | warning | more finely than their devices were |
-|                                                |         | promised                            |
+| change                                      | level   | because                                 |
+|---------------------------------------------|---------|-----------------------------------------|
+| the metric is gone                          | refused | its name could mean another metric      |
+| a category is gone, under the same encoding | refused | devices still send the category         |
+| another description and another encoding    | refused | the name would mean two questions       |
+| `min_reports` falls                         | warning | waiting reports would be shown in a     |
+|                                             |         | sum of fewer reports than was promised  |
+| `min_reports` rises from 0                  | warning | an analyst saw waiting reports one by   |
+|                                             |         | one, and can subtract them from a block |
+| `min_cohort` falls                          | warning | a device could send a larger part of a  |
+|                                             |         | block than was promised                 |
+
+Promised is what the privacy notice of the old registry says. A report waits from its arrival until
+a block that contains its day is closed (`storage/blocks.py`). The minimums of the registry that is
+in force then decide about the block, even if devices sent its reports under an earlier registry.
 
 `rappor-server check --against` prints the conflicts. `serve` and a reload refuse a registry with
 any conflict while the setting `older` names the registry before (`app/input_files.py`).
@@ -87,7 +94,7 @@ def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
 
 
 def _compare_minimums(old: Metric, new: Metric) -> Iterator[Finding]:
-    """Yield the minimums that would release reports more finely than their devices were promised.
+    """Yield changed minimums by which waiting reports get less protection than was promised.
 
     `min_cohort` and `min_reports` are in no fingerprint. So reports before and after the change
     have the same counters, and wait for the same block.

@@ -1,4 +1,26 @@
-"""Counters and gauges of one process, for Prometheus. They contain nothing about single devices."""
+"""Counters and gauges of one process, for Prometheus. They contain nothing about single devices.
+
+A counter only grows; Prometheus computes its rate. A gauge is set to the present value. A histogram
+counts observations in buckets of durations or sizes. A label divides one of them: the counter
+`rappor_refusals` has a number of its own for each reason of a refusal. `Metrics` creates all of
+them at the start of the process. The following events change them:
+
+| event                                  | caller                       | method or attribute   |
+|----------------------------------------|------------------------------|-----------------------|
+| a batch of uploads is on the disk      | `app/collector.py`           | `observe_commit`      |
+| an upload gets another status than 200 | `http/device_endpoints.py`   | `uploads`             |
+| a whole upload is refused              | `app/collector.py`           | `refusals`            |
+| an upload has a valid upload key       | `http/device_endpoints.py`   | `key_uploads`         |
+| a connection is refused                | `app/serving.py`,            | `refused_connections` |
+|                                        | `http/bounded_protocol.py`   |                       |
+| a response of any route ends           | `http/middleware.py`         | `observe_request`     |
+| the merge process sends its status     | `app/collector.py`           | `show_inbox`          |
+| maintenance begins: it counts the days | `app/collector.py`           | `show_maintenance`    |
+| that are to close, and old keys        |                              |                       |
+| the database was probed                | `app/collector.py`           | `show_health`         |
+| a registry comes into force            | `app/collector.py`           | `show_registry`       |
+| GET /metrics                           | `http/operator_endpoints.py` | `render`              |
+"""
 
 from __future__ import annotations
 
@@ -23,12 +45,14 @@ from rappor_server.ingest.validate import Submission
 from rappor_server.storage.merge_process import MergeStatus
 
 _OK: Final = 200
+"""Status of an upload that was stored, even if some or all of its reports were refused."""
 _STATUSES: Final = (_OK, 400, 401, 408, 413, 415, 429, 503)
+"""Statuses that an upload can get. Each is a label of the counter of uploads."""
 _REASONS: Final = (
     *("malformed", "unknown-metric", "unknown-params", "cohort", "length", "padding"),
     *("popcount", "expired", "stopped", "too-many", "no-key"),
 )
-
+"""Reasons that a refusal can have. Each is a label of the counter of refusals."""
 
 # The library would publish when each counter was created: the time of the first report of a metric.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -126,7 +150,13 @@ class Metrics:
         self._ready.set(int(is_ready))
 
     def show_maintenance(self, unclosed_days: int, overdue_key_days: int) -> None:
-        """Set for how many days blocks were not closed and `prune` did not run."""
+        """Set the numbers of days that maintenance has still to do.
+
+        Parameters
+        ----------
+        unclosed_days : ended days whose reports are in no block, of the metric with the most
+        overdue_key_days : days for which `prune` should have deleted deduplication keys already
+        """
         self._unclosed_days.set(unclosed_days)
         self._overdue_key_days.set(overdue_key_days)
 
