@@ -383,13 +383,6 @@ def build_contrast_rows(
     # weight take part in the means and the minimum below.
     is_used = row_weights != 0
     is_complete = is_used.any(axis=0)
-    # The precision-weighted mean of the samples, and the part of it that detected strings explain.
-    precision = np.where(is_used, 1 / np.maximum(noise, LEAST_NOISE), 0.0)
-    total_precision = np.where(is_complete, precision.sum(axis=0), 1.0)
-    mean_weights = precision / total_precision
-    explained_mean = (mean_weights * explained).sum(axis=0)
-    mean = (mean_weights * proportions).sum(axis=0)
-    mean_variance = np.where(is_complete, 1 / total_precision, np.inf)
     # slope_t of the module docstring.
     weighted_noise = row_weights * np.maximum(noise, LEAST_NOISE)
     slope = weighted_noise / np.where(is_complete, (row_weights * weighted_noise).sum(axis=0), 1.0)
@@ -416,14 +409,41 @@ def build_contrast_rows(
         weights=row_weights,
         device_correlation=device_correlation,
         device_share=1.0,
-        # Detected strings really lift their rows. Only the rest of the mean is mostly noise.
-        mean=explained_mean
-        + _shrink(mean - explained_mean, mean_variance, stacked.collection_index),
+        mean=_estimate_mean_levels(
+            proportions, np.where(is_used, noise, np.inf), explained, stacked.collection_index
+        ),
         slope=slope,
         sampling=sampling,
         sampling_square=sampling_square,
         permanent=np.maximum([zero_variance, one_variance], 0.0),
     )
+
+
+def _estimate_mean_levels(
+    proportions: Floats, noise: Floats, explained: Floats, collection_index: Integers
+) -> Floats:
+    """Estimate the mean level of the samples in each row, m of the module docstring, (n,).
+
+    The precision-weighted mean is noisy. Strings that a decode detected really lift their rows, so
+    the part of the mean that they explain stays. The remaining part is mostly noise and is shrunk.
+
+    Parameters
+    ----------
+    proportions : (T, n) float64. De-biased proportions of each sample.
+    noise : (T, n) float64. Variance of each proportion. Infinite for samples without a weight in
+        the row.
+    explained : (T, n) float64. The part of the level that detected strings explain.
+    collection_index : (n,) int64. Index of the row's collection.
+    """
+    precision = 1 / np.maximum(noise, LEAST_NOISE)
+    total_precision = precision.sum(axis=0)
+    has_samples = total_precision > 0
+    mean_weights = precision / np.where(has_samples, total_precision, 1.0)
+    mean = (mean_weights * proportions).sum(axis=0)
+    explained_mean = (mean_weights * explained).sum(axis=0)
+    mean_variance = np.where(has_samples, 1 / np.where(has_samples, total_precision, 1.0), np.inf)
+    shrunk = _shrink(mean - explained_mean, mean_variance, collection_index)
+    return np.asarray(explained_mean + shrunk)
 
 
 def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:

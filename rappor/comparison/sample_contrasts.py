@@ -40,8 +40,8 @@ class RequestedContrast:
     ----------
     kind, name : as in `SampleContrast`.
     weights : (T,) float64. They sum to 0.
-    before, after : (T,) float64. Weights, each with sum 1, of the mean shares that tables display
-        before and after the change.
+    before, after : (T,) float64. Two sets of weights, each with the sum 1. Tables display the means
+        of the shares with these weights as the shares before and after the change.
     """
 
     kind: Kind
@@ -83,8 +83,8 @@ class SampleContrast:
         precise than the difference of `before` and `after`.
     ci_low, ci_high : (c,) float64. Intervals of each candidate by itself.
     p_value : (c,) float64, two-sided.
-    changed : (c,) bool. Significance at the error rate over all candidates and all contrasts of one
-        kind.
+    changed : (c,) bool. True if the change is significant at the error rate over all candidates and
+        all contrasts of one kind.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals that hold for all changed candidates
         together. NaN for unchanged candidates.
     direction : c texts: "newcomer", "leaver", "rise" or "fall", of segments "more" or "less"; empty
@@ -155,7 +155,7 @@ def decide_contrasts(
     p_values = np.concatenate([changes.p_value for _, changes in pairs])
     threshold = Thresholds(error_control, PValues(in_memory=p_values)).largest
     if pairs[0][0].kind == UNTESTED_KIND:
-        # No p-value is below -1, so nothing is significant.
+        # No p-value is at most -1, so no change is significant.
         threshold = -1.0
     error = 1 - error_control.confidence
     # False coverage rate [BB14]: the R changed of n candidates get intervals at 1 - R alpha / n.
@@ -167,10 +167,12 @@ def decide_contrasts(
             weights[weights > 0] @ shares[weights > 0]
             for weights in (requested.before, requested.after)
         )
+        # Whether a sample before the change detects the candidate, and a sample after the change.
         is_detected = [
             np.asarray(detected[sign * requested.weights > 0].any(axis=0)) for sign in (-1, 1)
         ]
-        # Bonferroni over the candidates.
+        # Two tests of the hypothesis that nothing changed: the smallest p-value of a candidate,
+        # corrected by Bonferroni over the candidates, and the test of all rows, if there is one.
         smallest = min(float(changes.p_value.min()) * len(changed), 1.0)
         test_p_values = (
             [smallest] if changes.rows_p_value is None else [smallest, changes.rows_p_value]
@@ -193,8 +195,7 @@ def decide_contrasts(
             direction=np.where(
                 changed, _name_directions(requested.kind, changes.estimate > 0, *is_detected), ""
             ),
-            # Bonferroni over the two tests: the smallest p-value of a candidate, and the test of
-            # all rows.
+            # Bonferroni over the tests.
             unchanged_p_value=min(len(test_p_values) * min(test_p_values), 1.0),
             rows_p_value=changes.rows_p_value,
         )

@@ -1,8 +1,9 @@
 """`Samples`: several collections of the same values, and weighted sums of their shares.
 
 `compare_samples`, `compare_segments` and `trend` create a `Samples` and request contrasts. With T
-samples, weights w_t of sum 0 and beta_t the shares of a string, a contrast is sum of w_t beta_t: a
-change. There are three ways to estimate it:
+samples, weights w_t whose sum is 0, and beta_t the share of a string in sample t, a *contrast* is
+the sum of w_t beta_t: a change. Example: the weights -1 and 1 give the second share minus the
+first. There are three ways to estimate a contrast:
 
 | counts | estimator | `Changes.how` |
 |---|---|---|
@@ -10,7 +11,8 @@ change. There are three ways to estimate it:
 | strings with common k, h and m | regression on subtracted bits (`change_regression`) | "rows" |
 | strings without common k, h and m | sums of the separate decodes | "separate" |
 
-Subtracting bits is better, because unchanged strings cancel, candidates or not.
+The regression is more precise than the sums of separate decodes, because unchanged strings cancel
+in the subtracted bits, even if they are no candidates.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Samples:
     ----------
     added : the added collections of each of T samples. None for a sample without reports.
     candidates : the strings. None if the bits are categories.
-    separate : the decodes of each sample, and of all samples pooled.
+    separate : the decode of each sample, and the decode of all samples pooled.
     device_correlation : rho, the correlation of the device noise of any two samples: 0 if they
         share no device, 1 if they share all devices and each device has the same part of the
         reports of every sample. None if it is unknown.
@@ -173,6 +175,7 @@ class Samples:
         DecodeError
             The weights do not fit the samples, do not sum to 0, or are all 0.
         """
+        # Samples with weight 0 take no part in the estimate.
         used = np.flatnonzero(weights)
         if len(weights) != len(self.added) or not set(used) <= set(self.nonempty):
             raise DecodeError("weights must be one for each sample, and 0 for one without reports")
@@ -290,7 +293,16 @@ def _add_sample(collections: Sequence[Counts]) -> AddedCollections | None:
 
 
 def _compute_explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
-    """Compute the sum of the shares of the detected strings that set each row, (n,)."""
+    """Compute the part of each row that detected strings explain, (n,).
+
+    It is the sum of the shares of the detected strings that set the row.
+
+    Parameters
+    ----------
+    estimates : the separate decode of a sample.
+    candidates : the candidates, in the order of the columns of `design`.
+    design : the design matrix.
+    """
     order = estimates.indices_of(candidates.strings)
     detected = estimates.detected[order]
     chosen = np.flatnonzero(detected)
@@ -307,9 +319,9 @@ def _add_separate_estimates(
 ) -> Changes:
     """Add the estimates of samples that have no rows in common.
 
-    The samples have different k, h or m, so neither collisions nor device noise cancel. With rho
-    unknown or above 0, the variance is the largest possible, because the device noise of different
-    bits has no known correlation.
+    The samples have different k, h or m, so neither collisions nor device noise cancel. If rho is
+    unknown or above 0, the largest possible variance is assumed, because the correlation of the
+    device noise of different bits is not known.
 
     Parameters
     ----------

@@ -269,18 +269,12 @@ def _fit_with_fixed_effects(
     )
     projected = _project(shared_candidates, row_noise, fixed, s2, tau2)
     y, projection = target.proportions, projected.projection
-    scored = projection @ random
-    information = np.einsum("ij,ij->j", random, scored)
-    # A candidate whose rows are completely explained by other candidates keeps an infinite standard
-    # error.
-    is_identified = information > _KNOWN * (random.T @ (1 / (row_noise + tau2)))
-    safe = np.where(is_identified, information, 1.0)
-    influence = np.where(is_identified, scored / safe, 0.0)
-    # The first fixed columns are the backgrounds, one for each collection.
+    influence, std_error = _compute_influence(projected, random, row_noise + tau2, s2)
+    # The coefficients of strong candidates are estimates of fixed effects. The first fixed columns
+    # are the backgrounds, one for each collection.
     influence[:, strong] = (projected.weighted_fixed @ projected.inverse)[:, len(target.counts) :]
-    std_error = np.full(dense.shape[1], np.inf)
-    std_error[is_identified] = np.sqrt(np.maximum(1 / safe[is_identified] - s2, LEAST_NOISE))
     std_error[strong] = np.sqrt(projected.inverse.diagonal()[len(target.counts) :])
+    # P y = (y - fitted) / (v + tau2) in every row.
     residual = (row_noise + tau2) * (projection @ y)
     weight = np.where(np.isfinite(noise), start.taper_weight / (noise + tau2), 0.0)
     basis = sparse.csr_array(fixed)
@@ -304,6 +298,34 @@ def _fit_with_fixed_effects(
         s2=s2,
         residual_degrees=float(((row_noise + tau2) * projection.diagonal()).sum()),
     )
+
+
+def _compute_influence(
+    projected: _Projected, random: Floats, row_variance: Floats, s2: float
+) -> tuple[Floats, Floats]:
+    """Compute the influence of the rows on each estimate, and standard errors.
+
+    Parameters
+    ----------
+    projected : the matrices of the fit.
+    random : (n, c) float64. Columns of the candidates, zero for strong candidates.
+    row_variance : (n,) float64. v + tau2.
+    s2 : variance of the shares.
+
+    Returns
+    -------
+    influence : (n, c) float64. P x_j / b_j. It is 0 for strong candidates, and for candidates
+        without an estimate.
+    std_error : (c,) float64. Square root of 1 / b_j - s2. Infinite for the same candidates.
+    """
+    scored = projected.projection @ random
+    information = np.einsum("ij,ij->j", random, scored)
+    # Other candidates completely explain the rows of a candidate with less information.
+    is_identified = information > _KNOWN * (random.T @ (1 / row_variance))
+    safe = np.where(is_identified, information, 1.0)
+    std_error = np.full(random.shape[1], np.inf)
+    std_error[is_identified] = np.sqrt(np.maximum(1 / safe[is_identified] - s2, LEAST_NOISE))
+    return np.where(is_identified, scored / safe, 0.0), std_error
 
 
 def _project(

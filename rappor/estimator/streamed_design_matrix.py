@@ -1,11 +1,18 @@
 """The design matrix of a stream of candidates, for lists that do not fit into memory.
 
-`StreamedDesign` is the `CandidatePool` of a stream; `Design` is that of a list. Every pass reads
-all candidates, scores each of them, keeps the best candidates in memory and counts the p-values of
-all others in a histogram. A string has the same score as in a list, to the last bit.
+`StreamedDesign` is the `CandidatePool` of a stream, as `Design` is the `CandidatePool` of a list.
+`select_candidates` calls `screen` for each pass over the candidates, and `columns` for the columns
+of candidates in memory. Every pass reads all candidates, scores each of them, keeps the best
+candidates in memory and counts the p-values of all others in a histogram. A string has the same
+score as in a list, to the last bit.
 
-Two words: the *digest* of a string is 16 bytes (four mixed words) of its SHA-256, from which the
-bits of all cohorts are computed. The *position* of a candidate is its number in the stream.
+The *digest* of a string is 16 bytes (four mixed words) of its SHA-256, from which the bits of all
+cohorts are computed. The *position* of a candidate is its number in the stream, from 0.
+
+*Example.* A stream has 20,000,000 candidates, and 26,000 are kept. The first pass scores all of
+them on a fit without candidates. The selection adds 40 strings to the fit. The second pass scores
+all candidates on the new fit and keeps the best 26,000. The 40 selected strings stay in memory in
+any case. The histogram contains 19,974,000 p-values.
 """
 
 from __future__ import annotations
@@ -151,6 +158,8 @@ class StreamedDesign:
         self.n_candidates = number - int(self._rows.copies.sum()) + self.strings.design.n_candidates
         estimate, std_error = self._estimate(self._rows.words, values, task)
         other_ratios = None
+        # The histogram counted every string of the stream. Subtract the strings in memory, as often
+        # as they were read.
         if tail is not None:
             p_values = _compute_p_values(tail, estimate, std_error)
             bins = np.searchsorted(EDGES[1:-1], p_values)
@@ -159,6 +168,7 @@ class StreamedDesign:
                 is_missing = np.isin(self._rows.index, missing.index)
                 ratio = self._compute_ratios(p_values[is_missing], self._rows.index[is_missing])
                 other_ratios = self._count_other_ratios(best, ratio)
+        # One candidate of each identifiability group.
         rows = self.strings.first
         return Screening(
             index=self._rows.index[rows],
