@@ -81,7 +81,12 @@ export interface ParamsDocument {
   readonly keep?: number;
   /** Categories, or the edges of buckets as decimal numbers. */
   readonly categories?: readonly string[];
-  /** Name of the normalizer. The default is "none". */
+  /**
+   * Names of the fields, for values of several fields. The categories are then all combinations, whose texts are joined by
+   * U+001F.
+   */
+  readonly fields?: readonly string[];
+  /** Name of the normalizer. The default is "none". With fields, a name for each field, separated by commas. */
   readonly normalize?: string;
   /** Part of a string that is reported, such as "prefix:3". The default is the whole string. */
   readonly part?: string;
@@ -107,6 +112,7 @@ export interface Params {
   /** Threshold with which a report is drawn from the own buckets; absent if each bit has noise of its own. */
   readonly keep?: number;
   readonly categories: readonly string[];
+  readonly fields?: readonly string[];
   readonly normalize: string;
   readonly part: string;
   /** Segment of the device by dimension, for a metric with dimensions. */
@@ -466,7 +472,8 @@ export class Client {
    * the next page. Nothing is sent before the interval has ended.
    *
    * @param name name of the metric
-   * @param value a string for strings and categories, true or false, or a number or bigint for buckets
+   * @param value a string for strings and categories, true or false, a number or bigint for buckets, an array or a Set of
+   *   strings for sets, or an object with a string for each field
    * @returns whether the value was recorded, skipped or lost, and why
    * @throws {MetricError} the metric is unknown
    * @throws {ReportError} the value is of the wrong kind

@@ -533,7 +533,7 @@ export class Client {
       { strict: true },
     );
     const secret = await importStoredSecret(identity.secret);
-    const normalizers = new Set(metrics.map(({ params }) => params.normalize));
+    const normalizers = new Set(metrics.flatMap(({ params }) => params.normalize.split(",")));
     await loadNormalizers(normalizers, this.#settings.normalizers);
     const preparer = new ValuePreparer(secret);
     await Promise.all(metrics.map((metric) => preparer.decide(device, metric, dayOf(now))));

@@ -7,6 +7,9 @@
 //     buckets     a number or bigint    the bit of its range
 //     set         an array or a Set     of each item, which is a string, the bit of one hash function
 //
+// The value of a metric with fields is an object with a string for each field. Its normalized strings, joined by
+// U+001F, are the string of bloom or the category of onehot.
+//
 // A value that fits nowhere, such as a string that is no category, sets the last bit if reports name one bucket,
 // and no bit otherwise. It is reported all the same: a missing report would reveal the value.
 //
@@ -20,11 +23,14 @@ import { normalize } from "./normalizers.js";
 
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Input} Input */
-/** @typedef {Pick<Params, "categories" | "encoding" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
+/** @typedef {Pick<Params, "categories" | "encoding" | "fields" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
 /** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
-/** @type {WeakMap<Shape, Map<string, number>>} cache: bits by normalized category, for each parameter set */
-const CATEGORY_BITS = new WeakMap();
+/** Character between the strings of the fields of a value. No category contains it. */
+const FIELD_SEPARATOR = "\x1f";
+
+/** @type {WeakMap<Shape, string[]>} cache: normalized categories of each parameter set */
+const NORMALIZED_CATEGORIES = new WeakMap();
 
 /**
  * @typedef {object} Encoding
@@ -34,17 +40,13 @@ const CATEGORY_BITS = new WeakMap();
  *   whose bits differ most, in nats; see `computeLargestLoss`
  */
 
-/** @type {Encoding["worst"]} two values have different bits: one bit differs in each direction */
-const lossInBothDirections = (up, down) => up + down;
+/** @type {Encoding["worst"]} one bit differs in each direction, or of a set as many bits as it has items */
+const lossInBothDirections = (up, down, { items = 1 }) => items * (up + down);
 
 /** @type {Record<string, Encoding>} */
 const ENCODINGS = {
   bloom: {
-    read: (value, shape) => {
-      const input = readText(value, shape);
-      // Only a normalizer can leave nothing of a text, such as the host of a text that is no address.
-      return { input, fits: shape.normalize === "none" || input !== "" };
-    },
+    read: readText,
     worst: (up, down, { h, k }) => {
       // Filters differ most if they are disjoint, with h bits each ([EPK14] Theorem 1). For k < 2 h the larger
       // filter leaves fewer bits to the smaller one, and at least one. The larger one may be of either value.
@@ -55,8 +57,15 @@ const ENCODINGS = {
   },
   onehot: {
     read: (value, shape) => {
-      const bit = getCategoryBits(shape).get(readText(value, shape));
-      return { input: bit === undefined ? listUnlistedBits(shape) : [bit], fits: bit !== undefined };
+      const { input } = readText(value, shape);
+      let names = NORMALIZED_CATEGORIES.get(shape);
+      if (!names) {
+        names = shape.categories.map((category) => joinNormalized(shape, category.split(FIELD_SEPARATOR)).input);
+        NORMALIZED_CATEGORIES.set(shape, names);
+      }
+      // Of two categories with equal normalized names the first one is used, as in Python.
+      const bit = names.indexOf(input);
+      return { input: bit < 0 ? listUnlistedBits(shape) : [bit], fits: bit >= 0 };
     },
     worst: lossInBothDirections,
   },
@@ -81,17 +90,17 @@ const ENCODINGS = {
     read: (value, shape) => {
       // A string would be read as its letters, and an iterator could be read only once.
       if (!Array.isArray(value) && !(value instanceof Set)) refuse("an array or a Set of texts", value);
-      const items = [...new Set(/** @type {Iterable<unknown>} */ (value))];
+      const items = [.../** @type {Iterable<unknown>} */ (value)];
       for (const item of items) {
         if (typeof item !== "string") refuse("an array or a Set of texts", item);
       }
       // Names of files can have half of a surrogate pair, which cannot be hashed. The item is left out.
       const wellFormed = /** @type {string[]} */ (items).filter((item) => !LONE_SURROGATE.test(item));
-      const normal = wellFormed.map((item) => normalize(shape.normalize, item)).filter((item) => item !== "");
-      const input = [...new Set(normal)];
+      const normal = wellFormed.map((item) => normalize(shape.normalize, item)).filter((item) => item);
+      const input = /** @type {string[]} */ ([...new Set(normal)]);
       return { input, fits: wellFormed.length === items.length && input.length <= (shape.items ?? 1) };
     },
-    worst: (up, down, { items = 1 }) => items * (up + down),
+    worst: lossInBothDirections,
   },
 };
 
@@ -125,7 +134,7 @@ export async function encode(shape, input, cohort) {
   const packed = new Uint8Array(Math.ceil(shape.k / 8));
   /** @type {Set<number>} */
   const bits = new Set();
-  for (const part of typeof input === "string" ? [input] : input) {
+  for (const part of [input].flat()) {
     const bitsOfPart = typeof part === "string" ? await hashToBits(part, cohort, shape) : [part];
     for (const bit of bitsOfPart) bits.add(bit);
     // A set of very many items owns all buckets soon. Hashing the remaining items would change nothing.
@@ -167,30 +176,36 @@ async function hashToBits(value, cohort, { h, k, part }) {
 }
 
 /**
- * Return the normalized text of a value.
- * @param {unknown} value
+ * Return the normalized text of a value. Of a value with fields, the normalized texts are joined.
+ * @param {any} value
  * @param {Shape} shape
+ * @returns {{ input: string, fits: boolean }}
  */
 function readText(value, shape) {
-  return typeof value === "string" ? normalize(shape.normalize, value) : refuse("a text", value);
+  const { fields } = shape;
+  const texts = fields?.map((field) => value?.[field]) ?? [value];
+  // The number of keys shows whether there is another key than the fields, because each field has a text.
+  if (texts.some((text) => typeof text !== "string") || (fields && Object.keys(value).length !== fields.length)) {
+    refuse(fields ? `texts of ${fields}` : "a text", value);
+  }
+  return joinNormalized(shape, texts);
 }
 
 /**
- * Return the bits of categories by normalized name. Of two categories with equal names the first one is used, as
- * in Python.
+ * Normalize the texts of fields, each by its own normalizer, and join them.
  * @param {Shape} shape
+ * @param {string[]} texts one text for a value without fields
+ * @returns {{ input: string, fits: boolean }}
  */
-function getCategoryBits(shape) {
-  const cached = CATEGORY_BITS.get(shape);
-  if (cached) return cached;
-  /** @type {Map<string, number>} */
-  const bits = new Map();
-  for (const [bit, category] of shape.categories.entries()) {
-    const name = normalize(shape.normalize, category);
-    if (!bits.has(name)) bits.set(name, bit);
-  }
-  CATEGORY_BITS.set(shape, bits);
-  return bits;
+function joinNormalized({ fields, normalize: names }, texts) {
+  const fitting = texts.map((text, i) => {
+    const normal = normalize(names.split(",")[i] ?? "none", text);
+    // Only a normalizer can leave nothing of a text, such as the host of a text that is no address. U+001F in a
+    // field would make two fields of it, so the field counts as empty.
+    return fields && normal?.includes(FIELD_SEPARATOR) ? undefined : normal;
+  });
+  // `join` writes nothing for undefined.
+  return { input: fitting.join(FIELD_SEPARATOR), fits: !fitting.includes(undefined) };
 }
 
 /**
@@ -208,5 +223,5 @@ function listUnlistedBits({ k, keep }) {
  * @returns {never}
  */
 function refuse(expected, value) {
-  throw new ReportError(`a value must be ${expected}, got ${value === null ? "null" : typeof value}`);
+  throw new ReportError(`a value must be ${expected}, got ${value === null ? value : typeof value}`);
 }

@@ -12,7 +12,7 @@
 //
 // `host` and `domain` need tables of 40 kB, which are loaded only if a metric needs them.
 //
-// A text that is too long for a normalizer becomes the empty text.
+// A text that is too long for a normalizer is hashed as the empty text.
 
 import { encodeUtf8 } from "./bytes.js";
 import { ParamsError, requireEntry } from "./errors.js";
@@ -77,9 +77,11 @@ function refuseWithoutTables() {
 }
 
 /**
- * Return the normal spelling of a text; the empty text if the text or its normal spelling is too long.
+ * Return the normal spelling of a text. Return undefined if the text or its normal spelling is too long, or if the
+ * normalizer leaves nothing of the text, such as the host of a text that is no address.
  * @param {string} name
  * @param {string} text
+ * @returns {string | undefined}
  * @throws {ReportError} the text contains a lone surrogate
  */
 export function normalize(name, text) {
@@ -88,7 +90,7 @@ export function normalize(name, text) {
   const normal = size <= MAX_TEXT_BYTES ? REWRITES[name](text) : "";
   // A normal spelling can be longer than its text. Some characters, such as U+0958, are excluded from composition
   // (Unicode's CompositionExclusions), so their nfc is the longer decomposed form.
-  return encodeUtf8(normal).length <= MAX_TEXT_BYTES ? normal : "";
+  return normal && encodeUtf8(normal).length <= MAX_TEXT_BYTES ? normal : undefined;
 }
 
 /**

@@ -42,7 +42,7 @@ export const ONE = 2 ** 32;
 export async function readParams(document, part = document.part ?? "") {
   const { categories = [], normalize = "none" } = document;
   checkEncoding(document.encoding);
-  checkNormalizer(normalize);
+  normalize.split(",").forEach(checkNormalizer);
   const params = { ...document, categories, normalize, part };
   // A set whose reports name one bucket has none of these numbers. The defaults are those of a response that
   // changes no bit. f0 equals f unless the document has both.
@@ -56,12 +56,13 @@ export async function readParams(document, part = document.part ?? "") {
  * @returns {Promise<{ fingerprint: string, permanentFingerprint: string }>} 16 and 64 digits of hex
  */
 export async function fingerprints(document) {
-  const { categories = [], normalize, part } = document;
+  const { categories, fields, normalize, part } = document;
   // A key that has its default is left out, so that keys of later versions do not change old fingerprints.
   // JSON writes no key whose value is undefined.
   const hashedKeys = {
     ...document,
-    categories: categories.length ? toHex(await sha256(categories.join("\n"))) : undefined,
+    categories: await hashNames(categories),
+    fields: await hashNames(fields),
     normalize: normalize === "none" ? undefined : normalize,
     part: part || undefined,
   };
@@ -72,6 +73,12 @@ export async function fingerprints(document) {
     permanentFingerprint: await hashOf(permanentKeys),
   };
 }
+
+/**
+ * Return the SHA-256 of names in hex, or undefined without names. No name is empty.
+ * @param {readonly string[]} [names]
+ */
+const hashNames = async (names) => names?.[0] && toHex(await sha256(names.join("\n")));
 
 /**
  * Read the parameter set of the devices in a segment. Only the fingerprint differs from the set without a

@@ -20,7 +20,7 @@ export const WEEK = 7 * DAY;
 const LATEST = Date.UTC(9999, 0, 1) / 1000; // later years have five digits, and their days would not sort
 const FIRST_MONDAY = 4 * DAY; // seconds from the start of 1970, which began on a Thursday
 /** @type {Record<Interval, number>} */
-const INTERVAL_SECONDS = { day: DAY, week: WEEK, epoch: DAY };
+export const INTERVAL_SECONDS = { day: DAY, week: WEEK, epoch: DAY };
 /** @type {Record<string, number>} */
 const EPOCH_MONTHS = { year: 12, quarter: 3, month: 1 };
 

@@ -5,9 +5,10 @@
 // disagrees with the writer about the protocol must not send reports.
 
 import { toHex } from "./bytes.js";
-import { MetricError } from "./errors.js";
+import { MetricError, requireEntry } from "./errors.js";
 import { sha256 } from "./hashes.js";
 import { readParams, readParamsInSegment } from "./params.js";
+import { INTERVAL_SECONDS } from "./periods.js";
 import { chooseSegment } from "./segments.js";
 
 /** @typedef {import("../index.js").Metric} Metric */
@@ -20,7 +21,8 @@ import { chooseSegment } from "./segments.js";
  * @param {RegistryDocument} document
  * @param {Record<string, string>} [properties] public properties of the device, for the segments of its reports
  * @returns {Promise<Registry>}
- * @throws {MetricError} the document was edited, or has a key or value that this client does not support
+ * @throws {MetricError} the document was edited, or has a key that this client does not support
+ * @throws {ParamsError} an encoding, a normalizer or an interval is unknown
  */
 export async function readRegistry(document, properties = {}) {
   const { seal, ...sealed } = document ?? {};
@@ -28,7 +30,8 @@ export async function readRegistry(document, properties = {}) {
   if (seal !== toHex(await sha256(JSON.stringify(sealed))) || sealed.v !== 1) throw createSealError();
   const metrics = new Map();
   for (const entry of sealed.metrics) {
-    refuseRemovedKeys(entry);
+    // The cost of a metric depends on its interval. The cost of an unknown interval would be NaN, below every budget.
+    requireEntry(INTERVAL_SECONDS, "interval", entry.interval);
     metrics.set(entry.name, await readMetric(entry, properties));
   }
   return { total: Number(sealed.total), metrics };
@@ -55,25 +58,6 @@ export function findMetric({ metrics }, name) {
  */
 export function listAcceptedParams({ params, parts }) {
   return parts.length ? parts.map((part) => part.params) : [params];
-}
-
-/**
- * Refuse an entry with a key or value that an earlier version had. Without this check an old document would be read
- * as something else: a metric with patterns, for example, as one without. `rappor collects`, which wrote the document,
- * names the replacement when it reads the same TOML file.
- * @param {MetricDocument & { patterns?: unknown }} entry
- */
-function refuseRemovedKeys({ name, patterns, interval, params }) {
-  const { encoding, other } = /** @type {{ encoding: string, other?: unknown }} */ (params);
-  /** @type {[boolean, string][]} */
-  const removed = [
-    [other !== undefined, "other is removed"],
-    [encoding === "flags", "encoding must not be flags"],
-    [patterns !== undefined, "patterns is removed"],
-    [!["day", "week", "epoch"].includes(interval), `interval must be day, week or epoch, got ${interval}`],
-  ];
-  const [sentence] = removed.filter(([isUsed]) => isUsed).map(([, text]) => text);
-  if (sentence) throw new MetricError(`metric ${name}: ${sentence}`);
 }
 
 /**

@@ -35,6 +35,20 @@ SHAPES: dict[str, tuple[dict[str, Any], list[Any]]] = {
         ["a", "b", "ü", "c", "other", "cd"],
     ),
     "boolean": ({"k": 1, "encoding": "boolean"}, [True, False]),
+    "choice": (
+        {
+            "k": 4,
+            "encoding": "onehot",
+            "field_names": ("editor", "system"),
+            "categories": ("vim\x1flinux", "vim\x1fmac", "Code\x1flinux", "Code\x1fmac"),
+            "normalize": "casefold,none",
+        },
+        [
+            {"editor": editor, "system": system}
+            for editor in ("VIM", "code", "", "a\x1fb")
+            for system in ("linux", "mac", "Mac")
+        ],
+    ),
     "seconds": (
         {"k": 3, "encoding": "buckets", "categories": ("0.5", "10")},
         [0, 0.5, 7.25, 1e300, "NaN"],
@@ -75,8 +89,13 @@ def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
     }
     if fields["interval"] == "epoch":
         fields["epoch"] = rng.choice(("year", "quarter", "month"))
-    kind = rng.choice(("words", "parts", "theme", "boolean", "seconds"))
+    kind = rng.choice(("words", "parts", "pair", "theme", "choice", "boolean", "seconds"))
     noise: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": rng.choice((0.75, 0.5))}
+    if kind == "pair":
+        normalizers = rng.choice(("none", "strip,none", "none,strip", "casefold,strip"))
+        params = dataclasses.replace(bloom(rng, "none"), field_names=("site", "country"))
+        params = dataclasses.replace(params, normalize=normalizers)
+        return metric_of(name, params, **fields), PAIRS
     if kind in ("words", "parts"):
         normalize = rng.choice(("none", "strip", "casefold", "nfc"))
         if kind == "parts":
@@ -85,6 +104,15 @@ def a_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
         return metric_of(name, bloom(rng, normalize), **fields), list(WORDS)
     shape, values = SHAPES[kind]
     return metric_of(name, Params(**shape, **noise), **fields), values
+
+
+CHOICE = SHAPES["choice"][0]
+PAIRS = [
+    {"site": site, "country": country}
+    for site in ("", "a", "A", " a\x1f", "a\x1fb", "日本語")
+    for country in ("de", " de ", "\x1fde", "x" * 9000)
+]
+"""Values of a metric of the fields site and country."""
 
 
 BUCKETS: dict[str, tuple[Params, list[Any]]] = {
@@ -332,6 +360,21 @@ def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
     replayed = compare({seed: a_history(seed) for seed in range(70)}, tmp_path)
     assert sum(len(device["sent"]) for device in replayed) > 60
     assert {told for device in replayed for told in device["recorded"]} == {True, False}
+
+
+@pytest.mark.slow
+def test_reports_of_tuples_once_an_epoch_leave_alike(tmp_path: Path) -> None:
+    """The same combination of categories, or the same bucket for other values, is reported."""
+    shape = {key: value for key, value in CHOICE.items() if key != "k"}
+    params, values = Params.profile("once", **shape), SHAPES["choice"][1]
+
+    def make_metric(rng: random.Random, name: str) -> tuple[Metric, list[Any]]:
+        return metric_of(
+            name, params, epoch=rng.choice(("quarter", "month")), interval="epoch"
+        ), values
+
+    replayed = compare({seed: a_history(seed, make_metric) for seed in range(120)}, tmp_path)
+    assert sum(len(device["sent"]) for device in replayed) > 40
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ test("every value of another encoding sets the stated bits", async () => {
 
 test("every text has the stated host", async () => {
   await loadNormalizers(new Set(["host"]));
-  for (const { text, host } of load("host")) assert.equal(normalize("host", text), host, text);
+  for (const { text, host } of load("host")) assert.equal(normalize("host", text) ?? "", host, text);
 });
 
 test("a text beyond the limit becomes the empty text", async () => {
@@ -168,6 +168,34 @@ test("a set is an array or a Set of texts, whose order and repetitions do not ma
   assert.deepEqual([[], ["a", "b"], ["a", "b", "c"], ["\ud800"]].map(fits), [true, true, false, false]);
   const wrong = ["git", null, undefined, 7, {}, new Map(), ["a", 7], [null], [["a"]], "ab"[Symbol.iterator]()];
   for (const value of wrong) assert.throws(() => readValue(params, value), ReportError);
+});
+
+const readTupleParams = ({ document, categories }) =>
+  readParams({ ...document, ...(categories && { categories }) });
+
+test("a value with fields has the stated bits, and fits where it is stated", async () => {
+  for (const row of load("tuple")) {
+    const params = await readTupleParams(row);
+    assert.equal(params.fingerprint, row.fingerprint);
+    assert.equal(params.permanentFingerprint, row.permanent_fingerprint);
+    const scope = encodeScope(row.metric, row.epoch, params);
+    assert.equal(await deriveCohort(await keyOf(row.secret), scope, params), row.cohort);
+    assert.equal(await bitsOf(params, row.value, row.cohort), row.bits);
+    assert.equal(readValue(params, row.value).fits, row.fits);
+  }
+});
+
+test("a value that lacks a field, or has another key, is of the wrong kind", async () => {
+  const { document, good, bad } = load("bad_tuple");
+  const params = await readTupleParams({ document });
+  assert.ok(readValue(params, good).fits);
+  const other = [new Map(Object.entries(good)), undefined, () => {}, Symbol("site"), 7n, Object.create(good)];
+  for (const value of [...bad.map((row) => row.value), ...other]) {
+    assert.throws(
+      () => readValue(params, value),
+      (error) => error instanceof ReportError && !/Bonn|example|land|Country|\x1f/.test(error.message),
+    );
+  }
 });
 
 test("a million items take a few seconds", async () => {

@@ -1,0 +1,145 @@
+"""Tuples: values of several fields, sent as one report with the whole budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+from devices import CLEAR, Home, metric_of, read_secret, write_device
+from rappor_client import Client, Outcome
+
+from rappor import Params, ReportError, encode_value, epsilon_1
+from rappor.protocol.tuples import combine_categories
+
+LISTS = {"editor": ("vim", "code"), "system": ("linux", "mac")}
+CHOICE = Params.profile(
+    "once",
+    encoding="onehot",
+    categories=combine_categories(LISTS),
+    field_names=tuple(LISTS),
+    normalize="casefold,none",
+)
+PAIR = Params(
+    **{key: getattr(CLEAR, key) for key in ("k", "h", "m", "f", "p", "q")},
+    field_names=("site", "country"),
+    normalize="host,none",
+)
+SITE = "https://Secret-Site.example/path"
+
+
+def send_next_day(home: Home, client: Client) -> Any:
+    """Flush on the next day, and return the only report."""
+    home.clock.advance(days=1)
+    client.flush()
+    (report,) = home.transport.reports
+    return report
+
+
+@pytest.mark.parametrize(
+    ("value", "texts", "is_unfit"),
+    [
+        ({"site": SITE, "country": "de"}, ("secret-site.example", "de"), False),
+        ({"country": "de", "site": SITE}, ("secret-site.example", "de"), False),
+        ({"site": SITE, "country": ""}, ("secret-site.example", ""), False),
+        ({"site": "no host", "country": "de"}, ("", "de"), True),
+        ({"site": SITE, "country": "d\x1fe"}, ("secret-site.example", ""), True),
+    ],
+)
+def test_the_fields_of_a_tuple_are_hashed_together(
+    home: Home, value: dict[str, str], texts: tuple[str, str], is_unfit: bool
+) -> None:
+    """The report has the permanent response of the joined texts; the folder has no text."""
+    metric = metric_of(params=PAIR)
+    with home.open(metric, collector=home.transport) as client:
+        assert client.record("page", value) == Outcome.RECORDED
+        report = send_next_day(home, client)
+        assert client.event_counts().get("unfit", 0) == is_unfit
+    encoded = encode_value(read_secret(home.folder), metric, value)
+    joined = "\x1f".join(texts)
+    bits = reference.compute_bloom_filter(joined, report.cohort, PAIR.k, PAIR.h)
+    assert reference.pack(bits) == encoded.bits
+    assert report.bits == encoded.permanent
+    for path in Path(home.folder).rglob("*"):
+        if path.is_file():
+            assert b"secret-site" not in path.read_bytes().lower()
+
+
+@pytest.mark.parametrize(
+    ("value", "own"),
+    [
+        ({"editor": "VIM", "system": "mac"}, 1),
+        ({"system": "linux", "editor": "code"}, 2),
+        ({"editor": "vim", "system": "Mac"}, 4),
+        ({"editor": "kate", "system": "linux"}, 4),
+        ({"editor": "", "system": ""}, 4),
+    ],
+)
+def test_a_combination_is_one_bucket_and_costs_epsilon_1(
+    home: Home, value: dict[str, str], own: int
+) -> None:
+    """A tuple with one unlisted text is an unlisted value, which is reported and counted."""
+    secret = bytes(range(32))
+    write_device(home.folder, secret)
+    metric = metric_of(params=CHOICE, epoch="quarter", interval="epoch")
+    home.clock.set("2026-12-28T12:00:00")  # after the day that the secret draws
+    with home.open(metric, collector=home.transport) as client:
+        assert client.record("page", value) == Outcome.RECORDED
+        assert client.record("page", {"editor": "code", "system": "mac"}) == Outcome.RECORDED
+        report = send_next_day(home, client)
+        assert client.privacy_spent().nats == pytest.approx(epsilon_1(CHOICE), abs=1e-3)
+    scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
+
+    def draw(bucket: int) -> bytes:
+        coins = reference.derive_bucket_coins(secret, scope, [bucket], 5, 1)
+        keep = CHOICE.response.canonical_keys["keep"]
+        named = reference.draw_bucket([bucket], 5, 1, keep, coins)
+        return reference.pack([int(i == named) for i in range(5)])
+
+    # One of the two events is chosen by its tag.
+    assert report.bits in {draw(own), draw(3)}
+
+
+class Unreadable(Mapping[str, str]):
+    """A mapping that raises while it is read. Its error contains the value."""
+
+    def __getitem__(self, key: str) -> str:
+        raise ValueError("secret-site.example")
+
+    def __iter__(self) -> Iterator[str]:
+        raise ValueError("secret-site.example")
+
+    def __len__(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "secret-site.example\x1fde",
+        ["secret-site.example", "de"],
+        {"site": "secret-site.example"},
+        {"site": "secret-site.example", "secret-site": "de"},
+        {"site": "secret-site.example", "country": "de", "city": "secret-site"},
+        {"site": "secret-site.example", "country": 49},
+        {"site": "secret-site.example", "country": b"de"},
+        {"site": "secret-site.example", "country": None},
+        {"site": "secret-site.example", "country": "secret-site\ud800"},
+        Unreadable(),
+        None,
+        7,
+    ],
+)
+def test_a_tuple_of_the_wrong_kind_is_a_mistake_of_the_program(value: object, home: Home) -> None:
+    """Nothing is recorded, and the program is told; the message contains no text of the value."""
+    with home.open(metric_of(params=PAIR), collector=home.transport) as client:
+        with pytest.raises(ReportError) as refusal:
+            client.record("page", value)
+        assert "secret-site" not in str(refusal.value)
+        assert refusal.value.__cause__ is None
+        assert client.queued_count() == 0
+        home.clock.advance(days=1)
+        client.flush()
+    assert home.transport.reports == []
