@@ -1,14 +1,17 @@
 """Diagnostics of a collection: fit, cohorts, popcounts, and the smallest detectable share.
 
-`rappor.decoding.decoder` collects the findings in `Estimates.diagnostics`, a dictionary that is
-ready for JSON. `list_cautions` turns findings that put the whole table in question into warnings.
+`rappor.decoding.decoder` calls the functions whose names begin with `describe_`, and collects the
+findings in `Estimates.diagnostics`, a dictionary that is ready for JSON. `list_cautions` turns
+findings that put the whole table in question into warnings.
 
 Theory of operation
 -------------------
-Every diagnostic warns about honest, complete collections only at a named rate, even with few
-reports. Three statistics are not normal if reports are few, and have their own approximations.
+An honest, complete collection causes a warning only with a small probability, which a constant of
+this module states, even with few reports. Three statistics are not normal if reports are few. Each
+of them is compared with a distribution of its own.
 
-*Squared residuals.* e is the residual of a row divided by its standard deviation sd.
+*Squared residuals* test the goodness of the fit. e is the residual of a row (one bit of one
+cohort), divided by its standard deviation sd.
 
 | symbol | meaning |
 |---|---|
@@ -24,16 +27,20 @@ residuals to zero, so the sum of e^2 over all rows has the variance
 
     sum of (2 + K) - t' (X' W X)^-1 t,    t = X' (G / sd)
 
-The sum is compared with the gamma distribution of its mean and variance, which becomes the
-chi-squared distribution with many ones.
+The mean of the sum is the number of degrees of freedom, and the variance above is scaled from the
+number of rows to this number. The sum is compared with the gamma distribution of this mean and
+variance. With many ones, it is the chi-squared distribution.
 
-*Sizes of cohorts.* A chi-squared statistic of N reports in m equal cells has the variance 2 (m - 1)
-(N - 1) / N.
+*Sizes of cohorts* test if devices drew their cohorts evenly. A chi-squared statistic of N reports
+in m equal cells has the mean m - 1 and the variance 2 (m - 1) (N - 1) / N. It is compared with the
+gamma distribution of this mean and variance.
 
-*Bits with too many ones.* Their p-value is a binomial tail.
+*Bits with too many ones* show strings that are no candidates. The p-value of a bit is the upper
+tail of a binomial count with the mean mu.
 
-With R reports per device, the effective number of n reports is n divided by the variance factor
-(`rappor.estimator.proportion_tests`), and the sizes of cohorts vary R times as much.
+With R reports per device, n reports count as n / phi reports, with phi the variance of a number of
+ones relative to independent reports (`rappor.estimator.proportion_tests`). The sizes of cohorts
+vary R times as much.
 """
 
 from __future__ import annotations
@@ -78,11 +85,12 @@ _POWER: Final = 0.8
 planner's default."""
 
 _LISTED_BITS: Final = 10
-"""Largest number of unexplained bits that the diagnostics contain. More would not be read."""
+"""Largest number of unexplained bits that the diagnostics contain. A person would not read more."""
 
 UNEXPLAINED_FALSE_ALARM: Final = 1e-3
-"""Probability that an honest collection with complete candidates has any unexplained bit. The bits
-are a hint for discovery and no accusation, so the probability is larger than that of warnings."""
+"""Largest probability that an honest collection with complete candidates has any unexplained bit.
+The bits are a hint that candidates are missing. They accuse nobody, so the probability is larger
+than the probabilities of warnings."""
 
 _LEAST_P: Final = 1e-99
 """Smallest p-value that is printed. Smaller p-values are printed as an upper bound."""
@@ -146,7 +154,7 @@ def describe_cohorts(target: Target) -> dict[str, Any]:
 
 
 def _test_balance(devices: Floats) -> float:
-    """Compute the p-value of an even spread of devices over cohorts.
+    """Compute the p-value of the hypothesis that devices drew their cohorts evenly.
 
     Parameters
     ----------
@@ -164,7 +172,7 @@ def _test_balance(devices: Floats) -> float:
 def _compute_gamma_tail(value: float, *, mean: float, variance: float) -> float:
     """Compute P(X >= value) of the gamma distribution with this mean and variance.
 
-    A value up to the mean gets the p-value 1 if the gamma distribution has no mode above 0.
+    If the variance exceeds mean^2, a value up to the mean gets the p-value 1.
     """
     # With very few reports the variance exceeds mean^2, and the gamma distribution has its mode at
     # 0. Its lower tail is no approximation of the statistic.
@@ -292,9 +300,9 @@ def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Bo
     """Count the candidates with an interval far above 0 that are not detected.
 
     The interval bounds the share if the candidate is present. The test asks if the candidate is
-    present. With two bits and 16 cohorts, for example, a present string of 60 % is
-    estimated as 60 +- 1 %, but one of 40 absent strings shares so many bits with present strings
-    that its estimate would be the same.
+    present. If bits are few, both can differ. For example, with two bits and 16 cohorts, a present
+    string of 60 % is estimated as 60 +- 1 %. But one of 40 absent strings shares so many bits with
+    present strings that it would have the same estimate, so the test cannot detect the string.
     """
     has_error = np.isfinite(std_error) & (std_error > 0)
     z = np.where(has_error, estimate / np.where(has_error, std_error, 1.0), 0.0)
@@ -350,7 +358,8 @@ def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
     """
     mean, n = _compute_effective_reports(target, fit, fit.coin_variance + fit.tau2)
     gap = target.q_star - target.p_star
-    # Only rows that the taper reduced can have an excess beyond noise.
+    # The taper has reduced the weight of every row with an excess beyond noise, so no other row
+    # needs to be tested.
     rows = np.flatnonzero((target.reports > 0) & (fit.taper_weight < 1))
     ones = (target.p_star + gap * target.proportions)[rows] * n[rows]
     p_values = upper_tail(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])
@@ -402,7 +411,11 @@ def _describe_halving(
     cohorts = max(counts.params.m for counts in target.counts)
 
     def scale(current: float, reducible: float) -> int | None:
-        """Compute the number in place of `current` that reduces one part of the variance enough."""
+        """Compute the number in place of `current` that halves the share.
+
+        `reducible` is the part of the variance that falls in proportion to 1 / number. It must fall
+        to a quarter of the total, less the other parts.
+        """
         remaining = total / 4 - (total - reducible)
         # If the other parts exceed a quarter of the variance, no change of this part halves the
         # share.

@@ -1,9 +1,9 @@
 """The best of many candidates, in bounded memory.
 
-`StreamedDesign` offers every block of a stream to `Best`, which keeps the candidates with the
-largest z scores. Of a ranked stream, whose candidates have weights, it also keeps the candidates
-with the smallest p-value divided by the weight: they may be detected although their z scores are
-not among the largest. At most twice as many candidates are in memory as are kept.
+`StreamedDesign` offers every block of a stream to `BestCandidates`, which keeps the candidates with
+the largest z scores. Of a ranked stream, whose candidates have weights, it also keeps the
+candidates with the smallest p-value divided by the weight: they may be detected although their z
+scores are not among the largest. At most twice as many candidates are in memory as are kept.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.rank_weights import count_ratios, invert_ranks
 
 _PILED: Final = 2
-"""Number of candidates in memory, as a multiple of the kept candidates, at which the worst are
-removed. A larger number costs memory; a smaller number sorts more often."""
+"""Number of candidates in memory, as a multiple of the kept candidates, at which the worst
+candidates are removed. With a larger number more memory is needed. With a smaller number the
+candidates are sorted more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,26 +122,36 @@ class CandidateRows:
         return float((self.weight - invert_ranks(self.index + 1)).sum())
 
 
-class Best:
-    """Collects the `most` candidates with the largest z score.
+class BestCandidates:
+    """The candidates of a stream with the largest z scores, collected block by block.
 
-    Of a ranked stream, it also collects the `most` candidates with the smallest ratio of p-value
-    and weight. Of equal scores or ratios, the first is kept.
+    Of a ranked stream, the candidates with the smallest ratios of p-value and weight are collected,
+    too. Of equal scores or ratios, the first is kept.
 
     Attributes
     ----------
-    least : z score that a candidate must exceed to be kept for its score.
-    largest_ratio : ratio below which a candidate must be to be kept for its ratio.
+    least_z : z score that a candidate must exceed to be kept for its score. It grows from minus
+        infinity while candidates are offered.
+    largest_ratio : ratio below which a candidate must be to be kept for its ratio. It falls from
+        infinity.
     dropped_ratios : (b,) int64. Histogram of the ratios of all candidates that are not kept
         (`count_ratios`). A string that was merged with its copies counts once, by its first copy.
     """
 
     def __init__(self, most: int, *, is_ranked: bool = False) -> None:
+        """Start without candidates.
+
+        Parameters
+        ----------
+        most : number of candidates that are kept for their scores, and number of candidates of a
+            ranked stream that are kept for their ratios.
+        is_ranked : True if the candidates have ratios.
+        """
         self._most = most
         # A ranked stream keeps up to `most` candidates by score and as many by ratio.
         self._most_piled = _PILED * most * (1 + is_ranked)
         self._rows = CandidateRows.empty()
-        self.least = -np.inf
+        self.least_z = -np.inf
         self.largest_ratio = np.inf
         self.dropped_ratios = count_ratios(np.array([]))
 
@@ -154,7 +165,7 @@ class Best:
         start : position of the first string in the stream.
         texts, words, z, ratio : columns of `CandidateRows` for all strings of the block.
         """
-        is_good = (z > self.least) | (ratio < self.largest_ratio)
+        is_good = (z > self.least_z) | (ratio < self.largest_ratio)
         self.dropped_ratios += count_ratios(ratio[~is_good])
         good = np.flatnonzero(is_good)
         if len(good):
@@ -177,7 +188,7 @@ class Best:
         distinct = self._rows.merge_duplicates()
         best = np.argsort(-distinct.z, kind="stable")[: self._most]
         if len(best) == self._most:
-            self.least = float(distinct.z[best[-1]])
+            self.least_z = float(distinct.z[best[-1]])
         by_ratio = np.argsort(distinct.ratio, kind="stable")[: self._most]
         by_ratio = by_ratio[np.isfinite(distinct.ratio[by_ratio])]
         if len(by_ratio) == self._most:

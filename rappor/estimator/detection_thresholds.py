@@ -1,13 +1,18 @@
 """Detection thresholds: the largest p-value at which a candidate is detected.
 
-The input is an `ErrorControl` (method and rate alpha) and the p-values of all c candidates. With
-p_(i) the i-th smallest p-value, the candidates with a p-value up to the threshold are detected:
+The decoder builds a `Thresholds`, and reads which candidates are detected. The input is an
+`ErrorControl` (method and rate alpha) and the p-values of all c candidates. With p_(i) the i-th
+smallest p-value, the candidates with a p-value up to the threshold are detected:
 
 | method | threshold | error rate that is at most alpha |
 |---|---|---|
 | bonferroni | alpha / c | probability of any false detection |
 | bh | largest p_(i) with p_(i) <= i alpha / c | expected share of false detections [BH95] |
-| adaptive | the same with an estimate of the absent candidates in place of c | the same [STS04] |
+| adaptive | as bh, with the estimated number of absent candidates in place of c | as bh [STS04] |
+
+*Example.* Four p-values .001, .02, .03, .4 and alpha = .05. Bonferroni has the threshold .0125 and
+detects one candidate. Benjamini-Hochberg compares them with .0125, .025, .0375 and .05, and detects
+three.
 
 For a ranked list with the weights w (`rappor.estimator.rank_weights`), whose sum is S, a candidate
 is compared with its own threshold:
@@ -17,13 +22,9 @@ is compared with its own threshold:
 | bonferroni | p <= alpha w / S | probability of any false detection |
 | bh | p <= min(alpha, alpha w R / S) | expected share of false detections [GRW06] |
 
-R is the largest number for which at least R candidates fulfil the condition.
-Both methods compare the ratio p / w with one threshold, for all candidates with p <= alpha. Without
-weights w is 1, S is c, and the ratio is the p-value.
-
-*Example.* Four p-values .001, .02, .03, .4 and alpha = .05. Bonferroni has the threshold .0125 and
-detects one candidate. Benjamini-Hochberg compares them with .0125, .025, .0375 and .05, and detects
-three.
+R is the largest number for which at least R candidates fulfil the condition. Both methods compare
+the ratio p / w with one threshold, for all candidates with p <= alpha. So the code works with
+ratios. Without weights w is 1, S is c, and the ratio is the p-value.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class ThresholdSequence:
     Attributes
     ----------
     level : alpha, the error rate.
-    rising : True if the i-th threshold is i times the first (step-up), False if all are equal.
+    rising : True if the i-th threshold is i times the first threshold (step-up). False if all
+        thresholds are equal.
     n_absent : number by which the level is divided: all candidates, or the estimated number of
         absent candidates.
     largest : upper bound on all thresholds: lambda, or 1.
@@ -81,9 +83,9 @@ class ThresholdSequence:
 
             (1 + number of p-values above lambda) / (1 - lambda)
 
-        With the added one the false discovery rate is at most `level` for
-        every number of independent p-values ([STS04] theorem 3). Without it, the bound holds only
-        for large numbers.
+        The 1 in the numerator keeps the false discovery rate at most `level` for every number of
+        independent p-values ([STS04] theorem 3). Without the 1, the bound holds only for large
+        numbers.
 
         Parameters
         ----------
@@ -102,13 +104,22 @@ class ThresholdSequence:
         return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
 
     def at(self, rank: Integers | float) -> Floats:
-        """Compute the thresholds of ranks. The smallest p-value has rank 1."""
+        """Compute the thresholds of ranks. The smallest p-value (or ratio) has rank 1."""
         steps = np.multiply(self.level, rank if self.rising else 1) / self.n_absent
         return np.asarray(np.minimum(steps, self.largest))
 
 
 class Thresholds:
-    """The detection thresholds of a set of p-values."""
+    """The detection thresholds of a set of p-values.
+
+    An *entry* is a candidate, or a group of candidates with the same bits, which have one p-value.
+
+    Attributes
+    ----------
+    detection : error rate and method.
+    p_values : p-values of all candidates. Its e entries in memory can be detected.
+    weights : weights of a ranked list. None without weights.
+    """
 
     def __init__(
         self, detection: ErrorControl, p_values: PValues, weights: RankWeights | None = None
@@ -161,12 +172,15 @@ class Thresholds:
 
     @property
     def detected_thresholds(self) -> Floats:
-        """(e,) float64. P-value up to which a detected entry remains detected if all others do."""
+        """(e,) float64. Largest p-value at which a detected entry would still be detected.
+
+        All other detected entries keep their p-values.
+        """
         return self._weigh(float(self._steps.at(max(int(self.detected.sum()), 1))))
 
     @property
     def next_threshold(self) -> float:
-        """P-value up to which one more candidate, of weight 1, would be detected."""
+        """Largest p-value at which one more candidate, of weight 1, would be detected."""
         threshold = float(self._steps.at(min(int(self.detected.sum()) + 1, self.p_values.n)))
         return threshold if self.weights is None else min(threshold, self.detection.alpha)
 
@@ -189,7 +203,12 @@ class Thresholds:
         return np.minimum(self.weights.in_memory * threshold, self.detection.alpha)
 
     def _others_may_pass(self, largest: float) -> bool:
-        """Return whether a candidate in the histogram may pass its threshold."""
+        """Return whether a candidate in the histogram may pass its threshold.
+
+        Parameters
+        ----------
+        largest : the largest ratio that is detected in memory.
+        """
         if self.weights is None:
             others, least = self.p_values.other_counts, self.p_values.least_other
         else:
@@ -199,6 +218,6 @@ class Thresholds:
             return False
         counts = others + count_ratios(self._ratios)
         lowest, high = np.maximum(EDGES[:-1], least), EDGES[1:]
-        # The rank of a p-value is at most the number of p-values up to the end of its bin.
+        # The rank of a ratio is at most the number of ratios up to the end of its bin.
         highest_threshold = np.maximum(self._steps.at(np.cumsum(counts)), largest)
         return bool(np.any((counts > 0) & (lowest <= high) & (lowest <= highest_threshold)))

@@ -31,7 +31,7 @@ from rappor.candidates.compiled_hashing import add_row_values
 from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.counts.arrays import Floats, Integers
-from rappor.estimator.best_candidates import Best, CandidateRows
+from rappor.estimator.best_candidates import BestCandidates, CandidateRows
 from rappor.estimator.debias import Target
 from rappor.estimator.identifiability_groups import DistinctCandidates
 from rappor.estimator.p_values import EDGES, count_p_values, least_p_value
@@ -135,7 +135,7 @@ class StreamedDesign:
         # useless. Later fits give the p-values of the candidates that are not kept.
         tail = task.tail() if len(always) else None
         is_ranked = self._ranked_level is not None
-        best = Best(self._keep, is_ranked=is_ranked)
+        best = BestCandidates(self._keep, is_ranked=is_ranked)
         counts = np.zeros(len(EDGES) - 1, dtype=np.int64)
         number = 0
         for texts, words in self._read_digests():
@@ -175,7 +175,7 @@ class StreamedDesign:
             estimate=estimate[rows],
             std_error=std_error[rows],
             other_counts=None if tail is None else counts,
-            least_other=0.0 if tail is None else float(tail(np.array([best.least]))[0]),
+            least_other=0.0 if tail is None else float(tail(np.array([best.least_z]))[0]),
             other_ratios=other_ratios,
         )
 
@@ -191,7 +191,7 @@ class StreamedDesign:
         weights = compute_weight_scale(self.n_streamed) * invert_ranks(positions + 1)
         return compute_ratios(p_values, weights, self._ranked_level)
 
-    def _count_other_ratios(self, best: Best, missing_ratio: Floats) -> RatioCounts:
+    def _count_other_ratios(self, best: BestCandidates, missing_ratio: Floats) -> RatioCounts:
         """Count the ratios of the candidates that are not in memory.
 
         Parameters

@@ -22,7 +22,7 @@ from rappor.comparison.compare_samples import compare_samples
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.post_stratification import decode_weighted
 from rappor.decoding.suggestions import suggest_candidates
-from rappor.estimator.best_candidates import Best
+from rappor.estimator.best_candidates import BestCandidates
 from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import PValues
@@ -347,7 +347,7 @@ def test_a_ranked_stream_keeps_the_best_scores_and_the_smallest_ratios(seed: int
     z, ratio = rng.standard_normal(n), rng.random(n)
     ratio[rng.random(n) < 0.3] = np.inf
     names = [b"%d" % i for i in range(n)]
-    best = Best(most, is_ranked=True)
+    best = BestCandidates(most, is_ranked=True)
     for start in range(0, n, 130):
         block = slice(start, start + 130)
         texts = Texts.from_bytes(names[block])
