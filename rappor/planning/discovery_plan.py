@@ -255,6 +255,8 @@ def plan_discovery(
     """
     budget = Budget(epsilon_1, epsilon_inf)
     target = DetectionTarget.of(question)
+    # The candidates of a discovery come from its reports, so they have no order of prior knowledge.
+    target.error_control.refuse_ranked("discoveries")
     if target.error_control.method != "bh" or target.reports_per_device != 1:
         raise ParamsError("a discovery is planned for Benjamini-Hochberg and one report a device")
     n_reports = read_count("reports", reports, 1, _MAX_REPORTS)

@@ -192,6 +192,7 @@ class Plan(DisplayedRecord):
             "reports_per_device": question.reports_per_device,
             "candidates": question.frequencies.n_candidates,
             "correction": question.error_control.method,
+            "ranked": question.error_control.ranked,
             "level": question.error_control.alpha,
             "power": question.power,
             "confidence": question.error_control.confidence,

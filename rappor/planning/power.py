@@ -59,6 +59,9 @@ distribution function and z the normal quantile of the p-value threshold. With c
 | Benjamini-Hochberg | level (1 + r) / c, with r other detections |
 | adaptive | as Benjamini-Hochberg, with the expected number of absent candidates for c |
 
+In a ranked list the threshold of a string is its weight times this threshold, at most the level
+(`rappor.planning.planned_weights`).
+
 r is the sum of all detection probabilities at the threshold, and the threshold depends on r. So the
 threshold is a fixed point. The step-up procedure of Benjamini and Hochberg uses the largest fixed
 point. With few reports the decoder uses Benjamini-Hochberg in place of the adaptive correction
@@ -81,6 +84,7 @@ from typing import Final
 import numpy as np
 from scipy import special
 
+from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_number
 from rappor.counts.arrays import Floats
 from rappor.estimator.detection_thresholds import ThresholdSequence
@@ -90,6 +94,7 @@ from rappor.estimator.score_tests import compute_ones_variance
 from rappor.estimator.selection import ENTER
 from rappor.planning.category_noise import CategoryNoise
 from rappor.planning.frequencies import Frequencies, compute_bit_levels
+from rappor.planning.planned_weights import PlannedWeights
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
@@ -165,6 +170,8 @@ class DetectionTarget:
         adaptive correction would exceed its error rate, so the decoder uses Benjamini-Hochberg.
         """
         if not get_encoding(params).is_hashed:
+            if self.error_control.ranked:
+                raise ParamsError("ranked must be False for categories: it is for lists of strings")
             return self
         ones = compute_ones_variance(params, n_reports / self.reports_per_device)
         return replace(self, error_control=self.error_control.for_ones(ones))
@@ -219,24 +226,28 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
     collection = _choose_error_model(params, n_reports, target)
     errors = collection.errors(_SHARE_GRID)
     z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
-    threshold, threshold_of_next = _compute_thresholds(z, target)
+    weights = PlannedWeights.of(frequencies, target.error_control)
+    threshold, threshold_of_next = _compute_thresholds(z, target, weights)
     # `threshold` is computed from the expected number of detections, in which each string counts
     # with its detection probability. But a string that is detected counts as 1. So the threshold
     # for a string with a small probability is `threshold_of_next`, the threshold with one more
     # detection, and `threshold` for a string with probability 1. Between the two cases the
     # thresholds are interpolated.
-    first_probabilities = _compute_detection_probabilities(z, threshold)
-    probabilities = _compute_detection_probabilities(
-        z, threshold + (1 - first_probabilities) * (threshold_of_next - threshold)
+    first_probabilities = _compute_detection_probabilities(z, weights.weigh_present(threshold))
+    interpolated = threshold + (1 - first_probabilities) * (threshold_of_next - threshold)
+    probabilities = _compute_detection_probabilities(z, weights.weigh_present(interpolated))
+    share = _find_smallest_share(
+        errors, weights.weigh_shares(_SHARE_GRID, threshold_of_next), target.power
     )
-    share = _find_smallest_share(errors, threshold_of_next, target.power)
     n_found = float(frequencies.candidates @ probabilities)
-    n_detected = max(n_found + frequencies.absent * threshold, 1.0)
+    n_detected = max(n_found + weights.count_absent(threshold), 1.0)
     share_array = np.array([1.0 if share is None else share])
     error = float(collection.errors(share_array)[0])
     error_rate, largest = 1 - target.error_control.confidence, float(frequencies.shares.max())
-    # An adjusted interval has the error probability R alpha / c, with R of c candidates detected.
-    detected_share = min(n_detected / frequencies.n_candidates, 1)
+    # An adjusted interval has the error probability w R alpha / c, with R of c candidates detected
+    # and w the weight of the string.
+    weight = float(np.interp(share_array[0], weights.shares, weights.sorted_weights))
+    detected_share = min(weight * n_detected / frequencies.n_candidates, 1)
     return Prediction(
         found=n_found,
         probabilities=probabilities,
@@ -303,11 +314,14 @@ class _Collection:
         computed alternately until both stay the same.
         """
         frequencies, collection = self.frequencies, self
+        # The selection has no weights: the ranks of a list change no estimate and no p-value.
+        control = ErrorControl(alpha=ENTER)
+        weights = PlannedWeights.of(frequencies, control)
         for _ in range(_MAX_ITERATIONS):
             errors = collection.errors(_SHARE_GRID)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
-            steps = _build_threshold_sequence(z, frequencies, ErrorControl(alpha=ENTER))
-            threshold = _find_fixed_point(z, frequencies, steps, more=0.0)
+            steps = _build_threshold_sequence(z, frequencies, weights, control)
+            threshold = _find_fixed_point(z, frequencies, weights, steps, more=0.0)
             probabilities = _compute_detection_probabilities(z, threshold)
             n_selected = (
                 float(frequencies.candidates @ probabilities) + frequencies.absent * threshold
@@ -423,28 +437,31 @@ class _Collection:
         return {name: part / variance for name, part in parts.items()}
 
 
-def _compute_thresholds(z: Floats, target: DetectionTarget) -> tuple[float, float]:
-    """Compute the p-value threshold, and the threshold with one more detection.
+def _compute_thresholds(
+    z: Floats, target: DetectionTarget, weights: PlannedWeights
+) -> tuple[float, float]:
+    """Compute the p-value threshold of weight 1, and the threshold with one more detection.
 
     Parameters
     ----------
     z : (classes,) float64. Mean z score of a string of each class.
     target : the frequencies and the correction.
+    weights : weights of the tests.
     """
     frequencies = target.frequencies
-    steps = _build_threshold_sequence(z, frequencies, target.error_control)
+    steps = _build_threshold_sequence(z, frequencies, weights, target.error_control)
     if not steps.rising:
         # Bonferroni: the threshold does not depend on the number of detections.
         return float(steps.at(1)), float(steps.at(1))
     return (
         # The smallest p-value is always compared with the threshold of rank 1.
-        max(_find_fixed_point(z, frequencies, steps, more=0.0), float(steps.at(1))),
-        _find_fixed_point(z, frequencies, steps, more=1.0),
+        max(_find_fixed_point(z, frequencies, weights, steps, more=0.0), float(steps.at(1))),
+        _find_fixed_point(z, frequencies, weights, steps, more=1.0),
     )
 
 
 def _build_threshold_sequence(
-    z: Floats, frequencies: Frequencies, error_control: ErrorControl
+    z: Floats, frequencies: Frequencies, weights: PlannedWeights, error_control: ErrorControl
 ) -> ThresholdSequence:
     """Build the thresholds of the correction by rank, from expected numbers of p-values.
 
@@ -452,28 +469,34 @@ def _build_threshold_sequence(
     ----------
     z : (classes,) float64. Mean z score of a string of each class.
     frequencies : numbers of strings of each class.
+    weights : weights of the tests.
     error_control : error rate and correction.
     """
     return ThresholdSequence.of(
         error_control,
         n_candidates=frequencies.n_candidates,
-        n_within=lambda p_value: _count_below(z, frequencies, p_value),
+        n_within=lambda p_value: _count_below(z, frequencies, weights, p_value),
     )
 
 
-def _count_below(z: Floats, frequencies: Frequencies, p_value: float) -> float:
-    """Compute the expected number of candidates with a p-value up to `p_value`.
+def _count_below(
+    z: Floats, frequencies: Frequencies, weights: PlannedWeights, threshold: float
+) -> float:
+    """Compute the expected number of candidates whose p-value is up to their threshold.
 
-    The p-value of an absent candidate is uniform.
+    The p-value of an absent candidate is uniform. `threshold` is that of weight 1.
     """
-    return (
-        float(frequencies.candidates @ _compute_detection_probabilities(z, p_value))
-        + frequencies.absent * p_value
-    )
+    probabilities = _compute_detection_probabilities(z, weights.weigh_present(threshold))
+    return float(frequencies.candidates @ probabilities) + weights.count_absent(threshold)
 
 
 def _find_fixed_point(
-    z: Floats, frequencies: Frequencies, steps: ThresholdSequence, *, more: float
+    z: Floats,
+    frequencies: Frequencies,
+    weights: PlannedWeights,
+    steps: ThresholdSequence,
+    *,
+    more: float,
 ) -> float:
     """Find the largest fixed point t: the threshold at the rank `more` + (detections at t).
 
@@ -484,25 +507,27 @@ def _find_fixed_point(
     ----------
     z : (classes,) float64. Mean z score of a string of each class.
     frequencies : numbers of strings of each class.
+    weights : weights of the tests.
     steps : thresholds by rank.
     more : number that is added to the expected number of detections.
     """
     threshold = steps.largest
     for _ in range(_MAX_STEPS):
         previous = threshold
-        threshold = min(float(steps.at(more + _count_below(z, frequencies, previous))), previous)
+        n_detected = _count_below(z, frequencies, weights, previous)
+        threshold = min(float(steps.at(more + n_detected)), previous)
         if previous - threshold <= _TOLERANCE * threshold:
             break
     return threshold
 
 
-def _find_smallest_share(errors: Floats, threshold: float, power: float) -> float | None:
+def _find_smallest_share(errors: Floats, thresholds: Floats, power: float) -> float | None:
     """Find the smallest share that is detected with probability `power`.
 
     Parameters
     ----------
     errors : standard errors of the shares `_SHARE_GRID`.
-    threshold : p-value threshold.
+    thresholds : p-value thresholds of strings with these shares.
     power : the requested probability.
 
     Returns
@@ -511,7 +536,7 @@ def _find_smallest_share(errors: Floats, threshold: float, power: float) -> floa
     probability.
     """
     # A share is detected with the power if share / error - z(threshold) >= z(power).
-    margin = _SHARE_GRID / errors - _upper_quantile(threshold) - _upper_quantile(1 - power)
+    margin = _SHARE_GRID / errors + special.ndtri(thresholds) - _upper_quantile(1 - power)
     if margin[-1] < 0:
         return None
     return float(np.interp(0.0, margin, _SHARE_GRID))

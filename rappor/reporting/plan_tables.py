@@ -176,8 +176,15 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         f"in {format_count(plan.reports, 'report')}{_format_devices(plan)}, among "
         f"{format_count(question.frequencies.n_candidates, 'candidate')} "
         f"({_CORRECTIONS[question.error_control.method]} "
-        f"{format_short_percent(question.error_control.alpha)})"
+        f"{format_short_percent(question.error_control.alpha)}"
+        f"{', weights by rank' if question.error_control.ranked else ''})"
     )
+    if question.error_control.ranked:
+        yield (
+            "assumed order",
+            "the list is sorted by the shares, with absent candidates evenly in between; an order "
+            "that is less right detects fewer strings",
+        )
     if plan.share is None:
         yield "detects", f"no share {condition}"
         return

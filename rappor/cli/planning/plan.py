@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     "rappor plan --epsilon-1 1 --epsilon-inf 4 --reports 1e6",
     "rappor plan --epsilon-1 1 --epsilon-inf 4 --share .01 --chart found.svg",
     "rappor plan --profile balanced --reports 1e6 --table population.csv",
+    "rappor plan --profile balanced --reports 1e6 --candidates 1e4 --ranked",
     "rappor plan --encoding onehot --categories light,dark,other \\\n"
     "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
     "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
@@ -55,7 +57,7 @@ def plan(
     pace_options: PaceOptions = option_group(PaceOptions),
     strings: StringOptions = option_group(StringOptions),
     discovery: DiscoveryOptions = option_group(DiscoveryOptions),
-    detection: ErrorControl = detection_options(),
+    detection: ErrorControl = detection_options(include_ranked=True),
     power: float = option_field(
         "PROBABILITY",
         "Probability with which a string of the smallest detected share is detected.",
@@ -75,6 +77,9 @@ def plan(
     devices report several times, it also shows how this changes errors and privacy loss. At the
     end it prints the entry for the registry.
 
+    With --ranked, or ranked = true in the entry of METRIC, the prediction is for a ranked list: its
+    order says how likely the candidates are. The prediction assumes that the order is right.
+
     With --discover the command plans a metric for strings without a list of candidates: the parts
     of the strings, their shares of the devices, bits and cohorts. It predicts how many strings
     `rappor discover` will find.
@@ -85,6 +90,8 @@ def plan(
     metric = planned.metric
     pace = pace_options.choose(metric, has_instantaneous_noise=budget.has_instantaneous_noise)
     reports_per_device = pace.reports_per_device
+    if metric is not None and metric.ranked:
+        detection = dataclasses.replace(detection, ranked=True)
     question = strings.read_target(
         planned.n_categories, detection, power=power, reports_per_device=reports_per_device
     )

@@ -78,3 +78,19 @@ def test_a_metric_with_a_list_gets_the_cohorts_that_its_devices_fill(
     ok(shell(*words, "--write"))
     metric = Registry.load(shell.place / "list.toml")["editor"]
     assert (metric.params.m, metric.listed) == (cohorts, ("vim", "kate"))
+
+
+def test_a_ranked_list_is_planned_with_its_weights(shell: Shell) -> None:
+    """--ranked and the entry's key predict the same, and more detections than equal weights."""
+    words = ("--reports", "1e6", "--candidates", "1000", "--json")
+    equal = json.loads(ok(shell.metric("plan", *words)))
+    ranked = json.loads(ok(shell.metric("plan", *words, "--ranked")))
+    assert (equal["ranked"], ranked["ranked"]) == (False, True)
+    assert ranked["found"] > equal["found"]
+    assert ranked["share"] < equal["share"]
+    text = ok(shell.metric("plan", "--reports", "1e6", "--ranked"))
+    assert "Benjamini-Hochberg 5 %, weights by rank" in " ".join(text.split())
+    registry = shell.place / "metrics.toml"
+    entry = '[metrics.engine]\ncandidates = "engines.txt"\nranked = true'
+    registry.write_text(registry.read_text().replace("[metrics.engine]", entry))
+    assert json.loads(ok(shell.metric("plan", *words)))["found"] == ranked["found"]
