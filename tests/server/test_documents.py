@@ -17,7 +17,7 @@ from collectors import run_script
 from places import ROOT
 from rappor_server.app.settings import Settings
 from rappor_server.cli.command_group import server
-from rappor_server.storage.blocks import Block, Rule
+from rappor_server.storage.block_rules import Block, Rule
 from rappor_server.storage.tallies import Tally
 from readers import blocks, script_of
 

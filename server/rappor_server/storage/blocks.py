@@ -20,7 +20,8 @@ as it has at least
     min_cohort * (number of intervals that contain a day of the block)
 
 reports. One device has at most one report for each of these intervals. So one device made at most
-one in `min_cohort` of the reports of a closed block.
+one in `min_cohort` of the reports of a closed block. `block_rules` decides about the blocks of one
+cohort, by numbers only. This module reads and writes them in the database.
 
 A report passes through these states:
 
@@ -67,7 +68,7 @@ later days would wait with them, perhaps for ever.
 A collector whose clock lags may count reports for a day that was moved already. Such reports are
 called late. Their counter is joined to the next day that is moved, and the block then begins on the
 day of the late reports. One device may have a report in each interval from that day on, so the
-block needs `min_cohort` reports for each of these intervals.
+block needs `min_cohort` reports for each of these intervals (`Rule.decide_day`).
 
 Days are moved in short transactions, so collectors write between them. Each transaction moves one
 or more pieces. A piece is the counters of one day in at most `_COHORTS_PER_PIECE` cohorts. The last
@@ -89,22 +90,20 @@ calls `count_due_days` and `close_blocks`. Analysts' queries call `find_last_day
 from __future__ import annotations
 
 import datetime
-import functools
 import itertools
 import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-import numpy as np
 from sqlalchemy import ColumnElement, Connection, Delete, Engine, delete, func, or_, select
 
-from rappor.counts.squared_reports import count_max_reports, is_same_interval
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_server.storage import schema
+from rappor_server.storage.block_rules import Block, Rule
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     PAUSE_SECONDS,
@@ -147,94 +146,6 @@ class _Piece(NamedTuple):
     day: datetime.date
     start: int
     is_last: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Numbers of reports that a block and a release window of one fingerprint need.
-
-    Attributes
-    ----------
-    pace : length of the fingerprint's interval: "day", "week", "month", "quarter" or "year"
-    epoch : "month", "quarter", "year" or "life". An interval ends with its epoch at the latest, so
-        a week across the end of a month is two intervals of the epoch "month"
-    min_cohort : number of reports that a block needs for each interval that contains a day of it
-    min_reports : number of reports that a release window needs
-    """
-
-    pace: str
-    epoch: str
-    min_cohort: int
-    min_reports: int
-
-    def count_intervals(self, block: Block) -> int:
-        """Return the largest number of reports that one device sends on the days of a block."""
-        return count_max_reports(self.pace, self.epoch, block.first, block.last)
-
-    def allows(self, block: Block) -> bool:
-        """Return whether a block has enough reports to be closed."""
-        return block.tally.reports >= self.min_cohort * self.count_intervals(block)
-
-    def decide(self, blocks: Sequence[Block]) -> Decision:
-        """Decide which open blocks of a cohort are closed, wait, or are set aside.
-
-        `blocks` are ordered by their first days. The last block is the day that is being moved. The
-        interval of that day is the newest interval. The first true row decides:
-
-            all blocks together have enough reports        they are closed as one block
-            no block is before the newest interval         all blocks wait as one block
-            the blocks of the newest interval have         these blocks are closed as one block, and
-            enough reports without the earlier blocks      the earlier blocks are set aside
-            otherwise                                      the earlier blocks wait as one block, and
-                                                           the newest interval as a second block
-        """
-        all_days = functools.reduce(Block.join, blocks)
-        if self.allows(all_days):
-            return Decision(closed=all_days)
-        # The days of one interval stay together, because together they need `min_cohort` reports
-        # only once. In two blocks, each part of the interval would need them.
-        newest = [
-            block
-            for block in blocks
-            if is_same_interval(self.pace, self.epoch, block.first, all_days.last)
-        ]
-        earlier = blocks[: len(blocks) - len(newest)]
-        newest_days = functools.reduce(Block.join, newest)
-        if not earlier:
-            return Decision(waiting=(newest_days,))
-        earlier_days = functools.reduce(Block.join, earlier)
-        if self.allows(newest_days):
-            # The cohort has enough devices now, and had too few before. Joined to the earlier days,
-            # today would wait for reports that may never come.
-            return Decision(closed=newest_days, set_aside=earlier_days.tally.reports)
-        return Decision(waiting=(earlier_days, newest_days))
-
-
-class Block(NamedTuple):
-    """Counts of a cohort under one fingerprint, on consecutive days."""
-
-    first: datetime.date
-    last: datetime.date
-    tally: Tally
-
-    def join(self, later: Block) -> Block:
-        """Return one block of the days of this block and of a block that begins no earlier."""
-        return Block(self.first, max(self.last, later.last), self.tally + later.tally)
-
-
-class Decision(NamedTuple):
-    """What happens to the open blocks of a cohort.
-
-    Attributes
-    ----------
-    closed : the block that can be read from now on, or None
-    waiting : blocks that stay open. The first one ends before the interval of the second one
-    set_aside : number of reports that are deleted and never shown
-    """
-
-    closed: Block | None = None
-    waiting: tuple[Block, ...] = ()
-    set_aside: int = 0
 
 
 _Blocks = defaultdict[tuple[str, int], list[Block]]
@@ -408,9 +319,9 @@ def _read_through(db: Connection, metric: str) -> datetime.date:
 def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> None:
     """Move the counters of a piece, and late counters of its cohorts, into blocks.
 
-    The counters and the open blocks of the same cohorts are deleted, `_decide` joins them, and the
-    resulting blocks are inserted. Open blocks of cohorts without a counter stay as they are.
-    Further days without reports give them no reason to be closed.
+    The counters and the open blocks of the same cohorts are deleted, `Rule.decide_day` joins them,
+    and the resulting blocks are inserted. Open blocks of cohorts without a counter stay as they
+    are. Further days without reports give them no reason to be closed.
 
     The function does nothing if another process moved the day after the piece was listed.
     """
@@ -423,7 +334,7 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> Non
     totals: dict[BlockKey, BlockTotal] = {}
     for key, days in counters.items():
         rule = rules[key[0]]
-        decision = _decide(rule, open_blocks[key], days, piece.day)
+        decision = rule.decide_day(open_blocks[key], days, piece.day)
         set_aside += decision.set_aside
         for block in filter(None, (decision.closed, *decision.waiting)):
             is_closed = block is decision.closed
@@ -453,37 +364,6 @@ def _add_closed_block(
         totals[key] = totals[key].add(reports)
     else:
         totals[key] = BlockTotal(rule.count_intervals(block), reports, reports)
-
-
-def _decide(
-    rule: Rule, waiting: Sequence[Block], days: Sequence[Block], day: datetime.date
-) -> Decision:
-    """Decide on the blocks of a cohort when a day is moved, also if late counters came.
-
-    A cohort has at most one block for each last day, because the last day is a part of the primary
-    key of the table `block`. An earlier run may have closed a block that ends on the day of a late
-    counter. So a block with late reports must end on the day that is being moved.
-
-    Parameters
-    ----------
-    waiting : open blocks of the cohort
-    days : counters of the cohort, as blocks of one day each, ordered by their days. The last one is
-        of `day` or late, and all others are late
-    day : the day that is being moved
-    """
-    blocks = [*waiting, *days]
-    has_late_counters = days[0].first < day
-    has_only_late_counters = days[-1].first < day
-    if has_only_late_counters:
-        # An empty block of the day makes the joined block end on the day.
-        blocks.append(Block(day, day, Tally(0, np.zeros_like(days[-1].tally.ones))))
-    # `Rule.decide` needs blocks in the order of their days. They are out of order if a run that was
-    # killed left an open block of a later day, and a late counter came afterwards.
-    decision = rule.decide(sorted(blocks, key=lambda block: block.first))
-    if has_late_counters and decision.waiting:
-        # Of two waiting blocks, the first one would end on the day of a late counter.
-        return Decision(waiting=(functools.reduce(Block.join, decision.waiting),))
-    return decision
 
 
 def _take_counters(

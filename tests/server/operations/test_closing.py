@@ -33,6 +33,7 @@ from rappor_server.operations import closing
 from rappor_server.operations.closing import CloseTask, close_all, select_due
 from rappor_server.releases import releases
 from rappor_server.storage import blocks, schema
+from rappor_server.storage.block_rules import Rule
 from rappor_server.storage.blocks import Rules, rules_in_force
 from rappor_server.storage.database import migrate, open_database, utc_today, write_transaction
 from registries import registry_of
@@ -132,7 +133,7 @@ def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
 @pytest.mark.parametrize("pace", ["day", "week"])
 def test_block_with_late_reports_needs_more_reports(engine: Engine, pace: str) -> None:
     """Devices of a slow collector may be in the next block twice, so it needs twice the reports."""
-    rules = {SMALL.fingerprint: blocks.Rule(pace=pace, epoch="life", min_cohort=4, min_reports=1)}
+    rules = {SMALL.fingerprint: Rule(pace=pace, epoch="life", min_cohort=4, min_reports=1)}
 
     def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
         commit(engine, upload_of(*[report_of("small")] * reports), today=day(on))

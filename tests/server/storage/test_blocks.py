@@ -14,7 +14,8 @@ import pytest
 from collectors import metric_of
 from hypothesis import given
 from hypothesis import strategies as st
-from rappor_server.storage.blocks import Block, Rule, _decide, rules_in_force
+from rappor_server.storage.block_rules import Block, Rule
+from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.tallies import Tally
 from registries import registry_of
 
@@ -97,7 +98,7 @@ def test_late_reports_beside_a_block_of_a_later_day_count_once(
     if not late:
         return
     waiting = [block for block in blocks if block not in late][:n_waiting]
-    decision = _decide(make_rule(calendar, min_cohort), waiting, late, day)
+    decision = make_rule(calendar, min_cohort).decide_day(waiting, late, day)
     kept = [block for block in (decision.closed, *decision.waiting) if block is not None]
     n_reports = sum(block.tally.reports for block in (*waiting, *late))
     assert sum(block.tally.reports for block in kept) + decision.set_aside == n_reports
