@@ -69,7 +69,7 @@ def test_python_example_prints_the_output_below_it() -> None:
 @pytest.mark.slow
 def test_demo_output_is_what_the_demo_prints(tmp_path: Path) -> None:
     """The front page contains the table of the demo, shortened, and its picture."""
-    (documented,) = (text for text in front_page_blocks("text") if "Of the 48 detected" in text)
+    (documented,) = (text for text in front_page_blocks("text") if "Of the 65 detected" in text)
     head, tail = documented.split("...\n")
     chart = tmp_path / "demo.svg"
     words = ("demo", "--seed", "1", "--chart", str(chart))

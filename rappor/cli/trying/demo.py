@@ -142,11 +142,13 @@ def demo(
     """Simulate a million devices and find their common words.
 
     Each device has one English word and sends one noisy report. The decoder gets only the sums of
-    the reports, and tests 10,000 candidate words. The table shows the true number of devices
-    beside each estimate.
+    the reports, and tests 10,000 candidate words. A published list of word frequencies says which
+    words are likely, so the tests have weights by rank. With --values and --small the weights are
+    equal. The table shows the true number of devices beside each estimate.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
+    from rappor.estimator.error_control import ErrorControl
     from rappor.simulation.collection import simulate_reports
 
     params = Params.profile(profile)
@@ -158,12 +160,22 @@ def demo(
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
     n_reports = n_drawn if values is None else len(values)
     candidates = Candidates.from_list(_most_frequent_values(population))
+    # The order of the words is that of a published list of frequencies, which is prior knowledge.
+    # The order of the values of a file comes from the devices themselves, so it is not used. The
+    # weights of 20 candidates would be nearly equal.
+    error_control = ErrorControl(ranked=values_path is None and not small)
     with Slow() as progress:
         blocks = simulate_reports(population, params, n_reports=n_drawn, seed=seed, values=values)
         counts, devices = _add_reports(
             blocks, params, len(population), n_reports=n_reports, progress=progress
         )
-        estimates = decode(counts, candidates, reports_per_device=1, progress=progress)
+        estimates = decode(
+            counts,
+            candidates,
+            error_control=error_control,
+            reports_per_device=1,
+            progress=progress,
+        )
     result = Demo(
         estimates=estimates,
         truth=dict(zip(population.values, map(int, devices), strict=True)),
@@ -278,12 +290,14 @@ def _print(result: Demo) -> None:
     from rappor.reporting.text import detected_table
 
     estimates, n = result.estimates, result.n_detected
+    ranked = ", ranked by a published list of frequencies," if estimates.weight is not None else ""
     which = "" if n <= _ROWS else f", of which these {_ROWS} are the most frequent"
     print_parts(
         f"Each of {format_count(estimates.reports, 'device')} has one of "
         f"{format_count(result.n_values, 'value')} and has sent one noisy report of "
         f"{format_count(result.params.k, 'bit')} (profile {result.profile}). We test "
-        f"{format_count(estimates.n_candidates, 'candidate')} against the sums of the reports and "
+        f"{format_count(estimates.n_candidates, 'candidate')}{ranked} against the sums of the "
+        "reports and "
         f"detect {f'{n:,}{which}:' if n else 'none of them.'}\n"
     )
     if n:

@@ -32,6 +32,18 @@ def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> Non
     assert json.loads(out)["reports"] == 20_000
 
 
+def test_only_words_are_ranked(shell: Shell) -> None:
+    """The order of a file's values comes from the devices, so it gives no weights."""
+    for words, is_ranked in ((("--reports", "2e4"), True), (("--small",), False)):
+        document = json.loads(ok(shell("demo", "--seed", "1", "--json", *words)))
+        assert all(("weight" in row) == is_ranked for row in document["estimates"])
+        assert document["estimates"]
+    text = " ".join(ok(shell("demo", "--reports", "2e4", "--seed", "1")).split())
+    assert "10,000 candidates, ranked by a published list of frequencies, against" in text
+    own = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000")
+    assert "weight" not in ok(shell(*own))
+
+
 def test_demo_draws_values_by_weights(shell: Shell) -> None:
     """A table of weights is a population from which --reports devices draw."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000", "--json")
