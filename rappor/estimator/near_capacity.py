@@ -18,8 +18,8 @@ are absent. It is wrong if hundreds of strings share hundreds of rows, for two r
 - The search for the selection chooses the candidates that follow the noise. The residuals become
   too small, as if the fit had more coefficients.
 
-A fit of all candidates searches nothing, and its candidates explain each other's collisions. But
-each candidate uses one degree of freedom, as many as one row supplies. Let n be the effective
+A fit of all candidates searches nothing, and its candidates explain each other's collisions. But n
+rows supply n degrees of freedom, and each candidate uses one of them. Let n be the effective
 number of rows (below), c the number of candidates, and s the number of selected candidates. The
 selection is *saturated* if s >= n / 6 (`SATURATED`). There are *many collisions* if they cause more
 than half of the variance of a row (`_COLLIDING`). The first case that is true determines the fit:
@@ -128,8 +128,8 @@ with one string that 60 % of the devices have, and at most 3 for other lists."""
 
 _FEWEST_CANDIDATES_PER_ROW: Final = 0.5
 """Number of candidates per effective row from which many collisions may come from present
-candidates that the selection missed. With fewer candidates, the selection is returned, and the
-diagnostics attribute the collisions to strings that are not candidates."""
+candidates that the selection missed. With fewer candidates, strings that are not candidates
+probably cause the collisions, so the selection is returned."""
 
 
 def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -> Selection:

@@ -12,6 +12,10 @@ and 1e6 reports, estimates miss the shares by 11 standard errors without the ref
 square), and by 1.0 with the refit. For items of at most 29 % in 464 buckets, 32 cohorts and 1e7
 reports, both are equal.
 
+*Example.* Two items, each on 60 % of the devices, share a bucket of a cohort. The linear regression
+expects that 120 % of the devices own the bucket. If the items are independent, .4 * .4 = 16 % of
+the devices have neither item, so 84 % own the bucket through these items.
+
 The decoder calls `refit_sets` after the selection. The input is a linear selection. The output is a
 selection of the same items, with estimates of all candidates that take shared buckets into account.
 
@@ -19,7 +23,9 @@ Theory of operation
 -------------------
 A device owns exactly n of the k buckets of its cohort. A device with fewer own buckets adds random
 buckets (padding), and a device with more own buckets drops some of them (cutting). A *fitted item*
-is a selected item. Let pi_s be the share of the devices whose set contains item s. In a cohort,
+is a selected item. Let pi_s be the share of the devices whose set contains item s.
+
+*Expected proportion of a row.* In a cohort,
 
 | symbol | meaning, for bucket r of the cohort |
 |---|---|
@@ -42,13 +48,13 @@ than q* - p*. On average over all hashes the difference is
 
     q' - p' = (q* - p*) (k - n) / (k - 1)
 
-(`Response.regression_probabilities`).
+(`Response.regression_probabilities`). In the example, Q = .16 and theta = .84 + .16 u.
 
-A Gauss-Newton step computes y and its derivatives at the previous shares. It then fits new shares
-to the rows by a regression whose design matrix contains these derivatives. Let r be the bucket of
-item s in a cohort. If pi_s grows, Q_r falls at the rate Q_r / (1 - pi_s). So y grows in bucket r.
-More devices fill bucket r, so A grows and u falls in all other buckets of the cohort. With
-1 - u = (k - n) / (k - A), the derivative of y by pi_s is about
+*Steps.* A Gauss-Newton step computes y and its derivatives at the previous shares. It then fits new
+shares to the rows by a regression whose design matrix contains these derivatives. Let r be the
+bucket of item s in a cohort. If pi_s grows, Q_r falls at the rate Q_r / (1 - pi_s). So y grows in
+bucket r. More devices fill bucket r, so A grows and u falls in all other buckets of the cohort.
+With 1 - u = (k - n) / (k - A), the derivative of y by pi_s is about
 
     at bucket r            Q_r / (1 - pi_s) (k - 1) / (k - A_r)
     at other buckets       - Q_r / (1 - pi_s) (k - 1) / (k - A_r)^2
@@ -66,17 +72,13 @@ differs between cohorts, but all cohorts of a collection have one background. Bo
 smaller than the derivative by a factor of about k. They do not bias the result, because each step
 computes the residual from the exact y.
 
-Items of one device may be correlated, which the reports cannot show. The proportion of devices with
-both items s and t lies between max(0, pi_s + pi_t - 1) and min(pi_s, pi_t). The model assumes the
-product of pi_s and pi_t. For each pair of fitted items of a bucket, the square of the largest
-possible difference is added to the variance of the row. (A difference in theta would change y by
-(k - 1) / (k - A_r) times as much. This factor, near 1, is left out.)
-
-Example: two items, each on 60 % of the devices, share a bucket of a cohort. The linear regression
-expects that 120 % of the devices own the bucket. If the items are independent, Q = .4 * .4 = .16 of
-the devices have neither item. So theta is .84, plus .16 u for devices that own the bucket through
-padding or another string. The proportion of devices with both items is .36 if the items are
-independent. It is at least .2 and at most .6, so the largest possible difference is .24.
+*Correlated items.* Items of one device may be correlated, which the reports cannot show. The
+proportion of devices with both items s and t lies between max(0, pi_s + pi_t - 1) and min(pi_s,
+pi_t). The model assumes the product of pi_s and pi_t. For each pair of fitted items of a bucket,
+the square of the largest possible difference is added to the variance of the row. (A difference in
+theta would change y by (k - 1) / (k - A_r) times as much. This factor, near 1, is left out.) In the
+example, the model assumes that 36 % of the devices have both items. The true proportion is at least
+.2 and at most .6, so the largest possible difference is .24.
 """
 
 from __future__ import annotations
