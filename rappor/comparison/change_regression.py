@@ -75,7 +75,7 @@ from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.design_matrix import Design
 from rappor.estimator.fit import LEAST_NOISE, Fit
 from rappor.estimator.identifiability_groups import DistinctCandidates
-from rappor.estimator.near_capacity import SATURATED, fit_all_by_least_squares
+from rappor.estimator.near_capacity import SATURATED_SHARE, fit_all_by_least_squares
 from rappor.estimator.normal_equations import NormalEquations
 from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import compute_null_tail
@@ -191,7 +191,8 @@ def estimate_string_changes(
         select_candidates(target, _SignedPool(design), progress), design, target
     )
     full_selection = fit_all_by_least_squares(target, design, selection)
-    is_saturated = full_selection is None and len(selection.selected) > SATURATED * len(target)
+    most_selected = SATURATED_SHARE * len(target)
+    is_saturated = full_selection is None and len(selection.selected) > most_selected
     selection = full_selection or selection
     p_value = _compute_p_values(target, selection)
     change_variance = _compute_change_variance(target, selection)

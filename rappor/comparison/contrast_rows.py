@@ -75,7 +75,7 @@ from rappor.comparison.shared_devices import compute_changed_sampling, compute_d
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.device_assumptions import AddedCollections
-from rappor.estimator.device_correlation import HEAVY
+from rappor.estimator.device_correlation import FREQUENT_Z
 from rappor.estimator.fit import LEAST_NOISE
 from rappor.protocol.params import Params
 
@@ -521,7 +521,7 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
     squares = (
         target.proportions - compute_group_means(target, target.compute_noise_variance(zeros))
     ) ** 2
-    is_usual = (target.reports > 0) & (devices > 0) & ~_find_heavy_rows(target)
+    is_usual = (target.reports > 0) & (devices > 0) & ~_find_frequent_rows(target)
     if is_usual.sum() < _MIN_ROWS:
         return target
     device_share, std_error = 1.0, 0.0
@@ -539,25 +539,25 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
     return replace(target, device_share=min(max(device_share + std_error, 0.0), 1.0))
 
 
-def _find_heavy_rows(target: ContrastRows) -> Booleans:
+def _find_frequent_rows(target: ContrastRows) -> Booleans:
     """Find the rows that frequent strings set, (n,) bool.
 
     The mean of such a row over all samples exceeds the median of its collection by more than
-    `HEAVY` standard errors of the mean.
+    `FREQUENT_Z` standard errors of the mean.
     """
     levels = np.tile(target.mean, (len(target.weights), 1))
     noise = np.maximum(target._stack_samples("compute_noise_variance", levels), LEAST_NOISE)
     precision = np.where(target.weights != 0, 1 / noise, 0.0).sum(axis=0)
     spread = 1 / np.sqrt(np.maximum(precision, np.finfo(float).tiny))
-    is_heavy = np.zeros(len(target), dtype=bool)
+    is_frequent = np.zeros(len(target), dtype=bool)
     for index in range(len(target.counts)):
         in_collection = (target.collection_index == index) & (target.reports > 0)
         if in_collection.any():
-            is_heavy[in_collection] = (
+            is_frequent[in_collection] = (
                 target.mean[in_collection]
-                > np.median(target.mean[in_collection]) + HEAVY * spread[in_collection]
+                > np.median(target.mean[in_collection]) + FREQUENT_Z * spread[in_collection]
             )
-    return is_heavy
+    return is_frequent
 
 
 def compute_rows_p_value(target: ContrastRows) -> float:

@@ -84,7 +84,7 @@ from scipy import special
 
 from rappor.counts.arrays import Floats
 
-_SIGNIFICANT: Final = 0.05
+_CHANGE_ERROR: Final = 0.05
 """Error probability at which a change counts in `estimate_other_changes`, over all values
 (Bonferroni). With a larger probability, noise would count as devices that changed."""
 
@@ -148,7 +148,7 @@ def estimate_other_changes(estimate: Floats, p_value: Floats) -> Floats:
     ----------
     estimate, p_value : (n,) float64. Changes of n different values, and their p-values.
     """
-    significant = np.where(p_value * len(p_value) <= _SIGNIFICANT, estimate, 0.0)
+    significant = np.where(p_value * len(p_value) <= _CHANGE_ERROR, estimate, 0.0)
     changed = min(
         max(float(np.maximum(significant, 0.0).sum()), float(-np.minimum(significant, 0.0).sum())),
         1.0,

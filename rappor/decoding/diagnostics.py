@@ -1,8 +1,8 @@
 """Diagnostics of a collection: fit, cohorts, popcounts, and the smallest detectable share.
 
-`rappor.decoding.decoder` calls the functions whose names begin with `describe_`, and collects the
-findings in `Estimates.diagnostics`, a dictionary that is ready for JSON. `list_cautions` turns
-findings that put the whole table in question into warnings.
+`rappor.decoding.decoder` calls `describe_cohorts` and `describe_fit`, and collects the findings in
+`Estimates.diagnostics`, a dictionary that is ready for JSON. `list_cautions` turns findings that
+put the whole table in question into warnings.
 
 Theory of operation
 -------------------

@@ -50,7 +50,7 @@ import numpy as np
 from scipy import optimize, special
 
 from rappor.counts.arrays import Floats
-from rappor.decoding.prior import NO_NOISE, SMOOTH, Posterior, fit_prior, round_scores
+from rappor.decoding.prior import NO_NOISE, SMOOTHING, Posterior, fit_prior, round_scores
 
 _FINE: Final = 1e-4
 """Largest error of the level u. It changes a share by at most a thousandth of its standard error.
@@ -81,7 +81,7 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     scale = np.maximum(std_error[is_finite], NO_NOISE)
     z = estimate[is_finite] / scale
     rounded, bins, counts = round_scores(z)
-    posterior = Posterior(fit_prior(rounded, counts, smoothing=SMOOTH), rounded)
+    posterior = Posterior(fit_prior(rounded, counts, smoothing=SMOOTHING), rounded)
     mean, variance = posterior.mean[bins], posterior.variance[bins]
     # The posterior is computed at rounded scores. The difference is added back below.
     rounding = z - rounded[bins]

@@ -33,9 +33,9 @@ are then moved once, to the scores near them. A prior with an assumed shape bias
 mixture of exponential distributions, which decreases everywhere, shrank 30 equal strings towards
 zero, and the unallocated share was wrong by two standard errors.
 
-Beyond `_EXACT` standard errors the parts of the mixture become normal distributions, whose standard
-deviation grows with the distance. Two shares so far from zero need not be distinguished, and a grid
-of point masses would need thousands of them.
+Beyond `_FARTHEST_MASS` standard errors the parts of the mixture become normal distributions, whose
+standard deviation grows with the distance. Two shares so far from zero need not be distinguished,
+and a grid of point masses would need thousands of them.
 
 The fitted prior is itself uncertain. `Posterior.sum` therefore computes the moments of a sum of
 shares S = sum a_i theta_i from a profile likelihood:
@@ -72,48 +72,49 @@ from rappor.counts.arrays import Floats, Integers
 NO_NOISE: Final = 1e-12
 """Standard error that replaces an error of 0, so that scores stay finite."""
 
-_BINS: Final = 16
+_BINS_PER_ERROR: Final = 16
 """Number of bins per standard error. The prior is fitted to rounded scores, so a million candidates
 cost as much as a few hundred. The largest rounding error is 1/32 of a standard error."""
 
-_SPACING: Final = 0.25
+_MASS_SPACING: Final = 0.25
 """Distance of two point masses, in standard errors. The errors of scores blur closer shares. With
 .5 the errors of sums are the same, and the total variation between the true and the estimated
 distribution of shares is 3 % larger."""
 
-_EXACT: Final = 16.0
+_FARTHEST_MASS: Final = 16.0
 """Standard errors up to which parts of the prior are point masses. If it grows, equal shares are
 recognised farther from zero, and the fit takes longer."""
 
-_WIDENING: Final = 8.0
-"""Distance of a part from `_EXACT`, divided by the standard deviation of the part. A part at
-`_EXACT` + 8 has the standard deviation 1. If the number grows, parts are narrower."""
+_DISTANCE_PER_WIDTH: Final = 8.0
+"""Distance of a part from `_FARTHEST_MASS`, divided by the standard deviation of the part. A part
+at `_FARTHEST_MASS` + 8 has the standard deviation 1. If the number grows, parts are narrower."""
 
-SMOOTH: Final = 0.1
+SMOOTHING: Final = 0.1
 """Number of candidates that are added to each part of a smoothed prior. With .5 the total variation
 between the true and the estimated distribution of shares is .7 % smaller, but lists of 10,000
 absent candidates get a share of .03 % instead of none. With 0 the total variation is 3 % larger."""
 
-_OVERLAP: Final = 16.0
-"""Distance of a part from `_EXACT`, divided by its distance to the next part. The number is twice
-`_WIDENING`, so two neighbours are half a standard deviation apart, and the mixture has no gaps."""
+_DISTANCE_PER_SPACING: Final = 16.0
+"""Distance of a part from `_FARTHEST_MASS`, divided by its distance to the next part. The number is
+twice `_DISTANCE_PER_WIDTH`, so two neighbours are half a standard deviation apart, and the mixture
+has no gaps."""
 
-_REACH: Final = 4.0
+_KEPT_DISTANCE: Final = 4.0
 """Standard deviations around a score within which parts are kept. A part that is farther from every
 score has no weight."""
 
-_STEPS: Final = 60
+_NEWTON_STEPS: Final = 60
 """Largest number of steps of Newton's method for the weights. Ten to twenty are usual."""
 
-_SETTLED: Final = 1e-6
+_LIKELIHOOD_TOLERANCE: Final = 1e-6
 """Increase of the log-likelihood in a step below which the weights have converged. Two priors whose
 log-likelihoods differ by less than about 1 fit the scores equally well."""
 
-_KEPT: Final = 0.01
+_KEPT_WEIGHT: Final = 0.01
 """Share of each weight that a step keeps. The step of a weight to 0 divides it by 100 instead, so
 the weight can grow again in a later step. A weight of 0 could not."""
 
-_RESTARTED: Final = 0.1
+_EQUAL_SHARE: Final = 0.1
 """Share of equal weights in the mean of equal weights and fitted weights at which the fits of
 `Posterior.sum` start. Parts whose weight is nearly 0 in the fitted prior can then grow."""
 
@@ -126,7 +127,7 @@ _HALVINGS: Final = 40
 """Number of bisections in the search for a quantile. The searched interval becomes 2^-40 of its
 length, which is far below a standard error."""
 
-_FARTHEST: Final = 8.0
+_QUANTILE_REACH: Final = 8.0
 """Standard errors above the score, and above zero, that limit the search for a quantile. A normal
 distribution has a probability of 6e-16 beyond this distance."""
 
@@ -174,7 +175,7 @@ def round_scores(z: Floats) -> tuple[Floats, Integers, Integers]:
     counts : (u,) int64. Number of candidates with each rounded score.
     """
     rounded, bins, counts = np.unique(
-        np.rint(z * _BINS) / _BINS, return_inverse=True, return_counts=True
+        np.rint(z * _BINS_PER_ERROR) / _BINS_PER_ERROR, return_inverse=True, return_counts=True
     )
     return rounded, bins, counts
 
@@ -191,7 +192,7 @@ def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
     ----------
     z : (u,) float64. Scores.
     counts : (u,) int64. Number of candidates with each score.
-    smoothing : number of candidates that are added to each part. 0 is for sums, `SMOOTH` for
+    smoothing : number of candidates that are added to each part. 0 is for sums, `SMOOTHING` for
         quantiles of single shares.
     """
     centers, widths = _place_parts(z)
@@ -221,7 +222,7 @@ def _move_centers(
     A center stays between the middles to its neighbours. The move is one step of the
     expectation-maximisation algorithm, so the likelihood increases. Without it, the share of a
     single string far from all other strings is rounded to the grid, by up to an eighth of its
-    standard error (half of `_SPACING`).
+    standard error (half of `_MASS_SPACING`).
 
     Parameters
     ----------
@@ -247,16 +248,17 @@ def _move_centers(
 def _place_parts(z: Floats) -> tuple[Floats, Floats]:
     """Compute the centers and the widths of the parts, (t,) float64 each, absence first.
 
-    The distance of two centers is `_SPACING` up to `_EXACT` standard errors, and grows beyond.
+    The distance of two centers is `_MASS_SPACING` up to `_FARTHEST_MASS` standard errors. Beyond,
+    it grows.
     """
-    centers = [_SPACING]
-    while centers[-1] < z.max() + _SPACING:
-        distance_beyond = centers[-1] - _EXACT
-        centers.append(centers[-1] + max(_SPACING, distance_beyond / _OVERLAP))
+    centers = [_MASS_SPACING]
+    while centers[-1] < z.max() + _MASS_SPACING:
+        distance_beyond = centers[-1] - _FARTHEST_MASS
+        centers.append(centers[-1] + max(_MASS_SPACING, distance_beyond / _DISTANCE_PER_SPACING))
     grid = np.array(centers)
-    widths = np.maximum(grid - _EXACT, 0.0) / _WIDENING
+    widths = np.maximum(grid - _FARTHEST_MASS, 0.0) / _DISTANCE_PER_WIDTH
     ordered = np.sort(z)
-    reach = _REACH * np.hypot(1.0, widths)
+    reach = _KEPT_DISTANCE * np.hypot(1.0, widths)
     # A part is kept if a score lies in its reach. All other parts would get the weight 0, and cost
     # time.
     first = np.searchsorted(ordered, grid - reach, side="left")
@@ -309,13 +311,13 @@ def _maximize_likelihood(
         return float(weights.sum() - score_shares @ np.log(likelihood @ weights))
 
     weights = initial_weights
-    for _ in range(_STEPS):
+    for _ in range(_NEWTON_STEPS):
         newton_weights = _compute_newton_step(likelihood, score_shares, weights)
-        next_weights = (1 - _KEPT) * newton_weights + _KEPT * weights
+        next_weights = (1 - _KEPT_WEIGHT) * newton_weights + _KEPT_WEIGHT * weights
         while (gain := compute_loss(weights) - compute_loss(next_weights)) < 0:
             next_weights = (weights + next_weights) / 2
         weights = next_weights / next_weights.sum()
-        if gain * n_candidates < _SETTLED:
+        if gain * n_candidates < _LIKELIHOOD_TOLERANCE:
             break
     # The weights have the sum 1, so 1 - loss is the mean of the logarithms of L w. Each row of L
     # was divided by its largest entry, whose logarithm is added again.
@@ -391,7 +393,7 @@ class Posterior:
 
         The quantile is the smallest share whose cumulative probability is at least `quantile`.
         """
-        low, high = np.zeros(len(self._z)), np.maximum(self._z, 0.0) + _FARTHEST
+        low, high = np.zeros(len(self._z)), np.maximum(self._z, 0.0) + _QUANTILE_REACH
         is_zero = self._cumulate(np.zeros(len(self._z))) >= quantile
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -425,7 +427,7 @@ class Posterior:
         mean = float(counts * coefficients @ self.mean)
         step = 1 / np.sqrt(max(float(counts @ coefficients**2), np.finfo(float).tiny))
         n_parts = len(self._prior.weights)
-        initial_weights = (1 - _RESTARTED) * self._prior.weights + _RESTARTED / n_parts
+        initial_weights = (1 - _EQUAL_SHARE) * self._prior.weights + _EQUAL_SHARE / n_parts
         # All three maxima start from the same weights. Their small errors of convergence then
         # cancel in the difference.
         _, untilted = _maximize_likelihood(self._logs, counts, initial_weights)

@@ -68,11 +68,11 @@ _FEW_BITS: Final = 32
 """Number of bits of a report below which all bits are used. The median of fewer bits is no estimate
 of the background."""
 
-HEAVY: Final = 3.0
+FREQUENT_Z: Final = 3.0
 """Standard deviations above the median of its cohort beyond which a bit is set by a frequent
 string. Noise alone leaves out one bit in 700."""
 
-_OUTLIER: Final = 1e-4
+_OUTLIER_PROBABILITY: Final = 1e-4
 """Probability that noise alone leaves out a bit. The bits that noise leaves out are those with the
 largest Q, so the sum of Q falls by at most .2 % and R rises a little. The rise is less than the
 standard error of R in every collection that fits the memory of a computer."""
@@ -161,7 +161,7 @@ def estimate_reports_per_device(
         estimate = float(agreement.sum()) / between
         error = _compute_error(used, agreement, estimate) / between
         # Q divided by its expectation, times T - 1, has a chi-squared distribution under noise.
-        limit = special.chdtri(bits.degrees, _OUTLIER) / bits.degrees
+        limit = special.chdtri(bits.degrees, _OUTLIER_PROBABILITY) / bits.degrees
         expected = bits.compute_expectation(estimate)
         used = bits.take((expected > 0) & (bits.variation <= limit * expected))
         # Every bit varies more than noise: the shares change from day to day, and no bit shows the
@@ -217,7 +217,7 @@ def _sum_days(days: Sequence[Counts], repeated: Floats) -> _Bits:
         background = (level - params.p) * (params.q - level)
         variance = level * (1 - level) + np.maximum(background, 0) * (same_day - 1)
         noise = np.sqrt(np.maximum(variance, 0) / np.maximum(total, 1))
-        used &= mean <= (level + HEAVY * noise)[:, None]
+        used &= mean <= (level + FREQUENT_Z * noise)[:, None]
 
     def select(values: Floats) -> Floats:
         return np.asarray(np.broadcast_to(values[:, None], mean.shape)[used], dtype=float)

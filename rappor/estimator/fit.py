@@ -101,7 +101,7 @@ _LEAST_KAPPA: Final = 0.1
 """Lower bound on kappa, so that no estimate is multiplied by more than ten. Kappa reaches the bound
 only if frequent strings that are not candidates lift most rows."""
 
-_MAD: Final = 1.4826
+_DEVIATION_PER_MAD: Final = 1.4826
 """Ratio of the standard deviation to the median absolute deviation of normal noise: 1 divided by
 the 3/4 quantile of the standard normal distribution."""
 
@@ -417,7 +417,7 @@ def _estimate_initial_tau2(target: Target, coin_variance: Floats, residual: Floa
         precision = 1 / np.maximum(coin_variance[rows], LEAST_NOISE) ** 2
         deviation = np.abs(residual[rows] - _compute_weighted_median(residual[rows], precision))
         mean_coin_variance = float(np.average(coin_variance[rows], weights=precision))
-        spread = _MAD * _compute_weighted_median(deviation, precision)
+        spread = _DEVIATION_PER_MAD * _compute_weighted_median(deviation, precision)
         tau2_by_collection.append(spread**2 - mean_coin_variance)
     return max(tau2_by_collection)
 

@@ -40,7 +40,7 @@ class DistinctCandidates:
         target: Target,
         progress: Progress = no_progress,
         *,
-        stands_back: Callable[[int], bool] = lambda _: False,
+        is_last_choice: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """Find the identifiability groups.
 
@@ -49,14 +49,14 @@ class DistinctCandidates:
         candidates : c candidates.
         target : the rows. Empty cohorts distinguish no candidates.
         progress : function that reports the progress.
-        stands_back : function from a candidate's index to a bool. If it is True, another member of
-            the group, for which it is False, represents the group.
+        is_last_choice : function from the index of a candidate to a bool. A candidate for which it
+            is True represents its group only if it is True for all members of the group.
         """
         self.candidates = candidates
         params = [counts.params for counts in target.counts]
         self.design = Design(candidates, params)
         groups = find_identifiability_groups(self.design, target.reports > 0, progress)
-        self.groups = [sorted(group, key=stands_back) for group in groups]
+        self.groups = [sorted(group, key=is_last_choice) for group in groups]
         self.group = np.zeros(len(candidates), dtype=np.int64)
         is_representative = np.ones(len(candidates), dtype=bool)
         for number, group in enumerate(self.groups, start=1):

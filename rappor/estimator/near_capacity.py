@@ -19,10 +19,11 @@ are absent. It is wrong if hundreds of strings share hundreds of rows, for two r
   too small, as if the fit had more coefficients.
 
 A fit of all candidates searches nothing, and its candidates explain each other's collisions. But n
-rows supply n degrees of freedom, and each candidate uses one of them. Let n be the effective
-number of rows (below), c the number of candidates, and s the number of selected candidates. The
-selection is *saturated* if s >= n / 6 (`SATURATED`). There are *many collisions* if they cause more
-than half of the variance of a row (`_COLLIDING`). The first case that is true determines the fit:
+rows supply n degrees of freedom, and each candidate uses one of them. Let n be the effective number
+of rows (below), c the number of candidates, and s the number of selected candidates. The selection
+is *saturated* if s >= n / 6 (`SATURATED_SHARE`). There are *many collisions* if they cause more
+than half of the variance of a row (`_MANY_COLLISIONS`). The first case that is true determines the
+fit:
 
 | case | fit |
 |---|---|
@@ -74,12 +75,12 @@ _MOST_TESTED: Final = 4000
 """Largest number of candidates that `fit_all_for_test` fits. The fit takes 1.5 seconds of CPU time
 for 2,500 candidates. The time grows with the third power of the number."""
 
-SATURATED: Final = 1 / 6
+SATURATED_SHARE: Final = 1 / 6
 """Number of selected strings, as a share of the effective rows, from which all candidates are
 fitted. If the selected strings are a seventh of the rows, 94.4 % of the 95 % intervals of the
 selection still contain the true share. If they are a third, 92 % do."""
 
-_COLLIDING: Final = 0.5
+_MANY_COLLISIONS: Final = 0.5
 """Share of the variance of a row that collisions cause, above which the collisions may come from
 candidates that were not selected. The shrunken fit decides whether they do."""
 
@@ -115,12 +116,12 @@ candidate is a fixed effect with a column of its own, because its share exceeds 
 errors. With 2 cohorts, 92 % of the intervals of the 20 most frequent strings contain the true share
 if strong candidates are allowed, and 96 % if not."""
 
-_SATURATED_FEW_ROWS: Final = 1 / 8
-"""Replacement for `SATURATED` if there are fewer than `_FEWEST_ROWS_FOR_STRONG` rows per candidate.
-With two rows for each string, selected strings of this number set a quarter of all rows. Another
-string then collides in both of its rows with probability 1/16."""
+_SATURATED_SHARE_FEW_ROWS: Final = 1 / 8
+"""Replacement for `SATURATED_SHARE` if there are fewer than `_FEWEST_ROWS_FOR_STRONG` rows per
+candidate. With two rows for each string, selected strings of this number set a quarter of all rows.
+Another string then collides in both of its rows with probability 1/16."""
 
-_MOST_OVERLAP: Final = 8.0
+_MOST_OVERLAP_EXCESS: Final = 8.0
 """Excess of shared rows among selected candidates (`compute_overlap_excess`), in standard
 deviations, above which the collection is reported as overfull if its fit is bad, too. Measured with
 16 cohorts of 32 bits: the excess is 17 to 27 if all candidates were chosen because they share bits
@@ -150,7 +151,7 @@ def fit_all_if_saturated(target: Target, design: Design, selection: Selection) -
     n_candidates = design.n_candidates
     may_collide = (
         n_candidates >= _FEWEST_CANDIDATES_PER_ROW * n_rows
-        and compute_collision_share(selection.fit) > _COLLIDING
+        and compute_collision_share(selection.fit) > _MANY_COLLISIONS
     )
     # Case 2: the present strings fill few rows and cause few collisions, so the selection is best.
     # Case 3: the shrunken fit is invalid in two situations:
@@ -232,7 +233,7 @@ def _is_saturated(target: Target, selection: Selection) -> bool:
     """
     rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
     has_few_rows = rows_per_candidate < _FEWEST_ROWS_FOR_STRONG
-    limit = _SATURATED_FEW_ROWS if has_few_rows else SATURATED
+    limit = _SATURATED_SHARE_FEW_ROWS if has_few_rows else SATURATED_SHARE
     return len(selection.selected) >= limit * count_effective_rows(selection.fit)
 
 
@@ -347,13 +348,13 @@ def describe_capacity(
         has_foreign_collisions = selection.fit.tau2 > limit
         fitted, is_overfull = "shrunken", has_few_rows or has_foreign_collisions
     # A fit of all candidates by least squares is valid, so it is never overfull by itself.
-    elif is_all_selected and len(selection.selected) >= SATURATED * n_rows:
+    elif is_all_selected and len(selection.selected) >= SATURATED_SHARE * n_rows:
         fitted, is_overfull = "all", False
     else:
-        may_collide = misfit or compute_collision_share(selection.fit) > _COLLIDING
+        may_collide = misfit or compute_collision_share(selection.fit) > _MANY_COLLISIONS
         fitted = "selected"
         is_overfull = _is_saturated(target, selection) or (may_collide and has_few_rows)
-    is_overfull |= misfit and compute_overlap_excess(target, columns) > _MOST_OVERLAP
+    is_overfull |= misfit and compute_overlap_excess(target, columns) > _MOST_OVERLAP_EXCESS
     return {
         "rows": round(n_rows),
         "rows_per_candidate": round(rows_per_candidate, 1),

@@ -49,13 +49,13 @@ from scipy import special
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.tail_probabilities import LEAST, match_moments
 
-_STEPS: Final = 60
+_SEARCH_STEPS: Final = 60
 """Largest number of steps in the search for the end of an interval. About ten steps are usual."""
 
-_NEAR: Final = 1e-10
+_SEARCH_TOLERANCE: Final = 1e-10
 """Distance between shares, or between normal scores, at which the search ends."""
 
-_FAR: Final = 8.0
+_LARGEST_TAIL_SCORE: Final = 8.0
 """Largest normal score of a tail in the search. A tail beyond counts as a tail at this score, so
 that the search never meets an infinite number."""
 
@@ -136,7 +136,11 @@ class Proportions:
 
         def compute_excess(share: Floats) -> Floats:
             """Compute a number that rises with each share, (k,), and is 0 at the end."""
-            score = np.clip(special.ndtri(self._tail(share, upper=upper)), -_FAR, _FAR)
+            score = np.clip(
+                special.ndtri(self._tail(share, upper=upper)),
+                -_LARGEST_TAIL_SCORE,
+                _LARGEST_TAIL_SCORE,
+            )
             excess = score - target_score if upper else target_score - score
             # With no ones at all, or ones in all reports, a tail may never reach its target. The
             # clipped excess then ends the search at the end of the range.
@@ -146,7 +150,7 @@ class Proportions:
 
         old, new = np.full(k, low), np.full(k, high)
         excess_old, excess_new = compute_excess(old), compute_excess(new)
-        for _ in range(_STEPS):
+        for _ in range(_SEARCH_STEPS):
             share = new - excess_new * (new - old) / np.where(
                 excess_new == excess_old, 1.0, excess_new - excess_old
             )
@@ -157,7 +161,9 @@ class Proportions:
                 np.where(crossed, excess_new, excess_old / 2),
             )
             new, excess_new = share, excess_share
-            if np.all((np.abs(excess_new) < _NEAR) | (np.abs(new - old) < _NEAR)):
+            if np.all(
+                (np.abs(excess_new) < _SEARCH_TOLERANCE) | (np.abs(new - old) < _SEARCH_TOLERANCE)
+            ):
                 break
         return new
 

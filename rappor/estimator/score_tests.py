@@ -64,15 +64,15 @@ MOST_VALUES: Final = 1024
 each cohort). 8 cohorts of 128 bits reach it. With few reports many residuals are equal, so more
 cohorts stay below it. The computation takes 10 ms."""
 
-_GRID: Final = 8192
+_GRID_POINTS: Final = 8192
 """Number of points of the grid on which complete distributions are convolved. About 200 points lie
 within a standard deviation. More points reduce the margin that p-values need for rounding."""
 
-_FAR: Final = 38.0
+_LARGEST_NORMAL_SCORE: Final = 38.0
 """Largest normal score of the interpolation. Its probability is near the smallest positive float64.
 """
 
-_SPREAD: Final = 2.0
+_MOST_SPREAD: Final = 2.0
 """Ratio of the standard deviations of the score after and before some rows are lifted. Above this
 ratio, the values are scaled to the standard deviation 1, and all moments are computed again.
 Otherwise the tilts, which are for the standard deviation 1, would not cover the distribution."""
@@ -134,8 +134,10 @@ class NullTail:
 
 def build_normal_tail() -> NullTail:
     """Build the tail of a standard normal score, for fits without a selection."""
-    scores = np.linspace(-_FAR, _FAR, 16 * int(_FAR) + 1)
-    steepness = _FAR / TILTS[-1]
+    scores = np.linspace(
+        -_LARGEST_NORMAL_SCORE, _LARGEST_NORMAL_SCORE, 16 * int(_LARGEST_NORMAL_SCORE) + 1
+    )
+    steepness = _LARGEST_NORMAL_SCORE / TILTS[-1]
     return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
 
 
@@ -193,7 +195,7 @@ class ResidualDraws:
         spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
         # Frequent strings lift their rows far beyond the range of the tilts. Scale the values and
         # compute all moments again.
-        if spread > _SPREAD:
+        if spread > _MOST_SPREAD:
             values = self.values.copy()
             values[rows] += lifts
             tail = self._tail(self._moments(self._center(values) / spread), 0.0)
@@ -343,7 +345,7 @@ def _convolve(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
     # The residuals have no spread: no score is evidence of presence, and every p-value is 1.
     if not width > 0:
         return NullTail(scores=np.array([0.0]), log_tails=np.zeros(1), exact=True)
-    step = width / (_GRID - len(draws) - 1)
+    step = width / (_GRID_POINTS - len(draws) - 1)
     mass = np.array([1.0])
     for values, probabilities in draws:
         offsets = np.rint((values - values[0]) / step).astype(np.int64)

@@ -23,7 +23,8 @@ The search repeats three steps until no further candidate is significant:
    candidates and remove the candidates that are no longer significant.
 
 A z score is an estimate divided by its standard error. A candidate is significant if its p-value
-passes Benjamini-Hochberg among all candidates: at rate `ENTER` to enter, at rate `STAY` to stay.
+passes Benjamini-Hochberg among all candidates: at rate `ENTRY_RATE` to enter, at rate `STAY_RATE`
+to stay.
 
 *For illustration:* 40 of 10,000 candidates are common. Screening keeps the 5,000 best. The lasso
 starts with 25 candidates. The first refit adds 10 candidates, and the second adds 6. The third
@@ -73,15 +74,15 @@ LASSO_PENALTY: Final = 4.0
 refinement adds the others. A penalty of 3 or 8 changes the number of detected strings by less than
 .2 % (measured)."""
 
-ENTER: Final = 0.05
+ENTRY_RATE: Final = 0.05
 """False discovery rate (Benjamini and Hochberg 1995) at which a candidate enters the selection. The
 rate is the default level of the decoder, so every candidate that the decoder detects also has a
 column in the fit."""
 
-STAY: Final = 0.10
+STAY_RATE: Final = 0.10
 """False discovery rate at which a selected candidate stays in the selection. The rate is above
-`ENTER`. With equal rates, candidates near the threshold would enter and leave in turns. With .05 a
-decode takes a third longer (measured)."""
+`ENTRY_RATE`. With equal rates, candidates near the threshold would enter and leave in turns. With
+.05 a decode takes a third longer (measured)."""
 
 _SCREENINGS: Final = 8
 """Largest number of screenings, which limits the time. Three screenings are enough for the
@@ -100,7 +101,7 @@ _ROWS_PER_ENTERING: Final = 16
 candidates enter at a time, and more refits are needed. With 4 or 64 the number of detected strings
 changes by .1 % (measured)."""
 
-_EXACT_FROM: Final = 0.75
+_EXACT_SCORE_FROM: Final = 0.75
 """Approximate z score above which the exact score of a candidate is computed during refinement.
 Lower scores cannot change the selection: candidates that enter, and candidates that are counted
 near the threshold, have scores above 1.1."""
@@ -111,7 +112,7 @@ candidates is approximated by the leverages of their rows (`_compute_z_scores`).
 saves time in a fit of many columns. It is too rough if the selected candidates fill more of the
 rows."""
 
-_EDGE: Final = 0.5
+_WINDOW: Final = 0.5
 """Half width, in standard errors, of the window around the entry threshold in which
 `_compute_search_degrees` counts scores. Half of this number works equally well. With 1 the window
 includes strong strings beyond the threshold, and a collection of hundreds of equally frequent
@@ -361,7 +362,8 @@ def _refine_selection(
         # Candidates that were not screened count as large p-values: the list is as long as before.
         all_p_values = PValues(in_memory=p_values, n_further=screened.n_candidates - len(p_values))
         entry_p_value, stay_p_value = (
-            Thresholds(ErrorControl(alpha=rate), all_p_values).largest for rate in (ENTER, STAY)
+            Thresholds(ErrorControl(alpha=rate), all_p_values).largest
+            for rate in (ENTRY_RATE, STAY_RATE)
         )
         n_rows = int((fit.weight > 0).sum())
         is_staying = _keep_strongest(
@@ -394,8 +396,8 @@ def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Bool
     - In a fit of many columns, for all candidates, because exact information would need an inverse
       of all columns. The approximation is the sum of w (1 - leverage) over the rows of the
       candidate.
-    - In other fits, for candidates outside the selection with a score below `_EXACT_FROM`. The
-      approximation is that of the screening (`approximate_information`).
+    - In other fits, for candidates outside the selection with a score below `_EXACT_SCORE_FROM`.
+      The approximation is that of the screening (`approximate_information`).
 
     Parameters
     ----------
@@ -440,7 +442,7 @@ def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Bool
     estimate, std_error = fit.compute_selected_estimates()
     z[is_selected] = estimate / std_error
     # Compute exact scores only where they can change the selection. This saves most of the time.
-    is_exact = np.flatnonzero(~is_selected & (z > _EXACT_FROM))
+    is_exact = np.flatnonzero(~is_selected & (z > _EXACT_SCORE_FROM))
     score, information = fit.scores(columns[:, is_exact])
     largest_information = float(np.max(information, initial=0.0))
     estimate, std_error = estimate_one_step(score, information, fit, largest_information)
@@ -484,7 +486,7 @@ def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
 
     The degrees of freedom are t times the density of the scores at t, where t is the smallest score
     that may enter. The density is the number of scores per standard error. It is the number of
-    scores within `_EDGE` of t, because this window is one standard error wide. Tibshirani
+    scores within `_WINDOW` of t, because this window is one standard error wide. Tibshirani
     (Statistica Sinica 2015, section 5) derives the formula for the selection of the best subset in
     an orthogonal design. Random hashing makes the design nearly orthogonal.
 
@@ -496,4 +498,4 @@ def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
     if not is_significant.any():
         return 0.0
     threshold = float(z[is_significant].min())
-    return threshold * float(np.sum(np.abs(z - threshold) < _EDGE))
+    return threshold * float(np.sum(np.abs(z - threshold) < _WINDOW))

@@ -42,13 +42,13 @@ to 1 / b_j, so s2 is subtracted. The estimate is unbiased for every share of the
 (Robinson, Statistical Science 1991). The errors of two candidates i and j have the covariance
 x_i' P x_j (1 / (b_i b_j) - s2 / b_i - s2 / b_j).
 
-One variance fits shares of similar size. *Strong* candidates, which exceed `STRONG` standard
+One variance fits shares of similar size. *Strong* candidates, which exceed `STRONG_Z` standard
 errors, are therefore fixed effects: each has its own column, like the background. s2 is the
 variance of the shares that are not strong. The computation alternates:
 
 1. Fit without strong candidates.
-2. Make the candidates above `STRONG` standard errors fixed effects, and fit again, until no strong
-   candidate is added (`_ROUNDS` limits the number of fits).
+2. Make the candidates above `STRONG_Z` standard errors fixed effects, and fit again, until no
+   strong candidate is added (`_ROUNDS` limits the number of fits).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from rappor.estimator.debias import Target
 from rappor.estimator.fit import LEAST_NOISE, Fit, background_columns
 from rappor.estimator.normal_equations import RIDGE, NormalEquations
 
-STRONG: Final = 16.0
+STRONG_Z: Final = 16.0
 """Number of standard errors above which a candidate is a fixed effect. A smaller number detects
 more strings, but also takes collisions for strong candidates. With 50 frequent and 300 rare strings
 on 512 rows, 68 % of the 95 % intervals contain the true share with 8, and 96 % with 12 or 16. With
@@ -79,27 +79,27 @@ _MOST_STRONG: Final = 0.5
 """Number of strong candidates, as a share of the rows, from which no more candidates become strong.
 With more, too few rows would remain for the estimates of s2 and tau2."""
 
-_STEPS: Final = 12
+_SCORING_STEPS: Final = 12
 """Largest number of steps of Fisher's scoring. Four to eight steps are usual."""
 
-_SETTLED: Final = 1e-3
+_VARIANCE_TOLERANCE: Final = 1e-3
 """Change of both variances, relative to their sum, below which Fisher's scoring has converged. Such
 a change moves standard errors by less than a thousandth."""
 
-_ROUNDING: Final = 1e-13
+_SIGMA_RIDGE: Final = 1e-13
 """Ridge of Sigma, relative to its diagonal, so that its inverse exists. It is smaller than `RIDGE`,
 because the noise of a row may be a billionth of the variance of collisions, and a larger ridge
 would replace the noise."""
 
-_KNOWN: Final = 1e-6
+_LEAST_INFORMATION: Final = 1e-6
 """Share of the information of a candidate, compared with a fit of this candidate alone, that must
 remain. A candidate with less is a combination of other columns and has no estimate."""
 
-_SET_ASIDE: Final = 1e-3
+_LEAST_TAPER_WEIGHT: Final = 1e-3
 """Lower bound on the taper weight of a row, so that Sigma is finite. A row that is set aside has a
 thousand times its noise."""
 
-_UNKNOWN: Final = 1e6
+_EMPTY_ROW_VARIANCE: Final = 1e6
 """Variance of the rows of empty cohorts, in squared shares. Shares are at most 1, so such rows have
 no influence."""
 
@@ -218,7 +218,7 @@ def fit_shrunken(
     strong = np.zeros(dense.shape[1], dtype=bool)
     fit = _fit_with_fixed_effects(target, dense, strong, start)
     for _ in range(_ROUNDS - 1 if has_fixed_effects else 0):
-        next_strong = strong | (fit.estimate > STRONG * fit.std_error)
+        next_strong = strong | (fit.estimate > STRONG_Z * fit.std_error)
         # Stop if the set is stable. Stop also if fixed effects would fill the rows: no rows would
         # remain for the variances.
         if next_strong.sum() == strong.sum() or next_strong.sum() >= _MOST_STRONG * len(target):
@@ -245,8 +245,8 @@ def _fit_with_fixed_effects(
     noise = target.compute_noise_variance(start.fitted)
     # Sigma must be finite. So rows of empty cohorts, whose noise is infinite, and rows that the
     # taper set aside, whose weight is 0, get a large noise instead.
-    row_noise = np.where(np.isfinite(noise), noise, _UNKNOWN) / np.maximum(
-        start.taper_weight, _SET_ASIDE
+    row_noise = np.where(np.isfinite(noise), noise, _EMPTY_ROW_VARIANCE) / np.maximum(
+        start.taper_weight, _LEAST_TAPER_WEIGHT
     )
     fixed = np.hstack([background_columns(target), dense[:, strong]])
     random = np.where(strong, 0.0, dense)
@@ -321,7 +321,7 @@ def _compute_influence(
     scored = projected.projection @ random
     information = np.einsum("ij,ij->j", random, scored)
     # Other candidates completely explain the rows of a candidate with less information.
-    is_identified = information > _KNOWN * (random.T @ (1 / row_variance))
+    is_identified = information > _LEAST_INFORMATION * (random.T @ (1 / row_variance))
     safe = np.where(is_identified, information, 1.0)
     std_error = np.full(random.shape[1], np.inf)
     std_error[is_identified] = np.sqrt(np.maximum(1 / safe[is_identified] - s2, LEAST_NOISE))
@@ -342,7 +342,7 @@ def _project(
     """
     row_covariance = s2 * shared_candidates
     row_covariance[np.diag_indices_from(row_covariance)] += rows + tau2
-    precision = _invert(row_covariance, _ROUNDING)
+    precision = _invert(row_covariance, _SIGMA_RIDGE)
     weighted_fixed = precision @ fixed
     inverse = _invert(fixed.T @ weighted_fixed, RIDGE)
     return _Projected(
@@ -388,7 +388,7 @@ def _estimate_variances(
     # very different size.
     unit = _compute_initial_s2(shared_candidates, 1.0) ** -1
     variances = np.array(start) * [unit, 1.0]
-    for _ in range(_STEPS):
+    for _ in range(_SCORING_STEPS):
         projection = _project(shared_candidates / unit, rows, fixed, *variances).projection
         scored = projection @ y
         projected_shared = projection @ (shared_candidates / unit)
@@ -409,7 +409,9 @@ def _estimate_variances(
             ]
         )
         next_variances = _compute_next_variances(variances, slope, information)
-        has_converged = np.all(np.abs(next_variances - variances) <= _SETTLED * variances.sum())
+        has_converged = np.all(
+            np.abs(next_variances - variances) <= _VARIANCE_TOLERANCE * variances.sum()
+        )
         variances = next_variances
         if has_converged:
             break

@@ -274,7 +274,7 @@ class StreamedDesign:
             hash_words=rows.words,
         )
         self.strings = DistinctCandidates(
-            candidates, self._target, stands_back=lambda place: rows.index[place] not in always
+            candidates, self._target, is_last_choice=lambda place: rows.index[place] not in always
         )
 
     def _check_length(self, number: int) -> None:

@@ -58,27 +58,27 @@ from rappor.counts.arrays import Floats
 LEAST: Final = 1e-30
 """Smallest positive variance, probability or number of ones. It replaces 0 as a divisor."""
 
-_REACH: Final = 8
+_MOST_DEVIATIONS: Final = 8
 """Standard deviations of K on both sides of its mean over which the mean of the tails extends. A
 normal distribution has a probability of 1e-15 beyond."""
 
-_MORE: Final = 20
+_FURTHER_ONES: Final = 20
 """Number of further values of K above these standard deviations. They matter if the expected number
 of permanent ones is small, and K is not normal. Still larger values have a probability of 1e-20."""
 
-_SURE: Final = 300.0
+_CERTAIN_DISTANCE: Final = 300.0
 """Squared distance of the tested sum from the conditional mean, beyond which a conditional tail
 counts as 0 or 1. Its unit is the conditional variance, or u^2 if that is larger. At 17 standard
 deviations the tail is below 1e-60."""
 
-_LEFT_OUT: Final = 1e-15
+_OMITTED_PROBABILITY: Final = 1e-15
 """Probability of the omitted values of K. A tail that is a mean over several K is therefore at
 least this number."""
 
-_CERTAIN: Final = 1e-12
+_LEAST_PROBABILITY: Final = 1e-12
 """Smallest distance of a coin's probability from 0 and 1, so that no division by zero occurs."""
 
-_STEP: Final = 1.5
+_TERMS_PER_SCALE: Final = 1.5
 """Number of terms within the scale c. More terms cost time and change no tail by more than 1e-6 of
 itself."""
 
@@ -157,7 +157,8 @@ class Mixture:
         deviation = permanent_ones - n * level
         conditional = self.moments[..., None] + self.changes[..., None] * deviation
         variance, cubes = np.maximum(conditional[1:3], LEAST)
-        unit, p = cubes / variance, np.clip(conditional[3] / cubes, _CERTAIN, 1 - _CERTAIN)
+        unit = cubes / variance
+        p = np.clip(conditional[3] / cubes, _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
         trials = variance / (unit**2 * p * (1 - p))
         # Distance of the tested sum from the conditional mean, in units u.
         excess = (ones[:, None] - conditional[0]) / unit
@@ -165,12 +166,14 @@ class Mixture:
         # Far from the mean the tail is 0 or 1, and the incomplete beta function would only cost
         # time. A single term is always computed, because its tail may be a small p-value.
         is_single = permanent_ones.shape[1] == 1
-        is_uncertain = is_single | (excess**2 < np.maximum(_SURE, _SURE * variance / unit**2))
+        is_uncertain = is_single | (
+            excess**2 < np.maximum(_CERTAIN_DISTANCE, _CERTAIN_DISTANCE * variance / unit**2)
+        )
         # (sum - s) / u = excess + n' p'.
         arguments = (excess + trials * p)[is_uncertain], trials[is_uncertain], p[is_uncertain]
         tails[is_uncertain] = (upper_tail if upper else lower_tail)(*arguments)
         tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
-        return np.asarray(tail if is_single else np.maximum(tail, _LEFT_OUT))
+        return np.asarray(tail if is_single else np.maximum(tail, _OMITTED_PROBABILITY))
 
     def _grid(self) -> Floats:
         """Compute the numbers K of permanent ones over which the tail is averaged, (k, terms).
@@ -183,10 +186,10 @@ class Mixture:
         deviation = np.sqrt(mean * (1 - self.level))
         coins = np.sqrt(self.moments[1]) / np.maximum(self.changes[0], LEAST)
         scale = deviation * coins / np.maximum(np.hypot(deviation, coins), LEAST)
-        step = np.maximum(1.0, np.floor(scale / _STEP))
-        low = np.maximum(0.0, np.floor(mean - _REACH * deviation))
-        added = np.where(deviation > 0, _MORE, 0)
-        high = np.minimum(self.devices, np.ceil(mean + _REACH * deviation) + added)
+        step = np.maximum(1.0, np.floor(scale / _TERMS_PER_SCALE))
+        low = np.maximum(0.0, np.floor(mean - _MOST_DEVIATIONS * deviation))
+        added = np.where(deviation > 0, _FURTHER_ONES, 0)
+        high = np.minimum(self.devices, np.ceil(mean + _MOST_DEVIATIONS * deviation) + added)
         steps = np.arange(int(((high - low) / step).max()) + 1)
         return np.asarray(low[:, None] + step[:, None] * steps)
 

@@ -91,7 +91,7 @@ from rappor.estimator.detection_thresholds import ThresholdSequence
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.fit import TAPER
 from rappor.estimator.score_tests import compute_ones_variance
-from rappor.estimator.selection import ENTER
+from rappor.estimator.selection import ENTRY_RATE
 from rappor.planning.category_noise import CategoryNoise
 from rappor.planning.frequencies import Frequencies, compute_bit_levels
 from rappor.planning.planned_weights import PlannedWeights
@@ -315,7 +315,7 @@ class _Collection:
         """
         frequencies, collection = self.frequencies, self
         # The selection has no weights: the ranks of a list change no estimate and no p-value.
-        control = ErrorControl(alpha=ENTER)
+        control = ErrorControl(alpha=ENTRY_RATE)
         weights = PlannedWeights.of(frequencies, control)
         for _ in range(_MAX_ITERATIONS):
             errors = collection.errors(_SHARE_GRID)

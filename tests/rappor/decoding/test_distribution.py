@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rappor.decoding.distribution import estimate_shares
-from rappor.decoding.prior import SMOOTH, Posterior, fit_prior, round_scores
+from rappor.decoding.prior import SMOOTHING, Posterior, fit_prior, round_scores
 
 
 @given(estimates=st.lists(st.floats(-2, 2), min_size=1, max_size=30), error=st.floats(1e-6, 1.0))
@@ -33,7 +33,7 @@ def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
         truth = np.where(rng.random(600) < 0.8, 0.0, rng.exponential(2e-3, 600))
         estimate, error = truth + rng.normal(size=600) * 1e-3, np.full(600, 1e-3)
         z, places, counts = round_scores(estimate / error)
-        posterior = Posterior(fit_prior(z, counts, smoothing=SMOOTH), z)
+        posterior = Posterior(fit_prior(z, counts, smoothing=SMOOTHING), z)
         others = [posterior.quantile(q)[places] * error for q in (0.5, 0.6, 0.7, 0.8, 0.9)]
         answers = [estimate_shares(estimate, error)[0], *others]
         losses.append([np.abs(each - truth).sum() + abs((each - truth).sum()) for each in answers])

@@ -19,9 +19,9 @@ VALUES = {
     "_REWEIGHTINGS": fit._REWEIGHTINGS,
     "SCREENED": selection.SCREENED,
     "LASSO_PENALTY": selection.LASSO_PENALTY,
-    "STAY": selection.STAY,
+    "STAY_RATE": selection.STAY_RATE,
     "_REFINEMENTS": selection._REFINEMENTS,
-    "_EDGE": selection._EDGE,
+    "_WINDOW": selection._WINDOW,
     "TILTS": len(significance.TILTS),
 }
 
