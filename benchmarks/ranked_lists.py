@@ -64,18 +64,18 @@ def ranked_lists(*, quick: bool) -> list[Table]:
         title=f"ranked: {N_PRESENT:,} present and as many absent strings, {n_runs} collections",
         columns=(
             *("profile", "devices", "candidates", "order"),
-            *("found", "error", "false share", "its error"),
+            *("found", "error", "false share", "its error", "held"),
         ),
         note="Benjamini-Hochberg at 5 %. Errors: standard errors of the means over the "
-        "collections. The order by the last result comes from reports of the metric, which is not "
-        "allowed.",
+        "collections. Held: share of the adjusted intervals that contain the truth. The order by "
+        "the last result comes from reports of the metric, which is not allowed.",
     )
     with start_pool() as pool:
         for profile, n_devices, is_half in CELLS[:2] if quick else CELLS:
             measure = partial(measure_orders, profile=profile, n_devices=n_devices, is_half=is_half)
             runs = np.array(run_many(measure, n_runs, pool), dtype=float)
             for order, detections in zip(ORDERS, runs.swapaxes(0, 1), strict=True):
-                found, false = detections.T
+                found, false, held = detections.T
                 false_share = false / np.maximum(found + false, 1)
                 table.rows.append(
                     [
@@ -87,15 +87,24 @@ def ranked_lists(*, quick: bool) -> list[Table]:
                         float(found.std(ddof=1) / math.sqrt(n_runs)),
                         float(false_share.mean()),
                         float(false_share.std(ddof=1) / math.sqrt(n_runs)),
+                        float(held.sum() / (found + false).sum()),
                     ]
                 )
     return [table]
 
 
-def measure_orders(seed: int, *, profile: str, n_devices: int, is_half: bool) -> NDArray[np.int64]:
-    """Decode one collection, and count true and false detections of each order, (orders, 2).
+def measure_orders(
+    seed: int, *, profile: str, n_devices: int, is_half: bool
+) -> NDArray[np.float64]:
+    """Decode one collection, and count the detections of each order.
 
     With `is_half`, half of the devices have strings that are no candidates, also by Zipf's law.
+
+    Returns
+    -------
+    (orders, 3) float64. True detections, false detections, and detections whose adjusted interval
+    contains the truth. The last number is NaN for all orders but the right one, whose intervals the
+    decode computes.
     """
     params, rng = Params.profile(profile), np.random.default_rng(seed)
     present = [f"present {seed} {i}" for i in range(N_PRESENT)]
@@ -110,10 +119,17 @@ def measure_orders(seed: int, *, profile: str, n_devices: int, is_half: bool) ->
         simulate_counts(population, params, n_reports=n_devices, seed=2 * seed + quarter)
         for quarter in (0, 1)
     )
-    estimates, last_estimates = decode(this, names), decode(last, names)
+    estimates = decode(this, names, error_control=ErrorControl(alpha=LEVEL, ranked=True))
+    last_estimates = decode(last, names)
     # All candidates differ in their bits, so each is tested alone.
     assert not estimates.group.any()
-    p_values = estimates.p_value[estimates.indices_of(names)]
+    rows = estimates.indices_of(names)
+    p_values = estimates.p_value[rows]
+    truth = np.zeros(len(names))
+    truth[::2] = shares[:N_PRESENT] / shares.sum()
+    is_held = (estimates.ci_low_adjusted[rows] <= truth) & (
+        truth <= estimates.ci_high_adjusted[rows]
+    )
     n = len(names)
     ranks = np.arange(1, n + 1)
     orders = {
@@ -124,15 +140,16 @@ def measure_orders(seed: int, *, profile: str, n_devices: int, is_half: bool) ->
         "last result": rank_by(-last_estimates.share[last_estimates.indices_of(names)]),
     }
     is_present = np.arange(n) % 2 == 0
-    rows = []
+    counted = []
     for order in ORDERS:
         weights = None
         if order in orders:
             weights = RankWeights.of(orders[order], np.arange(n), n_ranks=n)
         control = ErrorControl(alpha=LEVEL, ranked=weights is not None)
         detected = Thresholds(control, PValues(in_memory=p_values), weights).detected
-        rows.append([(detected & is_present).sum(), (detected & ~is_present).sum()])
-    return np.array(rows, dtype=np.int64)
+        held = int(is_held.sum()) if order == "right" else math.nan
+        counted.append([(detected & is_present).sum(), (detected & ~is_present).sum(), held])
+    return np.array(counted, dtype=np.float64)
 
 
 def rank_by(key: NDArray[np.float64]) -> NDArray[np.int64]:
