@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     accuracy,
+    association,
     atlas,
     audits,
     categories,
@@ -47,6 +48,7 @@ BENCHMARKS: dict[str, Callable[..., list[Table]]] = {
     "paper": accuracy.paper,
     "coverage": accuracy.coverage,
     "sums": sums.sums,
+    "association": association.associations,
     "trends": trends.trends,
     "changes": changes.changes,
     "categories": categories.compare_categories,

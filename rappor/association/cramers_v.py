@@ -100,17 +100,18 @@ def estimate_cramers_v(table: JointTable, confidence: float) -> CramersV:
     mean_noise = float(scaled_noise.trace())
     squared_noise = float((scaled_noise**2).sum())
     largest = min(n_rows, n_columns) - 1
-    ends = _invert_quadratic_form(quadratic, mean_noise, squared_noise, confidence)
+    low, high = _invert_quadratic_form(quadratic, mean_noise, squared_noise, confidence)
     gradient = _compute_gradient(table.share, row, column)
     total_variance = float(gradient @ table.covariance @ gradient)
     phi2 = quadratic - mean_noise
     fixed_variance = 4 * (squared_noise / mean_noise * max(phi2, 0.0) + squared_noise)
     stretch = math.sqrt(max(1.0, total_variance / fixed_variance))
-    estimate, low, high = (
-        math.sqrt(min(max(value / largest, 0.0), 1.0))
-        for value in (phi2, *(phi2 + stretch * (end - phi2) for end in ends))
-    )
-    return CramersV(estimate=estimate, ci_low=low, ci_high=high)
+    # An end that is already 0 stays there: the estimate of phi2 may be negative, and a stretched
+    # lower end would rise.
+    ends = min(low, phi2 + stretch * (low - phi2)), max(high, phi2 + stretch * (high - phi2))
+    values = (math.sqrt(min(max(value / largest, 0.0), 1.0)) for value in (phi2, *ends))
+    estimate, ci_low, ci_high = values
+    return CramersV(estimate=estimate, ci_low=ci_low, ci_high=ci_high)
 
 
 def _bound_margins(table: JointTable) -> tuple[Floats, Floats]:

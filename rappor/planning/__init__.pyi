@@ -1,3 +1,5 @@
+from rappor.planning.association_power import AssociationPower as AssociationPower
+from rappor.planning.association_power import predict_association as predict_association
 from rappor.planning.discovery_plan import DiscoveryPlan as DiscoveryPlan
 from rappor.planning.discovery_plan import plan_discovery as plan_discovery
 from rappor.planning.frequencies import Frequencies as Frequencies

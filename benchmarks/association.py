@@ -1,0 +1,461 @@
+"""Association of two fields of a tuple: errors of cells, size and power of the test.
+
+Three questions, each a table:
+
+1. *Cells.* How large are the errors of 20 x 5 cells, and do the intervals contain the truth? 20
+   strings with 5 categories each, 30 % of 100,000 devices have other strings. The comparison is the
+   way of google/rappor's association: each device answers twice instead of once, each field by
+   itself with a loss of 2 nats (4 nats in all), and expectation maximisation computes the joint
+   shares with the greatest likelihood. The answer of the strings has google/rappor's bits (two hash
+   functions, symmetric noise), or the better bits of this project (one hash function, optimized
+   unary encoding).
+2. *Size.* How often does the test reject fields that are independent, at a level of 5 %? One-hot
+   tables of 3 x 3 and 2 x 5 cells, and strings of 20 x 5 cells, with and without 30 % of values
+   outside the lists.
+3. *Power.* How often does the test reject dependent fields, compared with the prediction of
+   `rappor plan`?
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy import run_many, start_pool
+from benchmarks.tables import Table
+from rappor.association.associate import associate
+from rappor.association.association import Association
+from rappor.association.share_table import ShareTable
+from rappor.decoding.decoder import decode
+from rappor.planning.association_power import predict_association
+from rappor.protocol.params import Params
+from rappor.protocol.tuples import combine_categories
+from rappor.simulation.collection import simulate_counts
+from rappor.simulation.population import Population
+
+Floats = NDArray[np.float64]
+
+LEVEL: Final = 0.05
+"""Probability that the test may reject independent fields."""
+
+SIZE_TARGET: Final = (0.035, 0.065)
+"""Smallest and largest accepted share of rejected independent fields, at a level of 5 %."""
+
+COVERAGE_TARGET: Final = (0.94, 0.96)
+"""Smallest and largest accepted share of the intervals of cells that contain the truth."""
+
+TRUE_V: Final = 0.2
+"""Cramer's V of the fields whose errors are measured."""
+
+UNLISTED: Final = 0.3
+"""Share of the devices whose strings or categories are in no list."""
+
+N_OTHERS: Final = 200
+"""Number of different strings outside the lists."""
+
+EPSILON_EACH: Final = 2.0
+"""Loss of each of the two answers of the reference, in nats."""
+
+EM_STEPS: Final = 1000
+"""Number of steps of expectation maximisation. One collection with optimized bits had a total
+variation of .071 after 300 steps, .077 after 1,000 and .078 after 1,500."""
+
+REFERENCE_RUNS: Final = 20
+"""Largest number of collections of two answers. Each takes 15 seconds of CPU time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Setting of simulated collections of two fields.
+
+    Attributes
+    ----------
+    shape : numbers of listed values of the two fields, A and B.
+    profile : name of the profile of the reports.
+    n_reports : number of devices, each with one report.
+    unlisted : share of the devices whose values are in no list.
+    cramers_v : true Cramer's V of the fields.
+    are_equal : True for values of equal frequency. False for frequencies that fall like 1 / rank
+        (first field) and 1 / sqrt(rank) (second field).
+    are_strings : True for strings, False for categories (one-hot).
+    """
+
+    shape: tuple[int, int]
+    profile: str
+    n_reports: int
+    unlisted: float = UNLISTED
+    cramers_v: float = 0.0
+    are_equal: bool = False
+    are_strings: bool = False
+
+    @property
+    def fields(self) -> dict[str, list[str]]:
+        """Names of the listed values of each field."""
+        n_rows, n_columns = self.shape
+        return {
+            "site": [f"site {a}" for a in range(n_rows)],
+            "country": [f"country {b}" for b in range(n_columns)],
+        }
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """All combinations of the listed values."""
+        return combine_categories(self.fields)
+
+    @property
+    def params(self) -> Params:
+        """Parameters of the reports."""
+        names = tuple(self.fields)
+        if self.are_strings:
+            return Params.profile(self.profile, field_names=names)
+        return Params.profile(
+            self.profile, encoding="onehot", categories=self.candidates, field_names=names
+        )
+
+    @property
+    def truth(self) -> Floats:
+        """True shares of the cells, (A, B), with the sum 1 - unlisted."""
+        return (1 - self.unlisted) * make_dependent_table(
+            self.shape, self.cramers_v, are_equal=self.are_equal
+        )
+
+    @property
+    def population(self) -> Population:
+        """The listed tuples, and the tuples outside the lists."""
+        n_others = N_OTHERS if self.are_strings else 1
+        columns = itertools.cycle(self.fields["country"])
+        others = [f"other {i}\x1f{next(columns)}" for i in range(n_others)]
+        if not self.unlisted:
+            return Population(list(self.candidates), self.truth.ravel())
+        weights = np.concatenate([self.truth.ravel(), np.full(n_others, self.unlisted / n_others)])
+        return Population([*self.candidates, *others], weights)
+
+
+def make_dependent_table(shape: tuple[int, int], cramers_v: float, *, are_equal: bool) -> Floats:
+    """Return shares of cells with a given Cramer's V, (A, B) with the sum 1.
+
+    The table is a mixture of the independent table and of a table with the same margins, in which
+    cells around the diagonal have all shares.
+    """
+    powers = (0.0, 0.0) if are_equal else (1.0, 0.5)
+    row, column = (np.arange(1.0, n + 1) ** -power for n, power in zip(shape, powers, strict=True))
+    row, column = row / row.sum(), column / column.sum()
+    independent = np.outer(row, column)
+    # The share of a cell of the second table is the overlap of two intervals of [0, 1], whose
+    # lengths are the margins.
+    row_ends, column_ends = np.cumsum(row), np.cumsum(column)
+    tops = np.minimum.outer(row_ends, column_ends)
+    bottoms = np.maximum.outer(row_ends - row, column_ends - column)
+    difference = np.maximum(tops - bottoms, 0.0) - independent
+    largest = np.sqrt((difference**2 / independent).sum() / (min(shape) - 1))
+    return np.asarray(independent + cramers_v / largest * difference)
+
+
+def associate_once(seed: int, cell: Cell) -> Association:
+    """Simulate one collection, and compute its association."""
+    counts = simulate_counts(cell.population, cell.params, n_reports=cell.n_reports, seed=seed)
+    return associate(decode(counts, cell.candidates if cell.are_strings else None))
+
+
+def sort_cells(association: Association, cell: Cell) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the truth in the order of an association, and that order.
+
+    Values of strings are sorted by their estimates.
+    """
+    rows, columns = (
+        [values.index(value) for value in order]
+        for values, order in zip(
+            cell.fields.values(), (association.row_values, association.column_values), strict=True
+        )
+    )
+    return cell.truth[np.ix_(rows, columns)], np.array(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellErrors:
+    """Errors of one collection.
+
+    Attributes
+    ----------
+    total_variation : half of the sum of the absolute errors of all cells.
+    coverage : shares of the intervals that contain the truth: of cells, of margins, of conditional
+        shares, and of Cramer's V.
+    """
+
+    total_variation: float
+    coverage: tuple[float, float, float, float]
+
+
+def measure_errors(seed: int, cell: Cell) -> CellErrors:
+    """Compute the errors of one collection."""
+    association = associate_once(seed, cell)
+    truth, _ = sort_cells(association, cell)
+    rows, columns = truth.sum(axis=1), truth.sum(axis=0)
+    margins = [_is_covered(association.row_margins, rows)]
+    margins.append(_is_covered(association.column_margins, columns))
+    conditional = [_is_covered(association.within_rows, truth / rows[:, None])]
+    conditional.append(_is_covered(association.within_columns, truth / columns))
+    strength = association.cramers_v
+    return CellErrors(
+        total_variation=float(np.abs(association.cells.share - truth).sum() / 2),
+        coverage=(
+            float(_is_covered(association.cells, truth).mean()),
+            float(np.concatenate(margins).mean()),
+            float(np.concatenate([part.ravel() for part in conditional]).mean()),
+            float(strength.ci_low <= cell.cramers_v <= strength.ci_high),
+        ),
+    )
+
+
+def _is_covered(table: ShareTable, truth: Floats) -> NDArray[np.bool_]:
+    """Return whether each interval contains the truth."""
+    return np.asarray((table.ci_low <= truth) & (truth <= table.ci_high))
+
+
+def measure_p_value(seed: int, cell: Cell) -> float:
+    """Return the p-value of the test of independence of one collection."""
+    return associate_once(seed, cell).independence.p_value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitAnswer:
+    """Answer of one string by bits, with a loss of `EPSILON_EACH` nats.
+
+    Attributes
+    ----------
+    n_bits, n_hashes : k and h.
+    high, low : probabilities that a true and a false bit are sent as 1.
+    """
+
+    n_bits: int
+    n_hashes: int
+    high: float
+    low: float
+
+
+GOOGLE: Final = BitAnswer(
+    n_bits=32,
+    n_hashes=2,
+    high=float(1 / (1 + np.exp(-EPSILON_EACH / 4))),
+    low=float(1 / (1 + np.exp(EPSILON_EACH / 4))),
+)
+"""Bits of google/rappor: two strings differ in up to four bits, each of which loses a quarter."""
+
+OPTIMIZED: Final = BitAnswer(
+    n_bits=128, n_hashes=1, high=0.5, low=float(1 / (np.exp(EPSILON_EACH) + 1))
+)
+"""Optimized unary encoding, which has the least variance for rare strings (Wang et al. 2017)."""
+
+
+def measure_reference(seed: int, cell: Cell, answer: BitAnswer) -> float:
+    """Return the total variation of two separate answers with maximum likelihood.
+
+    The first answer has bits in 128 cohorts. The second answer is generalized randomized response.
+    Each loses `EPSILON_EACH` nats.
+    """
+    rng = np.random.default_rng(seed)
+    truth = cell.truth
+    n_rows, n_columns = truth.shape
+    others = np.full((1, n_columns), cell.unlisted / n_columns)
+    table = np.vstack([truth, others])
+    drawn = rng.choice(table.size, cell.n_reports, p=table.ravel() / table.sum())
+    rows, columns = np.divmod(drawn, n_columns)
+    row_likelihood = draw_bit_answers(rng, rows, n_rows, answer)
+    column_likelihood = draw_bucket_answers(rng, columns, n_columns)
+    estimate = maximise_likelihood(row_likelihood, column_likelihood)
+    return float(np.abs(estimate[:n_rows] - truth).sum() / 2)
+
+
+def draw_bit_answers(
+    rng: np.random.Generator, rows: NDArray[np.int64], n_rows: int, answer: BitAnswer
+) -> NDArray[np.float32]:
+    """Draw answers of bits, and return the likelihood ratio of each listed row and of all others.
+
+    Strings outside the list have bits at random.
+
+    Returns
+    -------
+    (devices, n_rows + 1) float32. The last column stands for all other strings.
+    """
+    n, n_cohorts, k = len(rows), 128, answer.n_bits
+    positions = rng.integers(k, size=(n_cohorts, n_rows, answer.n_hashes))
+    cohort = rng.integers(n_cohorts, size=n)
+    of_others = rng.integers(k, size=(n, answer.n_hashes))
+    is_listed = (rows < n_rows)[:, None]
+    true_bits = np.where(is_listed, positions[cohort, np.minimum(rows, n_rows - 1)], of_others)
+    is_true = np.zeros((n, k), dtype=bool)
+    np.put_along_axis(is_true, true_bits, values=True, axis=1)
+    sent = rng.random((n, k), dtype=np.float32) < np.where(is_true, answer.high, answer.low)
+    ratio = np.where(sent, answer.high / answer.low, (1 - answer.high) / (1 - answer.low)).astype(
+        np.float32
+    )
+    likelihood = np.empty((n, n_rows + 1), dtype=np.float32)
+    for a in range(n_rows):
+        bits = positions[cohort, a]
+        values = np.take_along_axis(ratio, bits, axis=1)
+        # Two hash functions may choose the same bit, which counts once.
+        values[:, 1:][bits[:, 1:] == bits[:, :1]] = 1.0
+        likelihood[:, a] = values.prod(axis=1)
+    likelihood[:, -1] = ratio.mean(axis=1) ** answer.n_hashes
+    return likelihood
+
+
+def draw_bucket_answers(
+    rng: np.random.Generator, columns: NDArray[np.int64], n_columns: int
+) -> NDArray[np.float32]:
+    """Draw answers of generalized randomized response, and return their likelihoods.
+
+    Returns
+    -------
+    (devices, n_columns) float32.
+    """
+    truthful = np.exp(EPSILON_EACH) / (np.exp(EPSILON_EACH) + n_columns - 1)
+    shift = rng.integers(1, n_columns, size=len(columns))
+    is_true = rng.random(len(columns)) < truthful
+    sent = np.where(is_true, columns, (columns + shift) % n_columns)
+    likelihood = np.full((len(columns), n_columns), (1 - truthful) / (n_columns - 1), np.float32)
+    likelihood[np.arange(len(columns)), sent] = truthful
+    return likelihood
+
+
+def maximise_likelihood(
+    row_likelihood: NDArray[np.float32], column_likelihood: NDArray[np.float32]
+) -> Floats:
+    """Compute the joint shares with the greatest likelihood by expectation maximisation.
+
+    Parameters
+    ----------
+    row_likelihood : (devices, A + 1). Likelihood of each device's first answer, by row value.
+    column_likelihood : (devices, B). Likelihood of its second answer, by column value.
+
+    Returns
+    -------
+    (A + 1, B) float64.
+    """
+    n_rows, n_columns = row_likelihood.shape[1], column_likelihood.shape[1]
+    shares = np.full((n_rows, n_columns), 1 / (n_rows * n_columns))
+    for _ in range(EM_STEPS):
+        by_column = row_likelihood @ shares.astype(np.float32)
+        weight = 1 / (by_column * column_likelihood).sum(axis=1)
+        shares = shares * (row_likelihood.T @ (column_likelihood * weight[:, None]))
+        shares /= shares.sum()
+    return np.asarray(shares, dtype=float)
+
+
+def associations(*, quick: bool) -> list[Table]:
+    """Measure errors, size and power."""
+    n_runs = 20 if quick else 200
+    with start_pool() as pool:
+        return [
+            _tabulate_errors(n_runs, pool),
+            _tabulate_sizes(n_runs, pool),
+            _tabulate_power(n_runs, pool),
+        ]
+
+
+def _tabulate_errors(n_runs: int, pool: Executor) -> Table:
+    """Measure the errors of 20 x 5 cells at two losses, and those of the reference."""
+    table = Table(
+        title=f"association: 20 strings x 5 categories, 30 % others, 1e5 devices, {n_runs} "
+        "collections",
+        columns=(
+            *("reports", "total variation", "cells covered", "margins covered"),
+            *("conditional covered", "V covered"),
+        ),
+        note="Covered: share of the 95 % intervals that contain the truth. Two answers have a tenth "
+        "of the collections, and no intervals.",
+    )
+    cell = Cell(shape=(20, 5), profile="", n_reports=100_000, cramers_v=TRUE_V, are_strings=True)
+    for profile, losses in {"balanced": "2, 4", "low-noise": "4, 6", "once": "4, 4"}.items():
+        measure = partial(measure_errors, cell=replace(cell, profile=profile))
+        runs = run_many(measure, n_runs, pool)
+        coverage = [float(share) for share in np.mean([run.coverage for run in runs], axis=0)]
+        variation = float(np.mean([run.total_variation for run in runs]))
+        table.rows.append([f"one tuple, {profile} ({losses}) nats", variation, *coverage])
+    n_reference = min(n_runs // 10, REFERENCE_RUNS)
+    for name, answer in {"google/rappor's": GOOGLE, "optimized": OPTIMIZED}.items():
+        measure_two = partial(measure_reference, cell=cell, answer=answer)
+        variation = float(np.mean(run_many(measure_two, n_reference, pool)))
+        label = f"two answers of 2 nats, {name} bits"
+        table.rows.append([label, variation, *[float("nan")] * 4])
+    return table
+
+
+def _tabulate_sizes(n_runs: int, pool: Executor) -> Table:
+    """Measure how often independent fields are rejected.
+
+    Tables of categories take little time, so they have three times as many collections.
+    """
+    table = Table(
+        title=f"association: rejected independent fields at {LEVEL:.0%}",
+        columns=("table", "reports", "unlisted", "devices", "collections", "rejected", "target"),
+        note="Target: .035 to .065, widened by two standard errors of the measured share.",
+    )
+    kinds = [("balanced", (3, 3)), ("once", (3, 3)), ("balanced", (2, 5)), ("once", (2, 5))]
+    settings = [
+        Cell(shape=shape, profile=profile, n_reports=n, unlisted=unlisted, are_strings=strings)
+        for strings, (profile, shape) in [
+            *((False, kind) for kind in kinds),
+            (True, ("balanced", (20, 5))),
+        ]
+        for unlisted in (0.0, UNLISTED)
+        for n in (20_000, 100_000, 1_000_000)
+    ]
+    for cell in settings:
+        n = n_runs if cell.are_strings else 3 * n_runs
+        p_values = np.array(run_many(partial(measure_p_value, cell=cell), n, pool))
+        rejected = float(np.mean(p_values <= LEVEL))
+        margin = 2 * (LEVEL * (1 - LEVEL) / n) ** 0.5
+        is_met = SIZE_TARGET[0] - margin <= rejected <= SIZE_TARGET[1] + margin
+        table.rows.append(
+            [
+                f"{cell.shape[0]} x {cell.shape[1]}",
+                f"{'strings' if cell.are_strings else 'one-hot'}, {cell.profile}",
+                *(cell.unlisted, cell.n_reports, n, rejected, "met" if is_met else "missed"),
+            ]
+        )
+    return table
+
+
+def _tabulate_power(n_runs: int, pool: Executor) -> Table:
+    """Measure how often dependent fields are rejected, and compare with the prediction."""
+    table = Table(
+        title=f"association: rejected dependent fields at {LEVEL:.0%}, {n_runs} collections",
+        columns=("table", "reports", "unlisted", "devices", "V", "predicted", "rejected"),
+        note="All values of a field are equally frequent, as the prediction assumes.",
+    )
+    for profile, shape, strings, unlisted in (
+        ("once", (3, 3), False, 0.0),
+        ("balanced", (2, 5), False, UNLISTED),
+        ("balanced", (20, 5), True, 0.0),
+        ("balanced", (20, 5), True, UNLISTED),
+        ("low-noise", (20, 5), True, UNLISTED),
+    ):
+        settings = Cell(
+            shape=shape, profile=profile, n_reports=100_000, unlisted=unlisted,
+            are_strings=strings, are_equal=True,
+        )  # fmt: skip
+        for power in (0.5, 0.8):
+            planned = predict_association(
+                settings.params, shape, reports=100_000, listed=1 - unlisted, power=power
+            )
+            assert planned.cramers_v is not None
+            cell = Cell(
+                shape=shape, profile=profile, n_reports=100_000, unlisted=unlisted,
+                are_strings=strings, are_equal=True, cramers_v=planned.cramers_v,
+            )  # fmt: skip
+            p_values = np.array(run_many(partial(measure_p_value, cell=cell), n_runs, pool))
+            kind = f"{'strings' if strings else 'one-hot'}, {profile}"
+            table.rows.append(
+                [
+                    *(f"{shape[0]} x {shape[1]}", kind, unlisted, 100_000, planned.cramers_v),
+                    *(power, float(np.mean(p_values <= LEVEL))),
+                ]
+            )
+    return table

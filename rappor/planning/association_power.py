@@ -1,0 +1,208 @@
+"""Power of a test of independence: how strong an association of two fields must be to be detected.
+
+The input is a parameter set, a number of reports, and the numbers of listed values of two fields.
+The output is the probability that `rappor.associate` rejects independence, by the strength of the
+association (Cramer's V). No collection is simulated.
+
+Theory of operation
+-------------------
+| symbol | meaning |
+|---|---|
+| A, B | numbers of listed values of the two fields |
+| T | share of the devices whose values are listed in both fields |
+| sigma^2 | variance of the estimated share of a cell, T / (A B) of the devices |
+| c | covariance of the estimated shares of two cells |
+| d | differences of the cells from independence, A x B |
+
+Assumption: all values of a field are equally frequent, so all cells have nearly the same errors.
+The covariance of the estimates is then (sigma^2 - c) I + c 11'. Rows and columns of d sum to 0, so
+the test statistic of `rappor.association.independence` has a non-central chi-squared distribution
+with (A - 1)(B - 1) degrees of freedom and the non-centrality
+
+    lambda = sum of d^2 / (sigma^2 - c) = V^2 (min(A, B) - 1) T^2 / (A B (sigma^2 - c))
+
+If an association lies in rare values, the same V has a smaller sum of d^2, and less power.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, stats
+
+from rappor.base.errors import ParamsError
+from rappor.base.ranges import check_number, read_count
+from rappor.planning.frequencies import Frequencies
+from rappor.planning.power import DetectionTarget, predict
+from rappor.protocol.encodings import get_encoding
+from rappor.protocol.params import Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociationPower:
+    """Predicted power of the test of independence of two fields.
+
+    Attributes
+    ----------
+    n_values : A and B, numbers of listed values of the fields.
+    listed : T, share of the devices whose values are listed in both fields.
+    level : probability that independent fields are rejected.
+    power : probability of detection for which `cramers_v` is computed.
+    cramers_v : smallest Cramer's V that is detected with this probability; None if even V = 1 is
+        not.
+    cell_share : share of each cell, T / (A B).
+    cell_error : standard error of the share of a cell.
+    noncentrality : non-centrality of the test statistic at V = 1.
+    """
+
+    n_values: tuple[int, int]
+    listed: float
+    level: float
+    power: float
+    cramers_v: float | None
+    cell_share: float
+    cell_error: float
+    noncentrality: float
+
+    def compute_power(self, cramers_v: float) -> float:
+        """Compute the probability that an association of a strength is detected."""
+        return _compute_power(
+            cramers_v**2 * self.noncentrality, _count_degrees(self.n_values), self.level
+        )
+
+
+def predict_association(  # noqa: PLR0913 - a design, a size and a goal
+    params: Params,
+    n_values: tuple[int, int],
+    *,
+    reports: float,
+    listed: float = 1.0,
+    reports_per_device: float = 1.0,
+    level: float = 0.05,
+    power: float = 0.8,
+) -> AssociationPower:
+    """Predict how strong an association must be, so that a test of independence detects it.
+
+    The prediction assumes that all listed values of a field are equally frequent. An association
+    that lies in rare values is detected less often.
+
+    Parameters
+    ----------
+    params : the parameters of a metric with fields.
+    n_values : numbers of listed values of the two fields, each at least 2.
+    reports : number of reports of all devices.
+    listed : share of the devices whose values are listed in both fields, in (0, 1].
+    reports_per_device : mean number of reports of a device.
+    level : probability that the test rejects fields that are independent.
+    power : probability with which an association must be detected.
+
+    Returns
+    -------
+    AssociationPower.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range, or the encoding has no fields.
+
+    Examples
+    --------
+    >>> from rappor import Params
+    >>> params = Params.profile("balanced", field_names=("site", "country"))
+    >>> planned = predict_association(params, (20, 5), reports=1e5)
+    >>> round(planned.cramers_v, 2), round(planned.compute_power(0.05), 1)
+    (0.08, 0.3)
+    """
+    n_reports = read_count("reports", reports, 1, 10**15)
+    n_rows, n_columns = (read_count("n_values", number, 2, 10**6) for number in n_values)
+    check_number("listed", listed, "(0, 1]")
+    check_number("level", level, "(0, 1)")
+    check_number("power", power, "(0, 1)")
+    if not get_encoding(params).supports_fields:
+        raise ParamsError(f"encoding must have fields, got {params.encoding}")
+    n_cells = n_rows * n_columns
+    share = listed / n_cells
+    error = _predict_cell_error(params, n_reports, n_cells, listed, reports_per_device)
+    covariance = _predict_cell_covariance(params, n_reports, share, reports_per_device)
+    smaller = min(n_rows, n_columns) - 1
+    noncentrality = smaller * listed**2 / (n_cells * (error**2 - covariance))
+    degrees = _count_degrees((n_rows, n_columns))
+    return AssociationPower(
+        n_values=(n_rows, n_columns),
+        listed=listed,
+        level=level,
+        power=power,
+        cramers_v=_find_smallest_v(noncentrality, degrees, level, power),
+        cell_share=share,
+        cell_error=error,
+        noncentrality=noncentrality,
+    )
+
+
+def _predict_cell_error(
+    params: Params, n_reports: int, n_cells: int, listed: float, reports_per_device: float
+) -> float:
+    """Predict the standard error of a cell. All cells have equal shares.
+
+    Values outside the lists are assumed to be spread over so many strings that they are part of the
+    background of every row.
+    """
+    frequencies = Frequencies(
+        shares=np.array([listed / n_cells]),
+        candidates=np.array([float(n_cells)]),
+        non_candidates=np.zeros(1),
+        absent=0,
+    )
+    target = DetectionTarget(frequencies=frequencies, reports_per_device=reports_per_device)
+    return predict(params, n_reports, target).largest_error
+
+
+def _predict_cell_covariance(
+    params: Params, n_reports: int, share: float, reports_per_device: float
+) -> float:
+    """Predict the covariance of two cells with equal shares.
+
+    Strings have the covariance of a multinomial sample of devices. Categories have the covariance
+    of their response, in which a report names one bucket and no other.
+    """
+    devices = n_reports / reports_per_device
+    if get_encoding(params).is_hashed:
+        return -(share**2) / devices
+    gap = params.q_star - params.p_star
+    mean = np.array([params.p_star + gap * share])
+    return float(params.response.compute_covariance(mean, mean)[0] / (devices * gap**2))
+
+
+def _find_smallest_v(
+    noncentrality: float, degrees: int, level: float, power: float
+) -> float | None:
+    """Find the Cramer's V that is detected with a probability; None if it is above 1."""
+
+    def excess(cramers_v: float) -> float:
+        return _compute_power(cramers_v**2 * noncentrality, degrees, level) - power
+
+    if excess(1.0) < 0:
+        return None
+    # Case: a power below the level. Fields without any association are rejected as often.
+    if excess(0.0) >= 0:
+        return 0.0
+    return float(optimize.brentq(excess, 0.0, 1.0))
+
+
+def _compute_power(noncentrality: float, degrees: int, level: float) -> float:
+    """Compute the probability that the statistic exceeds the quantile of independence."""
+    threshold = float(stats.chi2.isf(level, degrees))
+    # The non-central distribution of scipy is not defined at 0, and NaN for huge numbers. The root
+    # of the statistic has a standard deviation of 1.
+    if noncentrality == 0:
+        return level
+    if math.sqrt(noncentrality) > math.sqrt(threshold) + 40.0:
+        return 1.0
+    return float(stats.ncx2.sf(threshold, degrees, noncentrality))
+
+
+def _count_degrees(n_values: tuple[int, int]) -> int:
+    """Return the degrees of freedom of the test, (A - 1)(B - 1)."""
+    return (n_values[0] - 1) * (n_values[1] - 1)
