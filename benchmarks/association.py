@@ -368,8 +368,8 @@ def _tabulate_errors(n_runs: int, pool: Executor) -> Table:
             *("reports", "total variation", "cells covered", "margins covered"),
             *("conditional covered", "V covered"),
         ),
-        note="Covered: share of the 95 % intervals that contain the truth. Two answers have a tenth "
-        "of the collections, and no intervals.",
+        note="Covered: share of the 95 % intervals that contain the truth. Two answers have a "
+        "tenth of the collections, and no intervals.",
     )
     cell = Cell(shape=(20, 5), profile="", n_reports=100_000, cramers_v=TRUE_V, are_strings=True)
     for profile, losses in {"balanced": "2, 4", "low-noise": "4, 6", "once": "4, 4"}.items():

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
+from rappor.association.association import Association
 from rappor.base.display import DisplayedRecord
 from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
@@ -18,6 +19,11 @@ from rappor.decoding.estimates_report import report
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import PrivacyReport
 from rappor.protocol.params import Params
+from rappor.reporting.association_tables import (
+    build_grids,
+    describe_association,
+    list_association_footnotes,
+)
 from rappor.reporting.checks_table import checks_table
 from rappor.reporting.comparison_tables import changes_table
 from rappor.reporting.footnotes import list_comparison_footnotes, list_footnotes
@@ -48,6 +54,14 @@ def comparison_html(comparison: Comparison) -> str:
     title, include_names = "Changes, or the nearest to one", len(comparison.primary) > 1
     table = changes_table(comparison, title, rows, include_names=include_names)
     return _build_output(comparison, (table.to_html(),), list_comparison_footnotes(comparison))
+
+
+def association_html(association: Association) -> str:
+    """Return the heat map of the cells, the conditional shares as tables, and the footnotes."""
+    _, *conditional = build_grids(association)
+    tables = [grid.to_table().to_html() for grid in conditional]
+    sentences = (describe_association(association), *list_association_footnotes(association))
+    return _build_output(association, tables, sentences)
 
 
 def plan_html(plan: Plan) -> str:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rappor.association.association import Association
+from rappor.base.ranges import check_choice
 from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
 from rappor.decoding.contrasts import Contrast
@@ -19,9 +21,11 @@ from rappor.decoding.estimates_report import masses
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import Loss, PrivacyReport
 from rappor.protocol.loss import posterior_bound
+from rappor.reporting.association_tables import build_grids
 from rappor.reporting.charts import Chart, ChartGrid
 from rappor.reporting.dots import Dot, Row, draw_dots
 from rappor.reporting.estimates_tables import error_of_share
+from rappor.reporting.heat_map import draw_heat_map
 from rappor.reporting.lines import Axis, draw_lines, merge_labels
 from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import (
@@ -229,6 +233,24 @@ def _draw_segments(comparison: Comparison, i: int, title: str) -> Chart:
         tooltip = f"{share}, {format_interval(low, high, row['std_error'])}"
         rows.append(Row(sample.label, share, (dot,), tooltip))
     return draw_dots(title, {"": rows}, axis=f"share of the {comparison.share_unit}")
+
+
+def association_plot(association: Association, *, within: str = "") -> Chart:
+    """Draw the cells of an association with their margins as a heat map.
+
+    Parameters
+    ----------
+    association : the association.
+    within : "rows" for the conditional shares within rows, "columns" for those within columns.
+
+    Raises
+    ------
+    ParamsError
+        `within` is another text.
+    """
+    check_choice("within", within, ("", "rows", "columns"))
+    cells, rows, columns = build_grids(association)
+    return draw_heat_map({"": cells, "rows": rows, "columns": columns}[within])
 
 
 def plan_plot(plan: Plan) -> Chart:
