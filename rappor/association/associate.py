@@ -85,7 +85,7 @@ def associate(estimates: Estimates, fields: Sequence[str] | None = None) -> Asso
     True
     """
     check_type("estimates", estimates, Estimates, "pass the result of rappor.decode")
-    field_names = find_field_names(estimates)
+    field_names = find_field_names(summary.params for summary in estimates.collections)
     cells = find_cells(estimates, choose_fields(field_names, fields))
     table = compute_joint_table(estimates, cells)
     confidence = estimates.error_control.confidence

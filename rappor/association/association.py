@@ -37,8 +37,8 @@ from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet_csv import csv_text
 
-FORMAT: Final = "rappor-association-1"
-"""Name of the format of the JSON document. A change of its keys changes the name."""
+FORMAT: Final = 1
+"""Number of the format of the JSON document. A change of its keys changes the number."""
 
 KINDS: Final = ("cell", "row margin", "column margin", "within row", "within column")
 """Kinds of the shares of an association, in the order of `Association.rows`."""

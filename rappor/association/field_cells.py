@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,15 +50,19 @@ class FieldCells:
         return len(self.row_values), len(self.column_values)
 
 
-def find_field_names(estimates: Estimates) -> tuple[str, ...]:
-    """Return the names of the fields of the metric.
+def find_field_names(params: Iterable[Params]) -> tuple[str, ...]:
+    """Return the names of the fields of a metric.
+
+    Parameters
+    ----------
+    params : parameter sets of the metric's collections, at least one.
 
     Raises
     ------
     DecodeError
         The metric has no fields, or the collections have different fields.
     """
-    names = {summary.params.field_names for summary in estimates.collections}
+    names = {collection_params.field_names for collection_params in params}
     if len(names) > 1:
         raise DecodeError("counts must share their fields, got several lists of fields")
     (field_names,) = names

@@ -31,6 +31,7 @@ from rappor.cli.planning.datasheet import datasheet
 from rappor.cli.planning.plan import plan
 from rappor.cli.planning.privacy import privacy
 from rappor.cli.proving.audit import FaultFoundError, audit
+from rappor.cli.reading.associate import associate
 from rappor.cli.reading.compare import compare
 from rappor.cli.reading.decode import decode
 from rappor.cli.reading.discover import discover
@@ -65,7 +66,7 @@ STEPS: Final = {
     "Try": (demo, simulate, encode),
     "Plan": (plan, privacy, collects, datasheet),
     "Collect": (aggregate, pull),
-    "Read": (decode, discover, compare, trend, publish),
+    "Read": (decode, discover, associate, compare, trend, publish),
     "Prove": (audit,),
     "More": (trust, sql, convert, completion),
 }

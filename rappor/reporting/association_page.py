@@ -21,7 +21,7 @@ from rappor.reporting.association_tables import (
     shares_table,
 )
 from rappor.reporting.document import Content, collapsible, header, section
-from rappor.reporting.markup import Markup, join, shorten, tag
+from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.tables import format_name
 
@@ -89,8 +89,8 @@ def _build_cell(cell: GridCell) -> Markup:
     # A share of at most 0 has no colour.
     if cell.heat:
         level = f"heat-{math.ceil(cell.heat * _LEVELS)}"
-    error = [tag("small", cell.error)] if cell.error else []
-    return tag("td", join(cell.share, " ", *error), class_=level, title=f"interval {cell.interval}")
+    parts = [" ", tag("small", cell.error)] if cell.error else []
+    return tag("td", cell.share, *parts, class_=level, title=f"interval {cell.interval}")
 
 
 def _format_legend(association: Association) -> str:

@@ -13,13 +13,16 @@ from pages import SVG, drawings, tables, tags
 from registries import metric_of
 
 from rappor import (
+    Association,
     Comparison,
     Estimates,
     MissingExtraError,
     Params,
     Plan,
     Population,
+    associate,
     compare_samples,
+    decode,
     predict_power,
     simulate_counts,
     trend,
@@ -30,6 +33,7 @@ from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import DetectionTarget
 from rappor.privacy import PrivacyReport
 from rappor.privacy.assessment import privacy_report_of
+from rappor.protocol.tuples import combine_categories
 from rappor.reporting.numbers import format_change, format_share
 from rappor.reporting.plots import sort_changes
 
@@ -85,7 +89,20 @@ def over_days() -> Comparison:
     return trend(released(counts), ["<b>cat</b>", "dog", "yak"])
 
 
-@pytest.fixture(params=["estimates", "comparison", "over_days", "plan", "privacy", "audit"])
+@pytest.fixture(scope="module")
+def association() -> Association:
+    lists = {"editor": ["<b>vim</b>", "code"], "system": ["linux", "mac", "other"]}
+    categories = combine_categories(lists)
+    params = Params.profile(
+        "once", encoding="onehot", categories=categories, field_names=tuple(lists)
+    )
+    population = Population(categories, [4, 1, 1, 1, 2, 1])
+    return associate(decode(simulate_counts(population, params, n_reports=20_000, seed=1)))
+
+
+@pytest.fixture(
+    params=["association", "estimates", "comparison", "over_days", "plan", "privacy", "audit"]
+)
 def record(request: pytest.FixtureRequest) -> DisplayedRecord:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, DisplayedRecord)
