@@ -137,7 +137,7 @@ def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
     pruning, in milliseconds.
     """
     from rappor_server.operations.retention import prune  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.storage.database import open_checked  # noqa: PLC0415
+    from rappor_server.storage.schema_versions import open_checked  # noqa: PLC0415
 
     today = datetime.datetime.now(datetime.UTC).date()
     with serve(folder, "collector", url) as (port, _):

@@ -311,7 +311,7 @@ def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
 
 def _create_database(folder: Path, url: str) -> str:
     """Create a database with the schema of this version beside an existing one."""
-    from rappor_server.storage.database import migrate  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.schema_versions import migrate  # noqa: PLC0415 - the extra 'server'
 
     name = f"sizing_{secrets.token_hex(8)}"
     is_sqlite = url.startswith("sqlite")

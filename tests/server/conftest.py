@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rappor_server.storage.database import migrate, open_database
+from rappor_server.storage.database import open_database
+from rappor_server.storage.schema_versions import migrate
 from sqlalchemy import Engine, create_engine, text
 
 DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))

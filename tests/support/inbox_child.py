@@ -13,9 +13,10 @@ from typing import Any
 
 from collectors import append, submission_of
 from rappor_server.base.errors import StoreError
-from rappor_server.storage.database import open_checked, open_database
+from rappor_server.storage.database import open_database
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge import merge
+from rappor_server.storage.schema_versions import open_checked
 from sqlalchemy import Engine
 
 

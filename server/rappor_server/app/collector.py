@@ -70,9 +70,10 @@ from rappor_server.queries.results import Results
 from rappor_server.queries.worker import Limits, Pool
 from rappor_server.storage.batch_commit import Receiver, Result, Writer
 from rappor_server.storage.blocks import Rules, count_due_days, find_last_day, rules_in_force
-from rappor_server.storage.database import open_checked, ping, utc_today
+from rappor_server.storage.database import ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
+from rappor_server.storage.schema_versions import open_checked
 
 ResponseFuture = asyncio.Future[bytes]
 """Future whose result is the body of the response to one upload."""

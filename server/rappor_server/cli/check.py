@@ -90,8 +90,9 @@ def _find_database(*registries: str | None) -> str | None:
 def _check_stored(registry: Registry, database: str | None) -> list[Finding]:
     """Return a warning for each metric that left the registry and whose sums are still stored."""
     from rappor_server.ingest.registry_changes import Finding
-    from rappor_server.storage.database import check_schema, open_database
+    from rappor_server.storage.database import open_database
     from rappor_server.storage.forgetting import list_stored_metrics
+    from rappor_server.storage.schema_versions import check_schema
 
     if database is None:
         return []

@@ -46,7 +46,7 @@ def migrate(**options: Any) -> None:
     The command copies an SQLite file first. Run it before you start a new version of the
     collector.
     """
-    from rappor_server.storage.database import migrate as migrate_database
+    from rappor_server.storage.schema_versions import migrate as migrate_database
 
     backup = migrate_database(read_settings(options).database)
     if backup is not None:

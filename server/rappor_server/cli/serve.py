@@ -70,7 +70,8 @@ def prepare_database(settings: Settings) -> None:
         must run `rappor-server migrate`, because a migration may take long and copies the database.
     """
     from rappor_server.app.collector import wait_for_database
-    from rappor_server.storage.database import check_schema, is_empty, migrate, open_database
+    from rappor_server.storage.database import open_database
+    from rappor_server.storage.schema_versions import check_schema, is_empty, migrate
 
     with open_database(settings.database) as engine:
         if wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds):

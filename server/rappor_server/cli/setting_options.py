@@ -235,7 +235,8 @@ def open_database(settings: Settings) -> Iterator[Engine]:
     StoreError
         The database does not respond, or has the schema of another version.
     """
-    from rappor_server.storage.database import check_schema, open_database
+    from rappor_server.storage.database import open_database
+    from rappor_server.storage.schema_versions import check_schema
 
     check_database(settings)
     with open_database(settings.database) as engine:
@@ -249,7 +250,8 @@ def check_database(settings: Settings) -> None:
     SQLite creates a file for every path. Without the check, a mistyped path would give a command
     an empty database, and the command would report success.
     """
-    from rappor_server.storage.database import is_empty, open_database
+    from rappor_server.storage.database import open_database
+    from rappor_server.storage.schema_versions import is_empty
 
     url = parse_url(settings.database)
     fault = "is empty"

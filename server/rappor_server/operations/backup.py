@@ -16,11 +16,8 @@ from sqlalchemy import Connection, Engine, Table, delete, insert, select, text, 
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
-    check_schema,
     copy_sqlite,
-    create_tables,
     erase_traces,
-    is_empty,
     open_database,
     sqlite_url,
     translate_errors,
@@ -28,6 +25,7 @@ from rappor_server.storage.database import (
 )
 from rappor_server.storage.day_tables import PART, UPLOAD, list_days, table_of
 from rappor_server.storage.merge import merge_all
+from rappor_server.storage.schema_versions import check_schema, create_tables, is_empty
 
 
 def backup(database: str, path: Path) -> None:

@@ -42,7 +42,7 @@ from sqlalchemy import Engine
 from rappor.base.errors import DecodeError, MissingExtraError, RapporError
 from rappor_server.base import logs, processes
 from rappor_server.base.errors import StoreError
-from rappor_server.storage.database import open_checked
+from rappor_server.storage.schema_versions import open_checked
 
 ReportStep = Callable[[str], None]
 """Callback that shows progress. A task calls it with the name of each step that begins."""

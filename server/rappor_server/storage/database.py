@@ -1,4 +1,4 @@
-"""The database: connections, transactions, the version of the schema, and migrations.
+"""The database: connections, transactions and locks.
 
 Two databases are supported. SQLite is one file on the collector's machine, and has one writer at a
 time. PostgreSQL serves collectors on many hosts. The functions of this module hide the difference:
@@ -12,8 +12,8 @@ time. PostgreSQL serves collectors on many hosts. The functions of this module h
                          enough
     translate_errors     turns errors of either driver into a StoreError whose text contains nothing
                          from the database. `write_transaction` includes it; readers use it
-    check_schema         compares the version of the schema in the database with this program's
-    migrate              creates the schema, or migrates it to this program's version
+
+The tables are described in `schema`, and created and migrated by `schema_versions`.
 
 Example of a reader and of a writer:
 
@@ -34,19 +34,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import (
     Connection,
     Date,
@@ -55,7 +48,6 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
-    inspect,
     select,
     text,
 )
@@ -67,8 +59,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from rappor.base.errors import MissingExtraError
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 
-_MIGRATIONS: Final = resources.files("rappor_server.storage") / "migrations"
-"""Folder of Alembic's scripts, each of which changes the schema by one step."""
 _WAIT_SECONDS: Final = 5.0
 """Longest time that a transaction waits for a locked database, table or row, in seconds. A larger
 value lets a request wait longer before it fails."""
@@ -84,9 +74,6 @@ _LIMIT_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = '10s'
 maintenance lock and sends no statement for 10 seconds is ended. Otherwise, if a process hangs or
 its machine loses the network, every merge would wait for the lock. A longer time lets them wait
 longer."""
-_ALLOW_IDLE: Final = text("SET LOCAL idle_in_transaction_session_timeout = 0")
-"""Statement that removes the limit of `_LIMIT_IDLE`. A migration may compute for longer between two
-of its statements."""
 _MAINTENANCE_LOCK: Final = 0x524150504F52
 """Number of PostgreSQL's advisory lock that `lock_maintenance` takes."""
 _PRAGMAS: Final = (
@@ -231,17 +218,6 @@ def open_database(text: str) -> Iterator[Engine]:
         engine.dispose()
 
 
-def open_checked(text: str) -> Engine:
-    """Return an engine for a database; raise SchemaError if its schema is not usable."""
-    engine = open_engine(text)
-    try:
-        check_schema(engine)
-    except StoreError:
-        engine.dispose()
-        raise
-    return engine
-
-
 def ping(engine: Engine) -> None:
     """Raise StoreError unless a database responds to a query."""
     with translate_errors(), engine.connect() as db:
@@ -322,89 +298,6 @@ def translate_errors() -> Iterator[None]:
         raise error_class(f"the database cannot answer: {kind}") from None
     except PoolTimeoutError:
         raise StoreError("the database cannot answer: all connections are in use") from None
-
-
-def check_schema(engine: Engine) -> None:
-    """Raise SchemaError unless this program can use the schema of a database.
-
-    Versions of the schema are consecutive numbers, such as 0001. This program can use its own
-    version and the next one. Two successive versions of the program can therefore run at the same
-    time, for example while hosts are updated one by one. That works because a migration only adds
-    tables and columns that the previous version does not use, and only removes what the previous
-    version did not use.
-    """
-    with translate_errors(), engine.connect() as connection:
-        current, wanted = _read_revision(connection), _read_revisions(_MIGRATIONS)[0]
-    _check_is_ours(current)
-    if current is not None and int(wanted) <= int(current) <= int(wanted) + 1:
-        return
-    is_older = current is None or current < wanted
-    remedy = "run rappor-server migrate" if is_older else "it belongs to a newer version"
-    raise SchemaError(f"the database must have schema {wanted}, got {current or 'none'}: {remedy}")
-
-
-def _check_is_ours(revision: str | None) -> None:
-    """Raise SchemaError for the schema of another program that uses Alembic."""
-    if revision is not None and not re.fullmatch(r"[0-9]{4}", revision):
-        raise SchemaError(
-            f"the database must be a collector's, got schema {revision} of another program"
-        )
-
-
-def is_empty(engine: Engine) -> bool:
-    """Return whether a database has no tables yet."""
-    with translate_errors():
-        return not inspect(engine).get_table_names()
-
-
-def migrate(address: str, *, steps: Traversable = _MIGRATIONS) -> Path | None:
-    """Migrate a database to the schema of this program.
-
-        schema of the database       action
-        none, an empty database      create the schema
-        older                        copy an SQLite file, then run the scripts of the newer versions
-        this one or a newer one      check that this program can use it (`check_schema`)
-
-    Parameters
-    ----------
-    address : URL of the database
-    steps : folder of Alembic's scripts
-
-    Returns
-    -------
-    Path of the copy that was made of an SQLite file before the migration, or None.
-
-    Raises
-    ------
-    SchemaError
-        The database belongs to a newer version or to another program.
-    StoreError
-        The database does not respond.
-    """
-    with open_database(address) as engine:
-        is_sqlite = engine.dialect.name == "sqlite"
-        path, backup = Path(str(engine.url.database)), None
-        with write_transaction(engine) as connection:
-            lock_maintenance(connection)
-            if not is_sqlite:
-                connection.execute(_ALLOW_IDLE)
-            current, (wanted, *older) = _read_revision(connection), _read_revisions(steps)
-            _check_is_ours(current)
-            if current is None:
-                create_tables(connection)
-            elif current in older:
-                backup = _back_up(path, current) if is_sqlite else None
-                command.upgrade(_build_config(steps, connection), wanted)
-            else:
-                check_schema(engine)
-        if is_sqlite:
-            erase_traces(path)
-        return backup
-
-
-def create_tables(connection: Connection) -> None:
-    """Give an empty database the schema of this program."""
-    command.upgrade(_build_config(_MIGRATIONS, connection), "head")
 
 
 def erase_traces(path: Path, *, seconds: float = _WAIT_SECONDS) -> bool:
@@ -541,28 +434,3 @@ def _prepare_postgresql(connection: Any, _: object) -> None:
     for statement in _SETTINGS:
         connection.execute(statement)
     connection.commit()
-
-
-def _build_config(steps: Traversable, connection: Connection | None = None) -> Config:
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(steps).replace("%", "%%"))
-    return config
-
-
-def _read_revisions(steps: Traversable) -> list[str]:
-    """Return the versions of the schema that the scripts know, the newest first."""
-    scripts = ScriptDirectory.from_config(_build_config(steps))
-    return [step.revision for step in scripts.walk_revisions()]
-
-
-def _read_revision(connection: Connection) -> str | None:
-    """Return the version of the schema of a database, or None without a schema."""
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _back_up(path: Path, revision: str) -> Path:
-    """Copy an SQLite file before a migration. Only the owner can read the copy."""
-    backup = path.with_name(f"{path.name}.schema-{revision}.{utc_today()}.bak")
-    backup.touch(mode=0o600)
-    copy_sqlite(path, backup)
-    return backup

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from collectors import put, run_command
 from dashboards import TOML
-from rappor_server.storage.database import migrate, open_database, utc_today
+from rappor_server.storage.database import open_database, utc_today
+from rappor_server.storage.schema_versions import migrate
 
 from rappor import Population, Registry, simulate_counts
 

@@ -35,7 +35,8 @@ from rappor_server.releases import releases
 from rappor_server.storage import blocks, schema
 from rappor_server.storage.block_rules import Rule
 from rappor_server.storage.blocks import Rules, rules_in_force
-from rappor_server.storage.database import migrate, open_database, utc_today, write_transaction
+from rappor_server.storage.database import open_database, utc_today, write_transaction
+from rappor_server.storage.schema_versions import migrate
 from registries import registry_of
 from sqlalchemy import Engine, event, insert, literal, select, update
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from collectors import Running, free_port, make_token, put, serving
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
-from rappor_server.storage.database import migrate, open_database
+from rappor_server.storage.database import open_database
+from rappor_server.storage.schema_versions import migrate
 
 from rappor import Population, Registry, simulate_counts
 

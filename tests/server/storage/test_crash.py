@@ -35,7 +35,8 @@ from collectors import (
 )
 from inbox_child import merge_always, receive
 from programs import until
-from rappor_server.storage.database import migrate, open_database
+from rappor_server.storage.database import open_database
+from rappor_server.storage.schema_versions import migrate
 
 _MIN_UPLOADS = 20
 """Number of uploads that each collector stores before it is killed. The last upload of each of 8

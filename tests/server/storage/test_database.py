@@ -26,16 +26,8 @@ from collectors import (
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 from rappor_server.operations.backup import backup, restore
 from rappor_server.storage import day_tables, migrations, schema, tokens, visits
-from rappor_server.storage.database import (
-    check_schema,
-    is_empty,
-    migrate,
-    open_checked,
-    open_database,
-    parse_url,
-    sqlite_url,
-    write_transaction,
-)
+from rappor_server.storage.database import open_database, parse_url, sqlite_url, write_transaction
+from rappor_server.storage.schema_versions import check_schema, is_empty, migrate, open_checked
 from sqlalchemy import Engine, MetaData, inspect, select, text
 
 

@@ -25,8 +25,9 @@ from rappor_server.queries.page_queries import RankingQuery
 from rappor_server.queries.query import Range, Subject
 from rappor_server.releases import releases
 from rappor_server.storage import schema
-from rappor_server.storage.database import migrate, open_database, sqlite_url
+from rappor_server.storage.database import open_database, sqlite_url
 from rappor_server.storage.forgetting import Forgotten, forget, list_stored_metrics
+from rappor_server.storage.schema_versions import migrate
 from sqlalchemy import Engine, event, func, select
 
 from rappor.estimator.error_control import ErrorControl

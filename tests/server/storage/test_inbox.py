@@ -17,10 +17,11 @@ import pytest
 from collectors import TODAY, append, commit, merge_now, submission_of, total, upload_of
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.backup import backup, restore
-from rappor_server.storage.database import migrate, open_database, sqlite_url, write_transaction
+from rappor_server.storage.database import open_database, sqlite_url, write_transaction
 from rappor_server.storage.inbox import Batch, InboxContents, SqliteInbox, open_inbox
 from rappor_server.storage.merge import merge
 from rappor_server.storage.record import encode
+from rappor_server.storage.schema_versions import migrate
 from sqlalchemy import Engine, event, inspect, text
 
 

@@ -39,15 +39,11 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.operations.backup import backup
 from rappor_server.operations.retention import prune
-from rappor_server.storage.database import (
-    erase_traces,
-    migrate,
-    open_database,
-    sqlite_url,
-)
+from rappor_server.storage.database import erase_traces, open_database, sqlite_url
 from rappor_server.storage.inbox import Batch, open_inbox
 from rappor_server.storage.merge import retry_unreadable
 from rappor_server.storage.record import encode
+from rappor_server.storage.schema_versions import migrate
 from sqlalchemy import Engine, inspect, text
 
 from rappor import Params, Registry

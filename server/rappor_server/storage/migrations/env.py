@@ -1,4 +1,4 @@
-"""Entry point of Alembic: runs the migrations on the connection of `database.migrate`."""
+"""Entry point of Alembic: runs the migrations on the connection of `schema_versions.migrate`."""
 
 from __future__ import annotations
 
