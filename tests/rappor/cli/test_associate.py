@@ -58,7 +58,8 @@ def tuples(shell: Shell) -> Shell:
         population = shell.place / f"{name}.csv"
         population.write_text(f"value,weight\n{rows}", encoding="utf-8")
         words = ("simulate", name, "--registry", "tuples.toml", "--population", f"{name}.csv")
-        ok(shell(*words, "--reports", "2e4", "--seed", "1", "--out", f"{name}.counts"))
+        out = shell.path(f"{name}.counts")
+        ok(shell(*words, "--reports", "2e4", "--seed", "1", "--out", out))
     return shell
 
 
