@@ -420,9 +420,10 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
         thresholds=thresholds,
         interval=build_normal_interval(
             selection.estimate,
-            _compute_variance_without_sampling(target, selection),
+            _compute_variance_without_own_devices(target, selection),
             tail,
             devices=_count_sampling_devices(target, selection),
+            slope=_compute_variance_slope(target, selection),
         ),
         covariance=partial(_compute_covariance, target, design, selection),
         shares=_estimate_posterior_shares(target, selection) if distribution else None,
@@ -531,24 +532,47 @@ def _add_shared_sampling(target: Target, share: Floats, std_error: Floats) -> Fl
     return np.sqrt(std_error**2 + missing_variance)
 
 
-def _compute_variance_without_sampling(target: Target, selection: Selection) -> Floats:
-    """Compute the variance of each estimate, (c,), without the sampling of its own devices.
+def _compute_variance_without_own_devices(target: Target, selection: Selection) -> Floats:
+    """Compute the variance of each estimate, (c,), without the variance by its own devices.
 
-    Intervals add the sampling variance at their ends instead (`build_normal_interval`). The noise
-    of a row includes the sampling of the strings in the fit, and of no other string. The sampling
-    variance is therefore subtracted for the strings in the fit only.
+    Intervals add this variance at their ends instead (`build_normal_interval`). The noise of a row
+    includes the devices of the strings in the fit, and of no other string. Their variance is
+    therefore subtracted for the strings in the fit only.
     """
     clipped_share = np.clip(selection.estimate, 0.0, 1.0)
-    sampling_variance = clipped_share * (1 - clipped_share)
     variance = selection.std_error**2
     if isinstance(selection.fit, ShrunkenFit):
         fitted = np.flatnonzero(~selection.fit.random_columns.any(axis=0))
     else:
         fitted = selection.selected
     error = _add_shared_sampling(target, selection.estimate, selection.std_error)[fitted]
-    remaining = error**2 - sampling_variance[fitted] / _count_sampling_devices(target, selection)
-    variance[fitted] = np.maximum(remaining, 0.0)
+    slope = _compute_variance_slope(target, selection)
+    own_variance = clipped_share[fitted] * (slope - clipped_share[fitted])
+    own_variance /= _count_sampling_devices(target, selection)
+    variance[fitted] = np.maximum(error**2 - own_variance, 0.0)
     return variance
+
+
+def _compute_variance_slope(target: Target, selection: Selection) -> float:
+    """Compute the slope c: the devices of a string of share e add the variance e (c - e) / D.
+
+    D is the number of devices (`_count_sampling_devices`). With mu the probability of a 1 at a bit
+    of an absent string, R reports per device, h bits of a string in a cohort, and p and q of the
+    instantaneous response, a row's variance (`rappor.estimator.debias`) has the slope
+
+        ((1 - 2 mu) + (R - 1) (p + q - 2 mu)) / (R (q* - p*))
+
+    The mean of h bits has 1/h of the slope of the coins. The sampling of the devices has the slope
+    1, which all bits share. The result is the mean over the rows, by their weights in the fit.
+    """
+    gap, repeated = target.q_star - target.p_star, target.reports_per_device
+    mean = target.p_star + gap * target.density
+    row_slope = (1 - 2 * mean) + (repeated - 1) * (target.p + target.q - 2 * mean)
+    row_slope /= repeated * gap
+    hashes = np.array([counts.params.h for counts in target.counts])[target.collection_index]
+    weight = selection.fit.weight
+    weight_sum = max(float(weight.sum()), np.finfo(float).tiny)
+    return float(weight @ (1 + (row_slope - 1) / hashes)) / weight_sum
 
 
 def _count_sampling_devices(target: Target, selection: Selection) -> float:

@@ -32,6 +32,63 @@ def test_where_only_devices_are_sampled_the_interval_is_wilsons(n_held: int) -> 
     assert high[0] == pytest.approx(expected.high, abs=1e-9)
 
 
+@pytest.mark.parametrize("n_named", [0, 1, 4, 12, 40])
+@pytest.mark.parametrize(("low", "high"), [(1 / 464, 0.0611), (0.12, 0.5), (0.25, 0.75)])
+def test_an_interval_is_wilsons_of_the_ones_at_a_bit(n_named: int, low: float, high: float) -> None:
+    """The ends are Wilson's interval for the probability of a 1, turned into shares.
+
+    Of 200 reports, some have a 1 at the bit. Without the string the probability of a 1 is `low`,
+    and with the string `high`. Ends outside [0, 1] have another variance and are not compared.
+    """
+    n, gap = 200, high - low
+    ends = build_normal_interval(
+        np.array([(n_named / n - low) / gap]),
+        np.array([low * (1 - low) / n / gap**2]),
+        build_normal_tail(),
+        devices=n,
+        slope=(1 - 2 * low) / gap,
+    )(ERROR)
+    wilson = stats.binomtest(n_named, n).proportion_ci(1 - ERROR, method="wilson")
+    for end, expected in zip(ends, (wilson.low, wilson.high), strict=True):
+        share = (expected - low) / gap
+        if 0 <= share <= 1:
+            assert end[0] == pytest.approx(share, abs=1e-9)
+        else:
+            assert (end[0] < 0) == (share < 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("items", "m", "n_reports"), [(2, 8, 300), (8, 4, 1000), (8, 16, 5000)])
+def test_intervals_of_items_cover_with_few_reports(items: int, m: int, n_reports: int) -> None:
+    """Of 3,200 intervals of eight items of 1 to 50 %, as many contain the share as of 95 %.
+
+    With the variance of share 0 for items outside the selection, 88 to 92 % did. The bound is .925,
+    because a sample of 3,200 is below .925 with probability 1e-9. The items of a collection share
+    no noise of devices, so the intervals are nearly independent.
+    """
+    names = [f"i{i}" for i in range(8)]
+    shares = np.array([0.5, 0.3, 0.1, 0.1, 0.05, 0.05, 0.02, 0.01]) / (1 if items == 8 else 2.5)
+    params = dataclasses.replace(Params.profile("once", encoding="set", items=items), m=m)
+    n_covered = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        sets = rng.random((5000, 8)) < shares
+        # Larger sets would be cut, which lowers the shares.
+        sets = sets[sets.sum(axis=1) <= items]
+        texts = [f"{seed}/{name}" for name in names]
+        population = Population.from_values(
+            "\t".join(text for text, has in zip(texts, row, strict=True) if has) for row in sets
+        )
+        counts = simulate_counts(population, params, n_reports=n_reports, seed=seed)
+        estimates = decode(counts, [*texts, *(f"{seed}/a{i}" for i in range(20))])
+        rows = [estimates.candidates.index(text) for text in texts]
+        truth = sets.mean(axis=0)
+        n_covered += int(
+            ((estimates.ci_low[rows] <= truth) & (truth <= estimates.ci_high[rows])).sum()
+        )
+    assert n_covered >= stats.binom.isf(1 - 1e-9, 3200, 0.95)
+
+
 def test_of_many_devices_the_interval_is_normal() -> None:
     """With very many devices the interval is normal, also for estimates outside [0, 1]."""
     share = np.array([-0.001, 0.0005, 0.5, 0.9999, 1.001])
