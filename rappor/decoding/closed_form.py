@@ -99,8 +99,12 @@ class CategoryEstimates:
         return project_on_simplex(self.estimate, self.std_error**2)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
-        """Compute the ends, (k,) each, of exact intervals that miss with this probability."""
-        return self.proportions.interval(error)
+        """Compute the ends, (k,) each, of the intervals that miss with this probability."""
+        return self.adjust_interval(*self.proportions.interval(error))
+
+    def adjust_interval(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Return the ends, (k,) each, of the exact intervals of the proportions unchanged."""
+        return low, high
 
     def covariance(self, entries: Integers) -> Floats:
         """Compute the covariance of the shares of some categories, (r,) indices, as (r, r)."""
@@ -165,15 +169,12 @@ class CompleteCategoryEstimates(CategoryEstimates):
         """Compute the posterior shares, (k,), which sum to 1."""
         return project_on_simplex(self.unconstrained.estimate, self.sum_covariance)
 
-    def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
-        """Compute the ends, (k,) each, of the intervals that miss with this probability."""
+    def adjust_interval(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Scale and move the exact intervals of the proportions, whose ends are (k,) each."""
         # The tests of single bits are exact. The constraint only reduces the error, so the exact
         # interval is scaled and moved instead of being replaced by a normal one.
         shrunk = self.std_error / np.maximum(self.unconstrained.std_error, LEAST_NOISE)
-        low, high = (
-            shrunk * (end - self.unconstrained.estimate)
-            for end in self.unconstrained.interval(error)
-        )
+        low, high = (shrunk * (end - self.unconstrained.estimate) for end in (low, high))
         return self.estimate + low, self.estimate + high
 
     def describe(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ share, and its variance at the nearest share inside.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,8 +69,8 @@ class Proportions:
     ----------
     ones : (g, k) float64. Number of reports with a 1 at each bit.
     reports : (g, 1) or (g, k) float64. Number of reports of each parameter set.
-    reports_per_device : (g, 1) float64. R of each parameter set.
-    p_star, q_star, p, q : (g, 1) float64. Probabilities of each parameter set.
+    reports_per_device : (g, 1) or (g, k) float64. R of each parameter set.
+    p_star, q_star, p, q : (g, 1) or (g, k) float64. Probabilities of each parameter set.
     """
 
     ones: Floats
@@ -79,6 +80,25 @@ class Proportions:
     q_star: Floats
     p: Floats
     q: Floats
+
+    @classmethod
+    def join(cls, parts: Sequence[Proportions]) -> Proportions:
+        """Join proportions of equally many parameter sets, so that one call computes all tails.
+
+        Parameters
+        ----------
+        parts : proportions of g parameter sets each. The parameter sets of two parts may differ.
+
+        Returns
+        -------
+        The bits of all parts, in their order.
+        """
+
+        def join_columns(name: str) -> Floats:
+            columns = (np.broadcast_to(getattr(part, name), part.ones.shape) for part in parts)
+            return np.concatenate(list(columns), axis=1)
+
+        return cls(**{field.name: join_columns(field.name) for field in dataclasses.fields(cls)})
 
     def among(self, bits: Integers, stretch: Floats) -> Proportions:
         """Select some bits, and multiply their numbers of reports.

@@ -214,7 +214,7 @@ def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floa
     moments : (4, k) float64. Moments of the complete sum, as in `Mixture`.
     changes : (4, g, k) float64. Change of the moments of each collection for one more permanent
         one.
-    devices, level : (g, 1) and (g, k) float64. n and pi of each collection.
+    devices, level : (g, 1) or (g, k), and (g, k) float64. n and pi of each collection.
     """
     # Cov(K_g, C), then Var C and max C.
     covariance = changes[0] * devices * level * (1 - level)
