@@ -5,6 +5,7 @@ from rappor.planning.discovery_plan import plan_discovery as plan_discovery
 from rappor.planning.frequencies import Frequencies as Frequencies
 from rappor.planning.planner import plan as plan
 from rappor.planning.planner import plan_categorical as plan_categorical
+from rappor.planning.planner import plan_sets as plan_sets
 from rappor.planning.planner import predict_power as predict_power
 from rappor.planning.plans import Plan as Plan
 from rappor.planning.power import DetectionTarget as DetectionTarget

@@ -50,6 +50,7 @@ from rappor.planning.noise import (
     find_best_high,
     round_to_thresholds,
 )
+from rappor.planning.set_design import design_sets
 from rappor.protocol.encodings import get_encoding, get_encoding_class
 from rappor.protocol.params import Params
 from rappor.protocol.responses.rappor_response import Noise
@@ -162,7 +163,11 @@ def compute_best_variance(params: Params, epsilon_1: float) -> float:
     - A yes-or-no question: the variance of randomized response, which is a quarter of it.
     - Generalized randomized response, whose reports name one bucket: its own variance, if it is
       smaller than the variance of optimised unary encoding. This is the case for few categories.
+    - Sets: the variance of the best design with one bucket in a report. A report of several items
+      of a list, as in PrivSet, has a smaller variance, but needs the list on the devices.
     """
+    if get_encoding(params).supports_items:
+        return compute_rare_variance(design_sets(params.items, epsilon_1, m=params.m))
     differs_both_ways, _ = _count_differing_bits(params)
     optimum = compute_optimal_variance(epsilon_1)
     if params.response.is_exclusive:

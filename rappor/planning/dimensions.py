@@ -32,6 +32,7 @@ from rappor.base.ranges import check_integer
 from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.noise import Budget, choose_noise
 from rappor.planning.power import DetectionTarget, error_without_collisions, predict
+from rappor.planning.set_design import design_sets
 from rappor.protocol.params import MAX_HASHES, Params
 
 NEGLIGIBLE_VARIANCE: Final = 0.04
@@ -111,6 +112,34 @@ def choose_params(
     )
     m = _choose_cohorts(lambda m: build_params(h, k, m), n_reports=n_reports, question=question)
     return build_params(h, k, m)
+
+
+def choose_set_params(
+    items: int, epsilon: float, *, n_reports: int, question: DetectionTarget
+) -> Params:
+    """Choose the best parameters of sets for a number of reports.
+
+    The number of buckets has the least variance of a rare item, and `keep` is the largest number
+    within the loss (`rappor.protocol.profiles`). The number of cohorts follows the rule of strings.
+
+    Parameters
+    ----------
+    items : largest number of items of a set.
+    epsilon : limit of the privacy loss of a report, in nats.
+    n_reports : expected number of reports.
+    question : the items to detect.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
+    """
+
+    def build_params(m: int) -> Params:
+        return design_sets(items, epsilon, m=m)
+
+    m = _choose_cohorts(build_params, n_reports=n_reports, question=question)
+    return build_params(m)
 
 
 def compute_min_cohorts(k: int, n_candidates: int) -> float:

@@ -12,12 +12,15 @@ random bits.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import optimize
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_integer, check_number, read_count
@@ -30,6 +33,11 @@ integral of `Frequencies.zipf` has a relative error of 2e-9."""
 MAX_EXPONENT: Final = 10.0
 """Largest exponent of Zipf's law. At 10, the second string has a thousandth of the first share, and
 larger exponents give almost the same predictions."""
+
+MEAN_FILLING: Final = 0.75
+"""Assumed mean number of items of a set, as a share of the largest number. It is the mean of sets
+whose sizes are uniform between half of the largest number and the largest number. In fuller sets
+the same items have larger shares, and more of them are detected."""
 
 _CLASS_WIDTH: Final = 0.02
 """Width of a class of strings, as a relative difference of shares. A billion strings by Zipf's law
@@ -74,9 +82,58 @@ class Frequencies:
     absent: int
 
     @property
+    def total(self) -> float:
+        """Sum of the shares of all strings: 1, or the mean number of items of a set."""
+        return float((self.candidates + self.non_candidates) @ self.shares)
+
+    @property
     def n_candidates(self) -> int:
         """Number of candidates, present and absent."""
         return round(float(self.candidates.sum())) + self.absent
+
+    def as_items(self, mean_items: float) -> Frequencies:
+        """Return the frequencies of items of sets, whose popularity the shares of this object are.
+
+        A set is drawn item by item without repetition, with probabilities in proportion to the
+        popularity w. In a large population, the share of the sets that contain an item is then
+        close to
+
+            1 - exp(-x w)
+
+        with the number x at which the shares have the sum `mean_items` (Rosen, Annals of
+        Mathematical Statistics 1972: successive sampling).
+
+        Parameters
+        ----------
+        mean_items : mean number of items of a set, less than the number of strings.
+
+        Raises
+        ------
+        ParamsError
+            There are too few strings.
+
+        Examples
+        --------
+        >>> from rappor.planning import Frequencies
+        >>> Frequencies.zipf(100).as_items(6).shares[:2].round(2).tolist()
+        [0.83, 0.58]
+        """
+        n_strings = self.candidates + self.non_candidates
+        if n_strings.sum() <= mean_items:
+            raise ParamsError(
+                f"candidates must number more than {mean_items:g}, the mean number of items of a "
+                f"set, got {n_strings.sum():g}"
+            )
+
+        def compute_excess(log_x: float) -> float:
+            return float(n_strings @ -np.expm1(-np.exp(log_x) * self.shares)) - mean_items
+
+        # The sum is at most x, because the popularities have the sum 1, and it increases with x.
+        low, high = math.log(mean_items), math.log(mean_items) + 1
+        while compute_excess(high) < 0:
+            high += 1
+        x = math.exp(optimize.brentq(compute_excess, low, high))
+        return dataclasses.replace(self, shares=-np.expm1(-x * self.shares))
 
     @classmethod
     def zipf(cls, n_candidates: int, exponent: float = 1.0) -> Frequencies:

@@ -4,6 +4,7 @@
 |---|---|---|
 | `plan` | noise, bits, hashes and cohorts | strings |
 | `plan_categorical` | noise | categories, buckets, yes-or-no questions |
+| `plan_sets` | noise, buckets and cohorts | sets of items |
 | `predict_power` | nothing | parameters that exist |
 
 Each function takes either an expected number of reports and predicts the smallest detected share,
@@ -21,7 +22,7 @@ from rappor.base.errors import DecodeError, ParamsError
 from rappor.base.ranges import check_number, read_count
 from rappor.planning.category_noise import choose_category_noise
 from rappor.planning.detection_limit import compute_standard_error
-from rappor.planning.dimensions import choose_params, compute_min_cohorts
+from rappor.planning.dimensions import choose_params, choose_set_params, compute_min_cohorts
 from rappor.planning.noise import Budget
 from rappor.planning.plans import Plan, build_plan
 from rappor.planning.power import DetectionTarget, predict
@@ -146,6 +147,55 @@ def plan_categorical(  # noqa: PLR0913 - a budget, a goal and the limits of a de
     return _plan_for_params(params, target, budget, reports, share)
 
 
+def plan_sets(
+    question: DetectionTarget | int,
+    *,
+    items: int,
+    epsilon: float,
+    reports: float | None = None,
+    share: float | None = None,
+) -> Plan:
+    """Choose the best parameters of sets for a privacy loss, and predict the detected items.
+
+    Every device sends one report in an epoch, of one bucket (generalized randomized response).
+
+    Parameters
+    ----------
+    question : the items to detect, and how they are tested. The shares of its frequencies are
+        shares of devices, so their sum is the mean number of items of a set. A number means as many
+        items with popularity by Zipf's law, in sets of three quarters of `items` on average.
+    items : largest number of items of a set.
+    epsilon : limit of the privacy loss of a set, in nats.
+    reports, share : as for `plan`. The share is the smallest share of the devices to detect.
+
+    Returns
+    -------
+    Plan, with designs for half and for twice the number of items as alternatives.
+
+    Raises
+    ------
+    ParamsError
+        A number is outside its range.
+    DecodeError
+        No number of reports up to 1e15 detects the share.
+
+    Examples
+    --------
+    >>> planned = plan_sets(1000, items=8, epsilon=4, reports=1e6)
+    >>> planned.params.k, f"{planned.share:.2%}"
+    (464, '0.29%')
+    """
+    budget = Budget(epsilon, epsilon)
+    target = DetectionTarget.of(question, items=items)
+
+    def choose(n_reports: int) -> Params:
+        """Return the best parameters for a number of reports."""
+        return choose_set_params(items, epsilon, n_reports=n_reports, question=target)
+
+    n_reports = _resolve_reports(choose, target, reports, share)
+    return build_plan(choose(n_reports), n_reports, target, budget)
+
+
 def predict_power(
     params: Params,
     question: DetectionTarget | int,
@@ -158,7 +208,7 @@ def predict_power(
     Parameters
     ----------
     params : the parameters, for example of a live metric.
-    question, reports, share : as for `plan`.
+    question, reports, share : as for `plan`, for parameters of sets as for `plan_sets`.
 
     Returns
     -------
@@ -179,7 +229,10 @@ def predict_power(
     '0.31%'
     """
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
-    return _plan_for_params(params, DetectionTarget.of(question), budget, reports, share)
+    items = params.items if get_encoding(params).supports_items else None
+    return _plan_for_params(
+        params, DetectionTarget.of(question, items=items), budget, reports, share
+    )
 
 
 def _plan_for_params(
@@ -197,12 +250,6 @@ def _plan_for_params(
 
 def _check_candidates(params: Params, n_candidates: int) -> None:
     """Raise ParamsError if the parameters cannot distinguish this number of candidates."""
-    # Shares of items have a sum above 1, which the model of power does not describe.
-    if get_encoding(params).supports_items:
-        raise ParamsError(
-            "encoding must not be set to predict detections; `rappor privacy` prints the standard "
-            "error of an item"
-        )
     if not get_encoding(params).is_hashed:
         n_categories = get_encoding(params).n_categories
         if n_candidates != n_categories:

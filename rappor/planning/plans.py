@@ -18,10 +18,12 @@ from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import DetectionTarget, Prediction, predict
+from rappor.planning.set_design import design_sets
 from rappor.privacy.small_cohorts import CohortFilling
 from rappor.privacy.unchanged_values import list_unchanged_losses
 from rappor.protocol import loss
 from rappor.protocol.encodings import get_encoding
+from rappor.protocol.encodings.sets import MAX_ITEMS
 from rappor.protocol.params import Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
@@ -41,7 +43,9 @@ epoch reports old values, and a shorter epoch adds more losses in a year."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another design with the same privacy budget, number of bits and number of cohorts.
+    """Another design with the same privacy budget and number of cohorts.
+
+    It also has the same number of bits, except for sets.
 
     Attributes
     ----------
@@ -103,6 +107,8 @@ class Plan(DisplayedRecord):
         """Variance of a rare string as a multiple of the smallest known variance at epsilon_1.
 
         The variance includes collisions. The smallest known variance is for one report per device.
+        For sets it is the closed form, in which all buckets have the mean share. The decoder gives
+        more weight to buckets without frequent items, so the result may be below 1.
         """
         best = compute_best_variance(self.params, self.budget.epsilon_1)
         return self.prediction.rare_error**2 * self.reports / best
@@ -228,7 +234,8 @@ class Plan(DisplayedRecord):
 def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget: Budget) -> Plan:
     """Build a plan: predict detections for the parameters and for alternative designs.
 
-    The alternatives have the same numbers of bits and cohorts.
+    The alternatives have the same number of cohorts. Except for sets, they also have the same
+    number of bits.
     """
     alternatives = []
     for name, candidate in _list_alternatives(params, budget):
@@ -255,6 +262,9 @@ def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget
 def _list_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
     """Yield names and parameters of designs with this budget, the planned design first."""
     yield "this one", params
+    if get_encoding(params).supports_items:
+        yield from _list_set_alternatives(params, budget)
+        return
     if not get_encoding(params).is_hashed:
         yield from _list_categorical_alternatives(params, budget)
         return
@@ -266,6 +276,17 @@ def _list_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Pa
     published = choose_published(*losses, k=k, m=m)
     if published is not None:
         yield "h = 2, p = 1/2 [EPK14]", published
+
+
+def _list_set_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
+    """Yield designs for half and for twice the largest number of items.
+
+    The detected shares of the designs show the cost of a larger number. The cost of a smaller
+    number is not in them: sets with more items are cut, which lowers the estimated shares.
+    """
+    for items in (params.items // 2, 2 * params.items):
+        if 1 <= items <= MAX_ITEMS:
+            yield f"items = {items}", design_sets(items, budget.epsilon_1, m=params.m)
 
 
 def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:

@@ -34,14 +34,17 @@ and then it fits their shares. The standard error of the share b of a string is
 | d | density: the probability that a string sets a bit of a cohort |
 | n | number of rows of a string, m k d |
 | s | number of selected strings |
+| S | sum of the shares of all strings: 1, or the mean number of items of a set |
+| p', q' | p* and q*; for sets `Response.regression_probabilities` |
 | v | variance of a row from coins and from the sampling of the devices |
 | tau^2 | variance of a row from collisions with strings that are not selected |
 | E | mean over the levels of the string's rows (`compute_bit_levels`) |
 
-- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q*-p*)^2), with N reports, R reports per
-  device, and the expected proportion of ones mu = p* + (q*-p*) theta. The level theta is the share
-  of the devices that set the bit: the string's own share and the shares of other strings on the
-  bit (`rappor.estimator.debias`).
+- v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q'-p')^2), with N reports, R reports per
+  device, and the expected proportion of ones mu = p' + (q'-p') (theta + (1 - S) d). The level theta
+  is the share of the devices that set the bit: the string's own share and the shares of other
+  strings on the bit (`rappor.estimator.debias`). The term (1 - S) d is not 0 for sets only: a
+  device owns a fixed number of buckets, so with more items it owns fewer random buckets.
 - tau^2 = d (1-d) (sum of the squared shares of strings that are not selected). More reports do not
   lower tau^2.
 - The factor 1 - d is the proportion of the information that the free background leaves.
@@ -93,7 +96,7 @@ from rappor.estimator.fit import TAPER
 from rappor.estimator.score_tests import compute_ones_variance
 from rappor.estimator.selection import ENTRY_RATE
 from rappor.planning.category_noise import CategoryNoise
-from rappor.planning.frequencies import Frequencies, compute_bit_levels
+from rappor.planning.frequencies import MEAN_FILLING, Frequencies, compute_bit_levels
 from rappor.planning.planned_weights import PlannedWeights
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
@@ -155,13 +158,18 @@ class DetectionTarget:
         check_number("power", self.power, "(0, 1)")
 
     @classmethod
-    def of(cls, target: DetectionTarget | int) -> DetectionTarget:
-        """Return a target. A number stands for as many strings with shares by Zipf's law."""
-        return (
-            target
-            if isinstance(target, DetectionTarget)
-            else cls(frequencies=Frequencies.zipf(target))
-        )
+    def of(cls, target: DetectionTarget | int, *, items: int | None = None) -> DetectionTarget:
+        """Return a target. A number stands for as many strings with shares by Zipf's law.
+
+        If `items`, the largest number of items of a set, is passed, the number stands for as many
+        items with popularity by Zipf's law, in sets of three quarters of `items` on average.
+        """
+        if isinstance(target, DetectionTarget):
+            return target
+        frequencies = Frequencies.zipf(target)
+        if items is not None:
+            frequencies = frequencies.as_items(MEAN_FILLING * items)
+        return cls(frequencies=frequencies)
 
     def with_decoder_method(self, params: Params, n_reports: int) -> DetectionTarget:
         """Return the target with the correction that the decoder uses for these reports.
@@ -367,8 +375,12 @@ class _Collection:
         A level is the share of the devices that set the bit.
         """
         params = self.params
-        gap = params.q_star - params.p_star
-        mean = params.p_star + gap * level
+        low, high = params.response.regression_probabilities
+        gap = high - low
+        # Many sets have several items, so the shares have a sum above 1. The shift keeps the mean
+        # level of all bits at the density.
+        shift = params.density * (1 - self.frequencies.total)
+        mean = low + gap * (level + shift)
         variance = mean * (1 - mean) + (self.repeated - 1) * (mean - params.p) * (params.q - mean)
         return np.asarray(variance * params.m / self.n_reports / gap**2)
 

@@ -71,7 +71,11 @@ def repeats_table(repeats: Sequence[RepeatedReports]) -> Table[RepeatedReports]:
 
 
 def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative]:
-    """Return the table of other designs with the same privacy loss."""
+    """Return the table of other designs with the same privacy loss.
+
+    Designs of generalized randomized response have `keep` in place of f, g, p and q. Designs of
+    sets differ in the numbers of items and buckets, which are columns then.
+    """
 
     def column_of_letter(title: str, letter: str) -> Column[Alternative]:
         def format_letter(design: Alternative) -> str:
@@ -82,18 +86,24 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
 
         return Column(title, format_letter)
 
-    letters = {
-        **dict(zip(NOISE_LETTERS, NOISE_LETTERS, strict=True)),
-        "p*": "p_star",
-        "q*": "q_star",
-    }
+    def column_of_dimension(letter: str) -> Column[Alternative]:
+        return Column(letter, lambda design: f"{getattr(design.params, letter)}")
+
+    present = {letter for design in alternatives for letter in design.params.letters}
+    has_bits = present.issuperset(NOISE_LETTERS)
+    noise = NOISE_LETTERS if has_bits else ("keep",)
+    letters = {**dict(zip(noise, noise, strict=True)), "p*": "p_star", "q*": "q_star"}
+    has_equal_items = len({design.params.items for design in alternatives}) == 1
+    dimensions = () if has_equal_items else ("items", "k")
+    equal = "epsilon, k and m" if has_equal_items else "epsilon and m"
     return Table(
         title=(
-            "Other designs with the same epsilon, k and m (variance of a rare string's count by "
-            "its noise alone, per report, and its ratio to the optimum)"
+            f"Other designs with the same {equal} (variance of a rare string's count by its noise "
+            "alone, per report, and its ratio to the optimum)"
         ),
         columns=(
             Column("design", lambda design: design.name, "text"),
+            *(column_of_dimension(letter) for letter in dimensions),
             *(column_of_letter(title, letter) for title, letter in letters.items()),
             Column("variance", lambda design: f"{design.variance:.4g}"),
             Column("ratio", lambda design: f"{design.excess:.3f}"),
@@ -190,7 +200,8 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         return
     share, power = format_percent(plan.share, 3), format_short_percent(question.power)
     yield "detects", f"a share of {share} with {power} probability {condition}"
-    yield "expected", f"{prediction.found:,.1f} detected strings"
+    noun = "items" if get_encoding(plan.params).supports_items else "strings"
+    yield "expected", f"{prediction.found:,.1f} detected {noun}"
     yield (
         "interval",
         f"{format_percent(prediction.width, 3)} wide at "
@@ -210,7 +221,12 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         ", ".join(f"{_ERROR_PARTS[name]} {format_percent(part)}" for name, part in parts),
     )
     yield "", f"The largest part of the error is {ERROR_REMEDIES[plan.binding]}"
-    if question.reports_per_device == 1:
+    if get_encoding(plan.params).supports_items:
+        mean_items = question.frequencies.total
+        yield "assumed", f"sets of {mean_items:.3g} items on average, none above the largest number"
+    # The buckets of a rare item of a set may be free of frequent items. Its variance is then below
+    # the variance of the closed form, which is no comparison with other mechanisms.
+    elif question.reports_per_device == 1:
         yield (
             "variance",
             f"{format_percent(plan.excess - 1)} above the best known mechanism at this epsilon, "
@@ -262,7 +278,12 @@ def _format_devices(plan: Plan) -> str:
 
 def _has_noise_of_profile(params: Params, name: str) -> bool:
     """Return whether a profile has the same noise, in the digits of the output."""
-    profile = Params.profile(name, encoding=params.encoding, categories=params.categories)
+    encoding = get_encoding(params)
+    if PROFILES[name].supports_grr < encoding.supports_items:
+        return False
+    profile = Params.profile(
+        name, encoding=params.encoding, categories=params.categories, items=params.items
+    )
     letters = params.response.probabilities
     return letters == profile.response.probabilities and all(
         abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE for letter in letters

@@ -43,11 +43,9 @@ if TYPE_CHECKING:
     "rappor plan --profile balanced --reports 1e6 --candidates 1e4 --ranked",
     "rappor plan --encoding onehot --categories light,dark,other \\\n"
     "  --epsilon-1 1 --epsilon-inf 2 --devices 1e4 --days 30",
+    "rappor plan --encoding set --items 8 --profile once --devices 1e5",
     "rappor plan --discover --epsilon-1 2 --epsilon-inf 4 --reports 1e7 --longest 6",
     "rappor plan search_engine --registry metrics.toml \\\n  --devices 1e5 --reports-per-device 30",
-    hints={
-        "--items": "sets are not planned: `rappor privacy METRIC` predicts the share of an item"
-    },
 )
 def plan(
     *,
@@ -93,14 +91,15 @@ def plan(
     if metric is not None and metric.ranked:
         detection = dataclasses.replace(detection, ranked=True)
     question = strings.read_target(
-        planned.n_categories, detection, power=power, reports_per_device=reports_per_device
+        planned, detection, power=power, reports_per_device=reports_per_device
     )
     # The library reads no clock, so the command passes the day. A metric expires after a year, and
     # people then decide again whether the metric is necessary.
     expires = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
     calendar: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
     if discovery.discover:
-        if metric is not None or planned.n_categories is not None or chart is not None:
+        has_strings = planned.n_categories is None and not planned.has_sets
+        if metric is not None or not has_strings or chart is not None:
             raise click.UsageError("--discover plans a new metric of strings, without a chart")
         parts = discovery.plan(
             question,

@@ -21,6 +21,7 @@ from rappor.cli.options import (
 )
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.encodings import ENCODINGS
+from rappor.protocol.encodings.sets import DEFAULT_ITEMS, MAX_ITEMS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import EPOCHS, INTERVALS, MAX_HASHES, Params
 from rappor.registry.metric import Metric
@@ -41,11 +42,16 @@ class PlannedMetric:
     registry_path: str | None = registry_option(required=False)
     encoding: str | None = option_field(
         list(ENCODINGS),
-        "Encoding of a new metric, the rule that turns a value into bits. Sets are not planned.  "
-        "[default: bloom, for strings]",
+        "Encoding of a new metric, the rule that turns a value into bits.  [default: bloom, for "
+        "strings]",
     )
     categories: str | None = option_field(
         "LIST", "Categories of a new metric, or edges of its buckets, separated by commas."
+    )
+    items: int | None = option_field(
+        WholeNumber(1, MAX_ITEMS),
+        "Largest number of items of a set, with --encoding set. Sets are assumed to have three "
+        f"quarters of it on average.  [default: {DEFAULT_ITEMS}]",
     )
     write: bool = flag_field("Write the planned numbers into the entry of METRIC in the registry.")
 
@@ -53,14 +59,10 @@ class PlannedMetric:
         """Raise a usage error for options that contradict each other."""
         if (self.registry_path is None) != (self.metric_name is None):
             raise click.UsageError("METRIC and --registry go together")
-        if self.registry_path is not None and (self.encoding or self.categories):
+        if self.registry_path is not None and (self.encoding or self.categories or self.items):
             raise click.UsageError("a METRIC has its own encoding: leave --encoding out")
-        if ENCODINGS[self.encoding_name].supports_items:
-            # Shares of items have a sum above 1, which the model of power does not describe.
-            raise click.UsageError(
-                "sets are not planned: write the entry with items and the profile once, and "
-                "`rappor privacy METRIC` prints the detected share and standard error of an item"
-            )
+        if self.items is not None and not self.has_sets:
+            raise click.UsageError(f"encoding {self.encoding_name} has no --items")
         if self.registry_path is None:
             if self.write:
                 raise click.UsageError("--write needs METRIC and --registry")
@@ -82,6 +84,18 @@ class PlannedMetric:
         return self.metric.params.encoding if self.metric else self.encoding or "bloom"
 
     @property
+    def has_sets(self) -> bool:
+        """Whether a value is a set of items."""
+        return ENCODINGS[self.encoding_name].supports_items
+
+    @property
+    def n_items(self) -> int | None:
+        """The largest number of items of a set; None for values that are not sets."""
+        if not self.has_sets:
+            return None
+        return self.metric.params.items if self.metric else self.items or DEFAULT_ITEMS
+
+    @property
     def category_names(self) -> tuple[str, ...]:
         """The categories, or the edges of buckets."""
         if self.metric is not None:
@@ -96,7 +110,12 @@ class PlannedMetric:
     def params_of_profile(self, profile: str) -> Params:
         """Return the profile's parameters for this encoding."""
         names = self.category_names
-        return Params.profile(profile, encoding=self.encoding_name, categories=names)
+        return Params.profile(
+            profile,
+            encoding=self.encoding_name,
+            categories=names,
+            items=self.n_items or DEFAULT_ITEMS,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +216,8 @@ class BudgetOptions:
             "epsilon_inf": self.epsilon_inf,
             "symmetric": self.symmetric,
         }
+        if planned.n_items is not None:
+            return self._plan_sets(planned.n_items, question, **size)
         if planned.n_categories is None:
             limits: dict[str, Any] = {"max_bytes": self.max_bytes, "hashes": self.hashes}
             return planning.plan(question, **budget, **size, **limits)
@@ -205,6 +226,18 @@ class BudgetOptions:
         return planning.plan_categorical(
             planned.encoding_name, planned.category_names, question=question, **budget, **size
         )
+
+    def _plan_sets(self, items: int, question: DetectionTarget, **size: Any) -> Plan:
+        """Choose parameters of sets within the budget."""
+        from rappor import planning
+
+        if self.max_bytes is not None or self.hashes is not None or self.symmetric:
+            raise click.UsageError("--max-bytes, --hashes and --symmetric do not go with sets")
+        if self.epsilon_1 is None or self.epsilon_1 != self.epsilon_inf:
+            raise click.UsageError(
+                "--epsilon-inf must equal --epsilon-1 for sets: every report of a set is the same"
+            )
+        return planning.plan_sets(question, items=items, epsilon=self.epsilon_1, **size)
 
     def read_budget_of_discovery(self) -> tuple[float, float]:
         """Return epsilon_1 and epsilon_inf of a discovery, which chooses its own design."""
@@ -275,7 +308,8 @@ class StringOptions:
     zipf: float | None = option_field(
         "EXPONENT",
         "Assume Zipf's law: the share of the n-th most frequent string is proportional to "
-        "n^-EXPONENT.  [default: 1]",
+        "n^-EXPONENT. For sets, the popularity of an item takes the place of the share.  "
+        "[default: 1]",
     )
     table: str | None = option_field(
         "FILE", "Take the shares from a CSV file with the header value,weight, in place of --zipf."
@@ -283,17 +317,18 @@ class StringOptions:
 
     def read_target(
         self,
-        n_categories: int | None,
+        planned: PlannedMetric,
         error_control: ErrorControl,
         *,
         power: float,
         reports_per_device: float,
     ) -> DetectionTarget:
         """Return the strings or categories to detect, and how they are tested."""
-        from rappor.planning.frequencies import Frequencies
+        from rappor.planning.frequencies import MEAN_FILLING, Frequencies
         from rappor.planning.power import DetectionTarget
         from rappor.simulation.population import Population
 
+        n_categories, items = planned.n_categories, planned.n_items
         if self.candidates is not None and n_categories is not None:
             raise click.UsageError(
                 f"--candidates must be omitted: there are {n_categories} answers"
@@ -305,6 +340,8 @@ class StringOptions:
             frequencies = Frequencies.of_shares(Population.from_csv(self.table).weights, n)
         else:
             raise click.UsageError("give --zipf or --table, not both")
+        if items is not None:
+            frequencies = frequencies.as_items(MEAN_FILLING * items)
         return DetectionTarget(
             frequencies=frequencies,
             error_control=error_control,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from registries import toml_of
 from shell import Shell, ok
 
 from rappor import Registry
+from rappor.planning.set_design import design_sets
 
 BUDGET = ("plan", "--discover", "--profile", "balanced", "--reports", "1e7")
 
@@ -94,3 +96,25 @@ def test_a_ranked_list_is_planned_with_its_weights(shell: Shell) -> None:
     entry = '[metrics.engine]\ncandidates = "engines.txt"\nranked = true'
     registry.write_text(registry.read_text().replace("[metrics.engine]", entry))
     assert json.loads(ok(shell.metric("plan", *words)))["found"] == ranked["found"]
+
+
+def test_the_plan_of_sets_compares_numbers_of_items(shell: Shell) -> None:
+    """The output has items and buckets of the other designs, and `keep` as their noise."""
+    options = ["--encoding", "set", "--items", "8", "--profile", "once", "--devices", "1e5"]
+    words = " ".join(ok(shell("plan", *options)).split())
+    assert "as in the profile once" in words
+    assert "design items k keep p* q*" in words
+    assert "items = 4 4 232 0.4803" in words
+    assert "sets of 6 items on average" in words
+    assert "best known mechanism" not in words
+
+
+def test_a_metric_of_sets_is_planned_within_a_budget(shell: Shell, tmp_path: Path) -> None:
+    """With a budget, the numbers of the entry change and its number of items stays."""
+    path = tmp_path / "metrics.toml"
+    entry = {"encoding": '"set"', "items": "4", "epoch": '"year"', "interval": '"epoch"'}
+    path.write_text(toml_of("plugins", profile='"once"', **entry), encoding="utf-8")
+    budget = ("--epsilon-1", "2", "--epsilon-inf", "2", "--devices", "1e5")
+    text = ok(shell("plan", "plugins", "--registry", str(path), *budget))
+    params = Registry.loads(text.split("Entry for the registry:")[1]).metric("plugins").params
+    assert (params.items, params.k) == (4, design_sets(4, 2, m=1).k)

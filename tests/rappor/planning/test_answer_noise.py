@@ -450,5 +450,3 @@ def test_the_variance_of_an_item_grows_with_the_size_of_sets(items: int, varianc
     assert compute_rare_variance(params) == pytest.approx(variance, rel=0.01)
     error = compute_standard_error(params, 1_000_000)
     assert error == pytest.approx(math.sqrt(1e6 * compute_rare_variance(params)))
-    with pytest.raises(ParamsError, match="encoding must not be set to predict detections"):
-        predict_power(params, 100, reports=1e5)
