@@ -5,8 +5,9 @@ Words of this module:
 - A *factor* is a property of a collection, such as the number of cohorts. A *level* is one of its
   values. The first level of a factor is the usual level.
 - A *cell* names one level of every factor: a complete setting, from which collections are drawn.
-- A *grid* is the list of the cells of one kind of encoding: `strings` (Bloom filters) or `answers`
-  (encodings with listed values: one-hot, boolean, buckets).
+- A *grid* is the list of the cells of one kind of metric: `strings` (Bloom filters), `answers`
+  (encodings with listed values: one-hot, boolean, buckets), `answers once` (listed values under
+  generalized randomized response, one report a device) or `sets` (`benchmarks.atlas_sets`).
 
 The complete product of all levels would have millions of cells. A grid contains instead:
 
@@ -30,6 +31,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.atlas_sets import SETS, draw_sets
 from rappor.counts.counts import Counts
 from rappor.protocol.encodings import ENCODINGS, get_encoder
 from rappor.protocol.params import Params
@@ -146,6 +148,7 @@ _CATEGORIES: Final = tuple(f"a{i}" for i in range(1000))
 _ENCODINGS: Final = {
     "onehot, 20": ("onehot", _CATEGORIES[:20]),
     "onehot, 1000": ("onehot", _CATEGORIES),
+    "onehot, 120": ("onehot", _CATEGORIES[:120]),
     "boolean": ("boolean", ()),
     "buckets, 16": ("buckets", tuple(str(i) for i in range(17))),
 }
@@ -161,11 +164,30 @@ _VALUES: Final = {
 ANSWERS: Final[Factors] = {
     "reports a device": _REPORTS,
     "noise": ("balanced", "strict", "low-noise", _NO_PERMANENT),
-    "encoding": tuple(_ENCODINGS),
+    "encoding": ("onehot, 20", "onehot, 1000", "boolean", "buckets, 16"),
     "held": ("several", "one rare", "one"),
     "devices": (10_000, 30, 100, 1000, 10**6, 10**9),
 }
 """Levels of the factors of encodings with listed values. Such metrics need no candidates."""
+
+ANSWERS_ONCE: Final[Factors] = {
+    "reports a device": (1,),
+    "noise": ("once",),
+    "encoding": ("onehot, 20", "onehot, 120", "buckets, 16"),
+    "held": ANSWERS["held"],
+    "devices": ANSWERS["devices"],
+}
+"""Levels of the factors of listed values under the profile `once`: generalized randomized response.
+A device makes one report, so no cell has several reports a device. The encoding `boolean` keeps its
+own response."""
+
+GRIDS: Final[Mapping[str, Factors]] = {
+    "strings": STRINGS,
+    "answers": ANSWERS,
+    "answers once": ANSWERS_ONCE,
+    "sets": SETS,
+}
+"""Factors and levels of each grid, by the name of the grid."""
 
 _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
 """Weights of the three values in `_VALUES`, by level of the factor "held" of the grid `answers`."""
@@ -188,10 +210,11 @@ class DecodeInput:
 
 
 def list_cells() -> dict[str, list[Cell]]:
-    """Return the cells of both grids."""
+    """Return the cells of all grids, by the name of the grid."""
     usual = {name: levels[0] for name, levels in STRINGS.items()}
-    further = [{**usual, **levels} for levels in HARD_UNGRIDDED]
-    return {"strings": build_cells(STRINGS, HARD) + further, "answers": build_cells(ANSWERS)}
+    further: list[Cell] = [{**usual, **levels} for levels in HARD_UNGRIDDED]
+    cells = {name: build_cells(factors) for name, factors in GRIDS.items() if name != "strings"}
+    return {"strings": build_cells(STRINGS, HARD) + further, **cells}
 
 
 def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
@@ -273,7 +296,10 @@ def draw(cell: Cell, seed: int) -> DecodeInput:
     The names of the strings contain the seed. So every seed has other strings, which set other
     bits.
     """
-    # Only the grid of strings has a number of cohorts.
+    if "items" in cell:
+        counts, shares = draw_sets(cell, seed)
+        return DecodeInput(counts=[counts], candidates=list(shares), shares=shares)
+    # Of the other grids, only the grid of strings has a number of cohorts.
     return _draw_strings(cell, seed) if "m" in cell else _draw_answers(cell, seed)
 
 
