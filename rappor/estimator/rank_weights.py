@@ -23,8 +23,9 @@ not come from reports of the same metric. The hash functions of a metric are the
 epoch, so the collisions of its strings repeat: an absent string that collided with a frequent
 string last quarter has a small p-value in this quarter, too.
 
-A stream keeps the best candidates in memory. For all others, which might be detected if their
-weights are large, it counts p / w (`RatioCounts`).
+A stream keeps the best candidates in memory. Another candidate might be detected if its weight is
+large. So the stream counts the ratios p / w of all candidates that are not in memory
+(`RatioCounts`), and the decoder refuses the list if one of them might be detected.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ def invert_ranks(ranks: Integers) -> Floats:
 
 
 def compute_ratios(p_values: Floats, weights: Floats, level: float) -> Floats:
-    """Compute p / w, which the weighted procedures compare with one threshold.
+    """Compute p / w, (c,), which the weighted procedures compare with one threshold.
 
-    The ratio is infinite for p-values above the error rate. No weight makes such a candidate
-    detected.
+    The ratio is infinite for p-values above the error rate. A candidate with such a p-value is not
+    detected, whatever its weight is.
 
     Parameters
     ----------

@@ -1,9 +1,14 @@
 """Weights of the tests of a planned list, by class of strings.
 
-Without ranks all tests have the weight 1. A ranked list is assumed to be in the order of the
-shares, with its absent candidates spread evenly between the present candidates. So absent
-candidates have the same mean weights as the present candidates around them
-(`rappor.estimator.rank_weights`).
+`rappor.planning.power` predicts how many strings a decode detects. In a ranked list, the threshold
+of a candidate depends on its weight, and the weight on its rank (`rappor.estimator.rank_weights`).
+A plan knows the shares of the strings, but not their ranks, so it assumes two things: the list is
+in the order of the shares, and its absent candidates are spread evenly between the present
+candidates. So absent candidates have the same mean weights as the present candidates around them.
+Without ranks all tests have the weight 1.
+
+*Example.* Of 1,000 candidates, 100 are present. The most frequent string is assumed to have rank
+10, the next rank 20, and so on. Nine absent candidates stand before each present candidate.
 """
 
 from __future__ import annotations
@@ -23,14 +28,18 @@ from rappor.planning.frequencies import Frequencies
 class PlannedWeights:
     """Weights of present and of absent candidates.
 
+    Present candidates are in classes of nearly equal shares (`Frequencies`). Absent candidates are
+    in a groups of nearly equal weights: one group without ranks, otherwise one group for each
+    class of present candidates.
+
     Attributes
     ----------
     shares : (classes,) float64. Share of a string of each class, increasing.
     weights : (classes,) float64. Mean weight of a present candidate of each class, in the order of
         the frequencies.
-    sorted_weights : (classes,) float64. The same in the order of `shares`.
-    absent : (a,) float64. Numbers of absent candidates.
-    absent_weights : (a,) float64. Their mean weights.
+    sorted_weights : (classes,) float64. The same weights in the order of `shares`.
+    absent : (a,) float64. Number of absent candidates in each group.
+    absent_weights : (a,) float64. Mean weight of the absent candidates in each group.
     largest_p_value : upper bound on the p-values that are detected: the error rate of a ranked
         list, otherwise 1.
     """
@@ -44,7 +53,13 @@ class PlannedWeights:
 
     @classmethod
     def of(cls, frequencies: Frequencies, error_control: ErrorControl) -> PlannedWeights:
-        """Compute the weights of the strings of a plan."""
+        """Compute the weights of the strings of a plan.
+
+        Parameters
+        ----------
+        frequencies : shares of the strings, and number of absent candidates.
+        error_control : states whether the list is ranked.
+        """
         n_present = float(frequencies.candidates.sum())
         weights = np.ones(len(frequencies.shares))
         absent, absent_weights = np.array([float(frequencies.absent)]), np.ones(1)
@@ -63,19 +78,36 @@ class PlannedWeights:
         )
 
     def weigh_present(self, threshold: float | Floats) -> Floats:
-        """Compute the p-value thresholds of the classes from the thresholds of weight 1."""
+        """Compute the p-value thresholds of the classes, (classes,), from those of weight 1."""
         return np.minimum(self.weights * threshold, self.largest_p_value)
 
     def weigh_shares(self, shares: Floats, threshold: float) -> Floats:
         """Compute the p-value thresholds of strings with some shares.
 
-        Such a string has the rank of its share in the list.
+        A string with such a share has the rank of the strings with nearly the same share.
+
+        Parameters
+        ----------
+        shares : (s,) float64.
+        threshold : p-value threshold of weight 1.
+
+        Returns
+        -------
+        (s,) float64.
         """
         weights = np.interp(shares, self.shares, self.sorted_weights)
         return np.minimum(weights * threshold, self.largest_p_value)
 
     def count_absent(self, threshold: float) -> float:
-        """Compute the expected number of absent candidates that are detected."""
+        """Compute the expected number of absent candidates that are detected.
+
+        The p-value of an absent candidate is uniform, so it is below a threshold with a probability
+        equal to the threshold.
+
+        Parameters
+        ----------
+        threshold : p-value threshold of weight 1.
+        """
         p_values = np.minimum(self.absent_weights * threshold, self.largest_p_value)
         return float(self.absent @ p_values)
 
@@ -83,8 +115,9 @@ class PlannedWeights:
 def _compute_mean_weights(frequencies: Frequencies) -> Floats:
     """Compute the mean weight of the ranks of each class, (classes,) float64.
 
-    With c candidates of which n are present, the j-th most frequent string has the rank j c / n.
-    The sum of 1 / (r + 100) over consecutive ranks is a difference of two digamma functions.
+    With c candidates of which n are present, the j-th most frequent string has the rank j c / n. So
+    the number of ranks of a class is proportional to its number of strings. The sum of
+    1 / (r + 100) over consecutive ranks is a difference of two values of the digamma function.
     """
     n_present, n = float(frequencies.candidates.sum()), frequencies.n_candidates
     order = np.argsort(-frequencies.shares, kind="stable")
@@ -93,7 +126,8 @@ def _compute_mean_weights(frequencies: Frequencies) -> Floats:
     before = last_rank - n_ranks
     inverse_sum = special.digamma(last_rank + RANK_OFFSET + 1)
     inverse_sum -= special.digamma(before + RANK_OFFSET + 1)
-    # A class without candidates has no ranks. It gets the weight of its place in the list.
+    # A class whose strings are no candidates has no ranks. It gets the weight of the rank at its
+    # place in the list.
     has_ranks = n_ranks > 0
     mean = 1 / (before + RANK_OFFSET + 1)
     mean[has_ranks] = inverse_sum[has_ranks] / n_ranks[has_ranks]
