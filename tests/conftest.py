@@ -6,11 +6,13 @@ packages that every other package imports: protocol, registry and privacy.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tools import PACKAGES
 
 settings.register_profile(
     "repeatable",
@@ -28,7 +30,9 @@ it."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip all other folders in the fast stage, whose tests run faster than all tests import."""
+    """Skip files that the stage cannot import, and in the fast stage all other folders."""
+    if _lacks_its_package(collection_path) and "not slow" in config.getoption("markexpr"):
+        return True
     if config.getoption("markexpr") != "fast" or not collection_path.is_relative_to(HERE):
         return None
     return None if any(_overlap(collection_path, folder) for folder in FAST) else True
@@ -41,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_in_folder = any(item.path.is_relative_to(folder) for folder in FAST)
         if is_in_folder and not any(map(item.get_closest_marker, ("slow", "acceptance"))):
             item.add_marker("fast")
+
+
+def _lacks_its_package(path: Path) -> bool:
+    """Return whether a file of tests imports a package that is not installed."""
+    package = PACKAGES.get(str(path.relative_to(HERE))) if path.is_relative_to(HERE) else None
+    return package is not None and importlib.util.find_spec(package) is None
 
 
 def _overlap(path: Path, folder: Path) -> bool:

@@ -361,6 +361,7 @@ def test_importing_a_submodule_loads_no_lasso() -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.slow
 def test_imports_of_modules_shadow_no_public_name() -> None:
     """After all modules are imported, every public name is still a function or class."""
     program = (

@@ -103,6 +103,7 @@ def check_types(program: str, python: Path) -> str:
     return answer.stdout
 
 
+@pytest.mark.slow
 def test_wheel_has_exactly_three_top_level_names(names: set[str]) -> None:
     """A wheel contains rappor, rappor_client and rappor_server, and its own metadata."""
     tops = {name.split("/")[0] for name in names}
@@ -113,6 +114,7 @@ def test_wheel_has_exactly_three_top_level_names(names: set[str]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_source_file_and_the_words(names: set[str]) -> None:
     """The wheel contains every file of the packages, except the examples."""
     for folder in ("rappor", "client/rappor_client", "server/rappor_server"):
@@ -124,6 +126,7 @@ def test_wheel_holds_every_source_file_and_the_words(names: set[str]) -> None:
     assert "rappor/simulation/data/words_en.csv.gz" in names
 
 
+@pytest.mark.slow
 def test_wheel_is_typed(names: set[str]) -> None:
     """All three packages contain the marker py.typed, and every lazy package has its stub."""
     for package in ("rappor", "rappor_client", "rappor_server"):
@@ -131,11 +134,13 @@ def test_wheel_is_typed(names: set[str]) -> None:
     assert {"rappor/__init__.pyi", "rappor/privacy/__init__.pyi"} <= names
 
 
+@pytest.mark.slow
 def test_a_consumer_of_the_wheel_is_type_checked(installed: Path) -> None:
     """A correct program that uses the three packages passes mypy --strict."""
     assert check_types(CONSUMER, installed).startswith("Success")
 
 
+@pytest.mark.slow
 def test_a_misspelt_argument_is_found_by_the_type_checker(installed: Path) -> None:
     """The types of the device are visible to a host program."""
     found = check_types(CONSUMER.replace("collector=", "colector="), installed)
@@ -143,6 +148,7 @@ def test_a_misspelt_argument_is_found_by_the_type_checker(installed: Path) -> No
     assert "Found 1 error" in found
 
 
+@pytest.mark.slow
 def test_metadata_names_licences_authors_and_python(shipped: Distribution) -> None:
     """The metadata contain the licences of code and word list, authors, and Python's version."""
     assert shipped.metadata["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0"
@@ -153,6 +159,7 @@ def test_metadata_names_licences_authors_and_python(shipped: Distribution) -> No
     assert not [line for line in classifiers if line.startswith("License ::")]
 
 
+@pytest.mark.slow
 def test_licence_files_are_in_the_wheel(shipped: Distribution) -> None:
     """The licence is complete, and the attribution of the word list names its sources."""
     assert shipped.metadata.get_all("License-File") == [
@@ -167,12 +174,14 @@ def test_licence_files_are_in_the_wheel(shipped: Distribution) -> None:
         assert name in attribution
 
 
+@pytest.mark.slow
 def test_a_device_needs_one_library(shipped: Distribution) -> None:
     """Without an extra, the wheel needs only mmh3, the hash function."""
     needed = [line for line in shipped.requires or [] if "extra ==" not in line]
     assert [re.split(r"\W", line)[0] for line in needed] == ["mmh3"]
 
 
+@pytest.mark.slow
 def test_version_is_the_newest_in_the_changelog(shipped: Distribution) -> None:
     """The first entry of the changelog has the version of the wheel, or its release candidate."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -181,6 +190,7 @@ def test_version_is_the_newest_in_the_changelog(shipped: Distribution) -> None:
     assert newest[1] == Version(shipped.version).base_version
 
 
+@pytest.mark.slow
 def test_every_place_names_the_same_version(shipped: Distribution) -> None:
     """The wheel, the citation and the JavaScript package are released together."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
@@ -189,6 +199,7 @@ def test_every_place_names_the_same_version(shipped: Distribution) -> None:
     assert Version(package["version"]) == Version(shipped.version)
 
 
+@pytest.mark.slow
 def test_constraints_pin_what_the_tests_install(shipped: Distribution) -> None:
     """Every direct dependency is pinned to one version within its range, without an address."""
     lines = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -212,6 +223,7 @@ def test_workflows_name_files_that_exist(path: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.slow
 def test_long_description_renders(shipped: Distribution) -> None:
     """The README is the description: Markdown with one title, in which all code blocks end."""
     assert shipped.metadata["Description-Content-Type"] == "text/markdown"
@@ -223,6 +235,7 @@ def test_long_description_renders(shipped: Distribution) -> None:
     assert 2 * sum(token.type == "fence" for token in tokens) == n_fences
 
 
+@pytest.mark.slow
 def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:
     """The unpacked wheel, outside the repository, simulates and decodes."""
     zipfile.ZipFile(wheel).extractall(tmp_path)

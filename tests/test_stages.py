@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from places import ROOT
+from tools import PACKAGES
 
 FAST = {"tests/rappor/protocol", "tests/rappor/registry", "tests/rappor/privacy"}
 
@@ -40,3 +45,29 @@ def test_every_helper_is_explained() -> None:
     explained = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "tests" / "support").glob("*.py"):
         assert f"`{path.name}`" in explained, path.name
+
+
+def test_files_that_need_the_extra_dev_are_slow() -> None:
+    """The first stage, whose environment lacks their packages, has no test of these files."""
+    for name in PACKAGES:
+        text = (ROOT / "tests" / name).read_text(encoding="utf-8")
+        assert "\npytestmark = pytest.mark.slow" in text, name
+
+
+@pytest.mark.slow
+def test_packages_of_the_extra_dev_are_installed_in_the_second_stage() -> None:
+    """No test of the second stage is skipped because a package of the extra is missing."""
+    installed = {canonicalize_name(item.name) for item in importlib.metadata.distributions()}
+    assert list_packages("dev") - installed == set()
+
+
+def list_packages(extra: str) -> set[str]:
+    """Return the names of the packages of an extra of pyproject.toml, and of its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = set[str]()
+    for requirement in map(Requirement, project["optional-dependencies"][extra]):
+        if requirement.name == "rappor":
+            packages.update(*(list_packages(name) for name in requirement.extras))
+        else:
+            packages.add(canonicalize_name(requirement.name))
+    return packages

@@ -325,7 +325,7 @@ def _walk(session: SparkSession, paths: Sequence[str]) -> list[Any]:
     if not local:
         return []
     frame = _spread(session, [(_root(path),) for path in local], ROOTS, 1)
-    walked = map_batches(frame, walk_folders, WALKED).collect()
+    walked: list[Any] = map_batches(frame, walk_folders, WALKED).collect()
     # A worker may have another current folder than Spark, so faults below relative paths may be of
     # other files. They are not raised here.
     absolute = {_root(path) for path in local if path_of(path).startswith("/")}

@@ -99,6 +99,7 @@ def test_registries_are_valid() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("i", OUTPUTS)
 def test_output_is_as_shown(i: int, printed: Mapping[Block, str]) -> None:
     """A block of text equals the output of the block before it. Three dots stand for any text."""

@@ -76,6 +76,7 @@ def test_tool_without_consent_records_nothing(
     assert collector.reports == []
 
 
+@pytest.mark.slow
 def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCollector) -> None:
     """Two uses on a day lead to one pending report, which leaves when the day is over."""
     tool = Tool(tmp_path / "home", collector.url)
@@ -90,6 +91,7 @@ def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCol
     assert len(collector.reports) < len(days)  # fewer than the days that the test has seen
 
 
+@pytest.mark.slow
 def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: AcceptingCollector) -> None:
     """With consent the report of a day leaves in the run of the next day.
 
@@ -111,6 +113,7 @@ def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: Acceptin
     assert len(collector.reports) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="the system has no terminals")
 @pytest.mark.parametrize(("typed", "n_reports"), [(b"y\n", 1), (b"\n", 0)], ids=["yes", "enter"])
 def test_tool_asks_on_a_terminal_once(
@@ -177,6 +180,7 @@ def site(tmp_path: Path, collector: AcceptingCollector) -> Iterator[Site]:
     site.close()
 
 
+@pytest.mark.slow
 def test_every_person_is_a_device(site: Site, collector: AcceptingCollector) -> None:
     """Each person who agreed has a secret, a budget and reports, and no other person has any."""
     for person, consent in (("anna", "yes"), ("ben", "yes"), ("cleo", "no"), ("dan", None)):

@@ -196,6 +196,7 @@ def test_gunicorn(host: MakeHost, option: str) -> None:
     assert site.count_recorded() == 20
 
 
+@pytest.mark.slow
 def test_uvicorn_workers(host: MakeHost) -> None:
     """Workers with an event loop, which open the folder themselves, are one device."""
     site = host("uvicorn workers, and any other event loop")
@@ -253,6 +254,7 @@ exec(program)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give a folder to another user")
 def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
     """The device stays the same under another user id after systemd has changed the owner."""
@@ -290,6 +292,7 @@ def test_read_only_root(host: MakeHost) -> None:
     assert printed[1].startswith("the folder cannot be used: E")
 
 
+@pytest.mark.slow
 def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
     """The client takes the permissions away that a mount has given to a group.
 
@@ -307,6 +310,7 @@ def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in identity_path(device).rglob("*"))
 
 
+@pytest.mark.slow
 def test_two_instances(host: MakeHost) -> None:
     """Two programs that run at once share one device."""
     site = host("Two instances of a desktop program")

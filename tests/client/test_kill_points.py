@@ -265,6 +265,7 @@ def test_killed_at_every_line(first: int, home: Home) -> None:
     )
 
 
+@pytest.mark.slow
 def test_killed_during_the_creation_of_a_device(home: Home) -> None:
     """A device that was killed during its creation has spent nothing, so no budget is lost."""
     for moment in itertools.count():
@@ -279,6 +280,7 @@ def test_killed_during_the_creation_of_a_device(home: Home) -> None:
     assert moment > 5
 
 
+@pytest.mark.slow
 def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) -> None:
     """At each touch of the disk: whatever leaves afterwards has its price reserved."""
     n_left = 0

@@ -182,6 +182,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(first=st.integers(70, DAYS - 1), steps=STEPS)
 def test_no_report_leaves_after_its_epoch(
@@ -262,6 +263,7 @@ def test_parameters_without_instantaneous_noise_need_interval_epoch(
 SETS = Params.profile("once", encoding="set", items=2)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32),
     st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5), min_size=1, max_size=4),

@@ -129,6 +129,7 @@ def run_suite(folder: Path, text: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_fixture_returns_a_device(tmp_path: Path) -> None:
     """The tests of a host record, look and send, and each test has a device of its own."""
     registry = toml_of("theme", epoch="'quarter'")

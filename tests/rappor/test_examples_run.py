@@ -60,6 +60,7 @@ def test_every_example_is_run() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_recipe_for_opendp_answers_each_line() -> None:
     """With eight bits."""
     answer = answers_of(sys.executable, "opendp_bits.py")

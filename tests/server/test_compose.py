@@ -49,6 +49,7 @@ def test_prometheus_scrapes_the_collector() -> None:
     assert all((FOLDER / name).is_file() for name in found["rule_files"])
 
 
+@pytest.mark.slow
 def test_compose_file_conforms_to_its_schema() -> None:
     """The file conforms to the schema of the Compose Specification."""
     need("check_jsonschema")

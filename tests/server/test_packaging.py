@@ -46,6 +46,7 @@ def list_expressions() -> list[str]:
     return asked + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
 
 
+@pytest.mark.slow
 def test_expressions_use_exported_metrics(tmp_path: Path) -> None:
     """Every metric, label and value of the expressions is exported by a running collector."""
     keys = tmp_path / "keys"

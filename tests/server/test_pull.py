@@ -78,6 +78,7 @@ def test_client_reads_counts_metrics_and_estimates(running: Running, token: str)
     assert collector.estimates("page")["reports"] == 40
 
 
+@pytest.mark.slow
 def test_error_has_the_message_of_the_collector(running: Running, token: str) -> None:
     """The cases are a forbidden metric, days in the wrong order, and an invalid token."""
     collector = CollectorClient(running.admin_url, token)
@@ -99,6 +100,7 @@ def pull(
     return run_python(*words, code=code, RAPPOR_TOKEN=token)
 
 
+@pytest.mark.slow
 def test_pull_writes_a_counts_file(running: Running, token: str, tmp_path: Path) -> None:
     """The command prints each day, and `Counts.load` reads the file."""
     path = tmp_path / "november.json"
@@ -111,6 +113,7 @@ def test_pull_writes_a_counts_file(running: Running, token: str, tmp_path: Path)
     assert ReleasedCounts.load(path).last == datetime.date(2026, 11, 5)
 
 
+@pytest.mark.slow
 def test_pull_without_counts_writes_no_file(running: Running, token: str, tmp_path: Path) -> None:
     """Days without reports and a forbidden metric give exit code 1 and one sentence."""
     path = tmp_path / "none.json"

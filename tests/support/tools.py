@@ -1,4 +1,4 @@
-"""Programs beside Python that some tests need."""
+"""Programs beside Python, and packages of the extra `dev`, that some tests need."""
 
 from __future__ import annotations
 
@@ -28,6 +28,19 @@ INSTALLED_BY: Final = {
     "systemd-analyze": "tests/machine.sh",
     "tsc": "tests/machine.sh",
 }
+
+
+PACKAGES: Final = {
+    "client/javascript/test_browser.py": "playwright",
+    "client/kit/test_mcp.py": "fastmcp",
+    "client/kit/test_routes.py": "fastapi",
+    "client/kit/test_web.py": "fastapi",
+    "server/http/test_openapi.py": "schemathesis",
+}
+"""Package of the extra `dev` that a file of tests imports. All tests of these files are slow.
+
+The extra `test` lacks the packages. The first stage skips such a file if its package is missing.
+Every other stage fails to import it, so that a missing package cannot silently skip tests."""
 
 
 def find(name: str) -> Path | None:

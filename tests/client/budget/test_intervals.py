@@ -148,6 +148,7 @@ def test_each_interval_has_one_report_under_a_jumping_clock(
     assert reports == len(intervals_with_events) or intervals > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [None, *EPOCHS])
 def test_interval_has_one_report_under_changed_epochs(before: str | None, home: Home) -> None:
     """A week has one report, also if the registry changes the epoch and changes it back.

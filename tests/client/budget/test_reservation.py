@@ -88,6 +88,7 @@ OLD = metric_of(params=Params(k=1, encoding="boolean", f=0.1, p=0.25, q=0.75))
 QUARTER = dataclasses.replace(OLD, epoch="quarter", interval="week")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "fields"),
     [

@@ -104,6 +104,7 @@ def examples_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return textwrap.dedent(examples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_examples_run(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example runs as printed, in a home with a device, a registry and a collector."""

@@ -27,6 +27,7 @@ from rappor.protocol.normalizers import NORMALIZERS
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["os", "multiprocessing"])
 @pytest.mark.parametrize("rounds", [20, pytest.param(500, marks=pytest.mark.acceptance)])
 def test_two_threads_fork_while_a_third_records(rounds: int, way: str, tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_a_child_is_another_process_for_the_folders_lock(home: Home) -> None:
     assert attempt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalizer", sorted(NORMALIZERS))
 def test_methods_of_an_open_client_load_nothing(normalizer: str, tmp_path: Path) -> None:
     """No method of an open client imports a module.

@@ -169,6 +169,7 @@ CASES: Final = {
 device after the thaw."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_returns_while_the_disk_hangs(name: str, preloaded: HungDisk) -> None:
     """The requested change is made when the disk answers, and no report leaves twice."""

@@ -62,6 +62,7 @@ def start_device(folder: Path, what: str, letter: str = "a") -> subprocess.Popen
     return subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the stand-in locks as POSIX does")
 def test_device_works_where_folders_have_no_handles(tmp_path: Path) -> None:
     """Two processes share a folder without handles, lose nothing, and withdraw completely.

@@ -168,6 +168,7 @@ def test_ctrl_c_in_another_method_shows_no_secret(method: str, home: Home) -> No
         check_hides(error, secrets)
 
 
+@pytest.mark.slow
 def test_search_finds_the_secrets_of_unguarded_frames(home: Home) -> None:
     """The search of this module is able to find secrets: without the guard it finds all of them."""
     client = home.open(METRIC)

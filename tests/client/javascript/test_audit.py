@@ -51,6 +51,7 @@ def test_every_encoding_passes_from_outside(name: str) -> None:
     encoder_passes(name, 2000)
 
 
+@pytest.mark.slow
 def test_the_encoder_equals_the_reference_bit_by_bit() -> None:
     """For fixed secrets and coins, over random parameters, metrics, epochs and values."""
     inputs: list[DeviceInputs] = []

@@ -74,6 +74,7 @@ def test_every_character_normalizes_alike(name: str) -> None:
     assert not differences(name, texts)[:5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["host", "domain"])
 def test_every_spelling_of_hosts_and_addresses_is_read_alike(name: str) -> None:
     """URLs with all of their parts, IP addresses, and random hosts."""
@@ -86,6 +87,7 @@ def test_every_spelling_of_hosts_and_addresses_is_read_alike(name: str) -> None:
     assert not differences(name, [*plain, *hosts, *dotted, *strange, *spelt])[:5]
 
 
+@pytest.mark.slow
 def test_every_public_suffix_is_known() -> None:
     """Alone and after one or two labels, also wildcards and exceptions."""
     lines = Path(PSLFILE).read_text(encoding="utf-8").splitlines()
@@ -95,6 +97,7 @@ def test_every_public_suffix_is_known() -> None:
     assert not differences("domain", texts)[:5]
 
 
+@pytest.mark.slow
 def test_the_tables_are_pythons_and_small() -> None:
     """The files equal the output of `make_hosts.py`, and are below 50 kB compressed."""
     sizes = {}

@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
+import pytest
 from node import CLIENT, run_node
 from tools import need
 
@@ -34,6 +35,7 @@ def bundle(entry: str) -> bytes:
     return gzip.compress(small, 9, mtime=0)
 
 
+@pytest.mark.slow
 def test_a_page_loads_little() -> None:
     """Without panel, registry and tables of hosts, at most 16.1 kB."""
     assert 5_000 < len(bundle("index.js")) < MOST_BYTES
@@ -51,6 +53,7 @@ def packed_into(folder: Path) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_the_package_is_whole(tmp_path: Path) -> None:
     """The packed package has all files and no test, and its entry points can be imported."""
     names = packed_into(tmp_path)
@@ -66,6 +69,7 @@ def test_the_package_is_whole(tmp_path: Path) -> None:
     assert run_node(str(program)).split() == ["function"] * 3
 
 
+@pytest.mark.slow
 def test_the_declarations_are_whole(tmp_path: Path) -> None:
     """TypeScript checks a program against the declarations of the installed package."""
     packed_into(tmp_path)

@@ -385,6 +385,7 @@ def test_reports_of_one_bucket_leave_alike(tmp_path: Path) -> None:
     assert sum(len(device["sent"]) for device in replayed) > 40
 
 
+@pytest.mark.slow
 def test_a_device_that_has_answered_stays_in_its_sample(tmp_path: Path) -> None:
     """A smaller share is for the epochs that it has not begun."""
     params = Params(k=16, h=2, m=8, f=0.25, p=0.25, q=0.75)

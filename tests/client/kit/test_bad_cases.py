@@ -116,6 +116,7 @@ print(*sorted(os.listdir(host.folder)))
 """
 
 
+@pytest.mark.slow
 def test_windows_by_its_stand_ins(tool: Tool, tmp_path: Path) -> None:
     """The local folder of the user, no owners, no process groups, other locks."""
     home = tmp_path / "Ada Lovelace" / "AppData" / "Local"

@@ -66,6 +66,7 @@ def test_status_says_what_decided(tool: Tool, name: str) -> None:
     assert "is on: you said yes on 2" in tool.run("telemetry", "status", env={name: "0"})
 
 
+@pytest.mark.slow
 def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
     """A developer who works in a container would wait for the question in vain."""
     inside = tool.program.read_text().replace("containers=()", 'containers=["/"]')
@@ -75,6 +76,7 @@ def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
     assert "Nobody is asked" not in tool.run("telemetry", "status")
 
 
+@pytest.mark.slow
 def test_reset_begins_as_a_new_device(tool: Tool) -> None:
     """The secret is gone, and the response stays."""
     tool.run("telemetry", "on")
@@ -85,6 +87,7 @@ def test_reset_begins_as_a_new_device(tool: Tool) -> None:
     assert read_consent(str(tool.folder)).word == "yes"
 
 
+@pytest.mark.slow
 def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
     """A run starts a process that sends, and does not wait for it. `log` prints the upload."""
     registry = Registry.load(Tool(tmp_path).registry)
@@ -104,6 +107,7 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert "Privacy loss so far: epsilon = 4" in log
 
 
+@pytest.mark.slow
 def test_preview_shows_the_bytes_that_are_sent(
     tool: Tool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +126,7 @@ def test_preview_shows_the_bytes_that_are_sent(
     assert shown[-1].startswith("What anybody could learn")
 
 
+@pytest.mark.slow
 def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
     """The page has a section for each kind of data, and its folder is private to the user."""
     tool.run("telemetry", "on")
@@ -133,6 +138,7 @@ def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
     assert page.parent.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> None:
     """A second `init` replaces the section only. A new registry needs an owner."""
     readme = tmp_path / "README.md"
@@ -156,6 +162,7 @@ def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> Non
     assert Registry.load(tool.registry)["command"].params.encoding == "onehot"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "cohorts"), [(12_799, 1), (12_800, 64), (10**6, 128)])
 def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: int) -> None:
     """12,800 devices a month are the smallest number at which blocks of unlisted names close.
@@ -187,6 +194,7 @@ def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: 
     assert '"metric":"command"' in tool.run("telemetry", "preview")
 
 
+@pytest.mark.slow
 def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) -> None:
     """The registry does not change, and options that agree with it are not mentioned."""
     before = tool.registry.read_text()
@@ -203,6 +211,7 @@ def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) ->
     assert "ignored" not in tool.run("telemetry", "init", *same)
 
 
+@pytest.mark.slow
 def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
     """The consent of its users stays stored."""
     tool.run("telemetry", "on")
@@ -212,6 +221,7 @@ def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
     assert [path.name for path in tool.folder.iterdir()] == ["answer"]
 
 
+@pytest.mark.slow
 def test_a_damaged_folder_does_not_disturb_the_program(tool: Tool) -> None:
     """The command prints its own output only; `status` names the problem."""
     tool.run("telemetry", "on")
@@ -220,6 +230,7 @@ def test_a_damaged_folder_does_not_disturb_the_program(tool: Tool) -> None:
     assert "It cannot work now" in tool.run("telemetry", "status")
 
 
+@pytest.mark.slow
 def test_a_failing_command_keeps_its_exit_code(tool: Tool) -> None:
     """Telemetry prints nothing and changes no exit code."""
     tool.run("telemetry", "on")

@@ -123,6 +123,7 @@ def test_nothing_is_written_or_sent_without_consent(tool: Tool, n: int) -> None:
     assert starts(tool, n).count("built") >= n // 4
 
 
+@pytest.mark.slow
 @TOOLS
 def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
     """With consent the same hook sees the start of the recording process."""
@@ -133,6 +134,7 @@ def test_the_hook_sees_what_a_device_does(tool: Tool) -> None:
     assert "subprocess.Popen" in tool.run("build", before=WATCH + at_exit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 def test_a_run_without_consent_imports_ten_modules(tool: Tool) -> None:
     """They find out whether telemetry is on. The device would slow every command."""

@@ -19,6 +19,8 @@ from rappor_client.testing import MemoryTransport, peek
 
 from rappor import Registry
 
+pytestmark = pytest.mark.slow  # FastMCP is in the extra dev only
+
 SERVER = """
 from pathlib import Path
 from fastmcp import FastMCP

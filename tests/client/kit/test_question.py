@@ -36,6 +36,7 @@ def test_page_shows_the_question(tool: Tool) -> None:
     assert " ".join(shown.split()) in " ".join(page.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", [b"\x03", b"\x04"], ids=["Ctrl-C", "end of input"])
 def test_no_answer_is_asked_again_once_a_week_later(tool: Tool, typed: bytes) -> None:
     """Neither Ctrl-C nor the end of the input is a response, so the question comes again."""
@@ -50,6 +51,7 @@ def test_no_answer_is_asked_again_once_a_week_later(tool: Tool, typed: bytes) ->
     assert [path.name for path in tool.folder.iterdir()] == ["answer"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 def test_neither_help_nor_the_commands_ask(tool: Tool, request: pytest.FixtureRequest) -> None:
     """The question follows a command of the program only."""

@@ -119,6 +119,7 @@ def person(tool: Tool) -> Person:
     return person
 
 
+@pytest.mark.slow
 def test_a_device_reports_once_a_month(person: Person) -> None:
     """One upload a month, without names in it, and 4 nats for each month."""
     for month, days in ((12, 31), (1, 31), (2, 3)):
@@ -134,6 +135,7 @@ def test_a_device_reports_once_a_month(person: Person) -> None:
     assert read_contents(person.host.folder).spent.nats <= 3 * 4
 
 
+@pytest.mark.slow
 def test_a_device_that_has_reported_cools_down_until_midnight(person: Person) -> None:
     """A run during a cooldown opens neither the device nor the registry."""
     cooldowns = []
@@ -169,6 +171,7 @@ def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> Non
     assert not contents.queued_reports
 
 
+@pytest.mark.slow
 def test_a_new_metric_needs_a_new_consent(person: Person, tool: Tool) -> None:
     """The person agreed to the described metrics only. `telemetry on` agrees to the new one."""
     text = tool.registry.read_text()

@@ -19,6 +19,8 @@ from starlette.testclient import TestClient
 
 from rappor import ParamsError
 
+pytestmark = pytest.mark.slow  # FastAPI and Flask are in the extra dev only
+
 Visits = list[tuple[str, str, str]]
 """Requests by method and address, with the recorded name; the empty name is not recorded."""
 

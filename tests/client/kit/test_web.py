@@ -22,6 +22,8 @@ from starlette.testclient import TestClient
 
 from rappor import ParamsError, Registry
 
+pytestmark = pytest.mark.slow  # FastAPI and Flask are in the extra dev only
+
 Get = Callable[[str, str], tuple[int, dict[str, str], bytes]]
 """Sends a request: (path, account that is signed in) -> status, headers and body."""
 

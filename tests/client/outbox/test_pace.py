@@ -129,6 +129,7 @@ def test_first_report_has_no_cooldown(home: Home, clock: FixedClock) -> None:
     assert step.next_at > clock()
 
 
+@pytest.mark.slow
 @PATHS
 @pytest.mark.parametrize("days_between_runs", [2, 9, 40])
 def test_month_has_one_report_with_interval_epoch(
@@ -160,6 +161,7 @@ def test_month_has_one_report_with_interval_epoch(
     assert counts.get("given_up", 0) or days_between_runs < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [1, 8])
 def test_program_of_few_hours_a_day_loses_no_report(
     hours: int, home: Home, clock: FixedClock

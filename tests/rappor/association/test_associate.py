@@ -113,6 +113,7 @@ def test_cells_of_two_fields_have_the_intervals_of_the_decode() -> None:
     np.testing.assert_allclose(turned.within_columns.ci_low, association.within_rows.ci_low.T)
 
 
+@pytest.mark.slow
 def test_values_outside_the_lists_leave_independent_fields_independent() -> None:
     """With 30 % of the devices outside the lists, independent fields are not rejected.
 
@@ -198,6 +199,7 @@ def test_too_many_combinations_are_refused() -> None:
         field_cells.check_size(field_cells.MOST_CELLS + 1)
 
 
+@pytest.mark.slow
 def test_records_have_all_shares_once(three_fields: Estimates) -> None:
     """CSV, JSON and data frames contain the same rows: three tables and two margins."""
     association = associate(three_fields, fields=("editor", "theme"))

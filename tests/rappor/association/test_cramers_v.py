@@ -77,6 +77,7 @@ def test_interval_of_a_small_statistic_begins_at_zero() -> None:
     assert high > 0.0
 
 
+@pytest.mark.slow
 def test_margin_of_zero_only_adds_noise() -> None:
     """A value that nobody has changes the estimate by the noise of its cells, not by infinities."""
     rng = np.random.default_rng(1)

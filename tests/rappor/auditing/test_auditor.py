@@ -246,6 +246,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -261,6 +262,7 @@ def test_planted_fault_is_found(fault: str) -> None:
     assert planted.found in faults_of(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("audited", "permanent_seen"),
     [(SMALL, True), (SMALL, False), (G, True), (metric(normalize="casefold"), True)],
@@ -280,6 +282,7 @@ def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
     assert checks["epsilon_1"].verdict == "pass"
 
 
+@pytest.mark.slow
 def test_the_rate_of_false_alarms_is_a_sum() -> None:
     """The sum has the level of each bound, and FALSE_ALARM_RATE for each other check."""
     result = audit(
@@ -288,6 +291,7 @@ def test_the_rate_of_false_alarms_is_a_sum() -> None:
     assert result.false_alarms == pytest.approx(3e-4, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_value_without_noise_is_found_if_it_is_named() -> None:
     """375 devices receive 17 values. Two noiseless reports are a fault; none has chance 1e-8."""
     canary = Function(partial(noiseless_canary, SMALL))
@@ -334,6 +338,7 @@ def test_a_short_period_of_reports_is_found() -> None:
     assert "own coins: repetition" in faults  # a short lag may show too, by luck
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [6, pytest.param(200, marks=pytest.mark.acceptance)])
 def test_random_parameters_give_no_false_alarm(n: int) -> None:
     """Audits under n random parameter sets of at most 64 bits find no fault."""
@@ -367,6 +372,7 @@ def test_what_cannot_be_audited_is_refused(
         audit(create_reference_encoder(audited), audited, **numbers)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_progress_is_told_on_the_way() -> None:
     """Short reports that all fit in memory are requested in blocks too."""
     audited = metric(k=1, encoding="boolean")
@@ -376,6 +382,7 @@ def test_progress_is_told_on_the_way() -> None:
     assert steps == [("asking new devices", done, 50_000) for done in range(0, 50_000, 1 << 14)]
 
 
+@pytest.mark.slow
 def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
     """The sentence of a bound has the numbers of the record."""
     check = checks_of(run_audit(create_reference_encoder(SMALL), SMALL))["epsilon_1"]
@@ -388,6 +395,7 @@ def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_audit_says_what_it_did_not_look_at() -> None:
     """The record lists the compared values and reports, the unseen checks, and other limits."""
     strings = run_audit(create_reference_encoder(SMALL), SMALL, n_reports=3).not_examined

@@ -140,6 +140,7 @@ STAGES: dict[str, Any] = {
 """Marks of the faults that other stages than acceptance run: "" runs always."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [pytest.param(fault, marks=STAGES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
@@ -165,6 +166,7 @@ def test_a_planted_fault_is_found_in_three_categories(tmp_path: Path, fault: str
     assert not any(sentence.startswith("Parameters") for sentence in result.not_examined)
 
 
+@pytest.mark.slow
 def test_a_client_without_reports_does_not_pass(tmp_path: Path) -> None:
     """Most checks are "not seen", and the missing reports are a fault."""
     result = audit_client([*CHILD, "silent"], *declared(tmp_path, "month"), devices=20, seed=1)
@@ -172,6 +174,7 @@ def test_a_client_without_reports_does_not_pass(tmp_path: Path) -> None:
     assert not result.passed
 
 
+@pytest.mark.slow
 def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     """Twenty devices with one bit do not show a second response. Strings show every fault."""
     path = tmp_path / "metrics.toml"
@@ -186,6 +189,7 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     assert not any("a third permanent response" in text for text in strings.not_examined)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "found"),
     [

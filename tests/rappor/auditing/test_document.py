@@ -20,6 +20,7 @@ DOCUMENT = (FOLDER / "README.md").read_text(encoding="utf-8")
 BALANCED = Params.profile("balanced")
 
 
+@pytest.mark.slow
 def test_every_check_is_explained() -> None:
     """The table has the name of every check of an audit once."""
     names = [check.name for check in run_audit(create_reference_encoder(SMALL), SMALL).checks]
@@ -56,6 +57,7 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
     assert listed == list(said)
 
 
+@pytest.mark.slow
 def test_figures_of_the_observer_are_computed() -> None:
     """The figures are for the profile balanced."""
     exposure = inference_attack(BALANCED, reports=[50, 1000], devices=2000, seed=1)

@@ -79,6 +79,7 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     return DeviceOutputs(cohort, *map(reference.pack, (bits, memoised, report)))
 
 
+@pytest.mark.slow
 def test_the_protocol_passes() -> None:
     """The shipped encoder in this process and in another, and a second implementation, pass."""
     process = JsonLines(SMALL.params, [sys.executable, "-m", "rappor.auditing.reference_encoder"])
@@ -242,6 +243,7 @@ def plant_in_sets(
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", SET_FAULTS.values(), ids=SET_FAULTS)
 def test_planted_faults_of_sets_are_found(
     draw: Callable[[list[int], int, int, int, list[int]], int],
@@ -252,6 +254,7 @@ def test_planted_faults_of_sets_are_found(
     assert "the first in permanent" in check.detail
 
 
+@pytest.mark.slow
 def test_sets_without_a_fault_pass_and_faults_of_coins_are_found() -> None:
     """The reference passes. Fresh coins for each report, and one cohort for all devices, fail."""
     (check,) = audit_exactly(plant_in_sets(), PLUGINS, vectors=500, seed=1).checks

@@ -56,6 +56,7 @@ def test_without_noise_on_reports_the_permanent_response_is_all_there_is() -> No
     assert first.values == later.values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params",
     [
@@ -91,6 +92,7 @@ def test_boolean_observer_is_as_good_as_it_can_be() -> None:
         assert abs(row.values - row.true_bits) <= SIGMAS * math.sqrt(0.25 / 20_000)
 
 
+@pytest.mark.slow
 def test_only_the_permanent_response_keeps_values_back() -> None:
     """1,000 reports reveal every value that the bits determine, if the response is redrawn."""
     params = Params.profile("balanced")

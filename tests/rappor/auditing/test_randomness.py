@@ -24,6 +24,7 @@ def coin_faults(coins: Callable[[int], Sequence[int]]) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_bad_coins_are_found() -> None:
     """A Mersenne Twister is found for every seed, and so are smaller shift registers.
 

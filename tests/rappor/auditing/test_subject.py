@@ -26,6 +26,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_a_command_that_answers_in_bits_is_audited() -> None:
     """Checks that need two reports of a device are "not seen"."""
     audited = metric(k=8)
@@ -39,6 +40,7 @@ def test_a_command_that_answers_in_bits_is_audited() -> None:
         assert checks[name].verdict == "not seen"
 
 
+@pytest.mark.slow
 def test_a_plain_callable_is_audited() -> None:
     """A function from a value to bits, packed or not, is audited: the survey by coins."""
     audited = metric(k=1, encoding="boolean", f=0.0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pytest
 from programs import run_python
 
 from rappor.candidates.compiled_hashing import hash_words
 
 
+@pytest.mark.slow
 def test_kernels_work_without_a_folder_for_the_compiled() -> None:
     """A process without a writable folder compiles for itself, and gets the same results."""
     program = (

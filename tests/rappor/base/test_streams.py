@@ -46,6 +46,7 @@ def run_program(command: str, folder: Path, **settings: Any) -> subprocess.Compl
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_encoding_takes_the_text(command: str, tmp_path: Path) -> None:
     """Characters that the encoding lacks are escaped, and all other text is unchanged."""
@@ -85,6 +86,7 @@ def fill_disk(ends: list[int]) -> dict[str, Any]:
     return {"stdout": ends[-1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("make", "code", "said"),

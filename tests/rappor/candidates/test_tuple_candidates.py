@@ -64,6 +64,7 @@ def test_a_line_with_another_number_of_fields_is_refused(
         Candidates.from_list(["a\tde", line.decode()], field_names=FIELDS)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.text("ab\u00e9 \t", max_size=3), min_size=3, max_size=3), max_size=9))
 def test_lists_lines_and_streams_of_tuples_agree(rows: list[list[str]]) -> None:
     """A tuple has the bits of the recorded value, wherever it comes from."""

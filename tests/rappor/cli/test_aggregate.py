@@ -56,6 +56,7 @@ def test_stored_days_and_the_interval_bound_the_reports_of_a_device(shell: Shell
     assert counted(shell, paths["a"]).sum_squared_reports is None
 
 
+@pytest.mark.slow
 def test_aggregate_sums_uploads_and_tells_what_it_refused(shell: Shell) -> None:
     """A repeated upload counts once, and each refusal is printed with its line."""
     lines = uploads(shell.place, 5)

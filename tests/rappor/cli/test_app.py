@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from shell import Shell, ok
 
 
@@ -14,6 +15,7 @@ def test_completion_prints_a_script(shell: Shell) -> None:
         assert "_RAPPOR_COMPLETE" in ok(shell("completion", name))
 
 
+@pytest.mark.slow
 def test_commands_without_the_analysts_packages_name_the_extra() -> None:
     """Light commands and help run without the libraries.
 

@@ -31,6 +31,7 @@ def encode(name: str, registry: str) -> str:
     return shlex.join([*RAPPOR, "encode", name, "-", "--registry", registry, "--json"])
 
 
+@pytest.mark.slow
 def test_shipped_encoder_passes(shell: Shell) -> None:
     """The encoder of this package passes with exit code 0, and every bound is below its claim."""
     document = json.loads(ok(shell("audit", *LETTERS, "--trials", "2000", "--json")))
@@ -57,6 +58,7 @@ def test_a_command_passes_as_it_stands(registry: str, shell: Shell) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_faulty_command_ends_with_1(registry: str, shell: Shell) -> None:
     """Devices with a larger q than claimed are detected: exit code 1, and one sentence."""
     words = ["--registry", registry, "page", "--command", encode("loud", registry)]
@@ -89,12 +91,14 @@ def test_a_command_is_compared_with_the_protocol(shell: Shell) -> None:
     assert any("Coins" in sentence for sentence in document["not_examined"])
 
 
+@pytest.mark.slow
 def test_a_command_that_answers_questions_is_audited_from_outside(shell: Shell) -> None:
     """With --questions one process serves many devices, and draws its own coins."""
     words = ["audit", *LETTERS, "--command", shlex.join(ENCODER), "--questions"]
     assert "permanent: same after 64 reports" in ok(shell(*words, "--trials", "1000"))
 
 
+@pytest.mark.slow
 def test_a_client_is_audited_over_days(registry: str, shell: Shell) -> None:
     """--client audits the client of this package, with a metric for life."""
     client = shlex.join([sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")])

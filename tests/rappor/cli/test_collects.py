@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 
+import pytest
 from registries import toml_of
 from shell import Shell, ok
 
@@ -27,6 +28,7 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
     assert "together" not in shell("collects", "theme", "--registry", "metrics.toml")[1]
 
 
+@pytest.mark.slow
 def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
     """The JSON is one line, with the privacy notice of each metric."""
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())

@@ -39,6 +39,7 @@ def samples(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.mark.slow
 def test_changes_are_listed(samples: Shell) -> None:
     """The output has a leaver, a rise, the overall test and a page."""
     page = samples.path("changes.html")
@@ -54,6 +55,7 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert "It is not known how many devices are in both samples" in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:
     """The periods of one file become samples named by their days. --all lists every candidate."""
     words = ("--candidates", "engines.txt", "--all", "--json")

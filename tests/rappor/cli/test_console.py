@@ -163,6 +163,7 @@ def test_text_of_strangers_is_printed_and_never_obeyed(capsys: pytest.CaptureFix
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("decode", "0"), ("trend", "0", "1", "--from", "2026-11-02")], ids=["decode", "trend"]
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from shell import Shell, ok
 
 
+@pytest.mark.slow
 def test_a_paper_is_printed_with_its_version(shell: Shell) -> None:
     """The document is printed as Markdown, or as one line of JSON with the same version."""
     out = ok(shell("datasheet", "--registry", "metrics.toml"))
@@ -17,6 +19,7 @@ def test_a_paper_is_printed_with_its_version(shell: Shell) -> None:
         assert title in shell("datasheet", "--registry", "metrics.toml", "--paper", paper)[1]
 
 
+@pytest.mark.slow
 def test_all_papers_go_into_a_folder(shell: Shell) -> None:
     """Each document is written as Markdown and as one HTML file."""
     ok(shell("datasheet", "--registry", "metrics.toml", "--out", str(shell.place / "papers")))

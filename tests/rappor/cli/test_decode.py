@@ -24,6 +24,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.reporting.numbers import format_share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "given"),
     [
@@ -81,6 +82,7 @@ def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
     assert "counts must be of buckets" in err
 
 
+@pytest.mark.slow
 def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     """Two segments with equal counts and the weights 3 and 1 have the total of each segment."""
     whole = Counts.load(counts)
@@ -110,6 +112,7 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
         assert "each line must be a segment, a comma and a weight" in shell.metric(*words)[2]
 
 
+@pytest.mark.slow
 def test_decode_says_how_many_were_tested(shell: Shell, counts: str) -> None:
     """Of a long list only the best candidates have rows, and the text has the number of all."""
     long = shell.path("long.txt")
@@ -156,6 +159,7 @@ def test_decode_shows_what_forgers_could_do(shell: Shell, counts: str) -> None:
     assert "interval" not in lines[0]
 
 
+@pytest.mark.slow
 def test_a_terminal_of_80_columns_cuts_names_and_no_number(shell: Shell, counts: str) -> None:
     """Long candidates are cut, and all numbers of the JSON are printed."""
     name = "https://www.example.org/a-rather-long-address-of-a-page"
@@ -224,6 +228,7 @@ def test_decode_of_categories_takes_no_candidates(shell: Shell) -> None:
     assert "must be omitted" in err
 
 
+@pytest.mark.slow
 def test_the_registry_may_rank_its_list(shell: Shell, counts: str) -> None:
     """`ranked = true` is --ranked for the entry's own list, and for no other list."""
     registry = shell.place / "metrics.toml"

@@ -37,6 +37,7 @@ def parts(shell: Shell) -> tuple[str, str]:
     return names
 
 
+@pytest.mark.slow
 def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> None:
     """The output lists the strings, the results of each part, and the limits of the search."""
     asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9")
@@ -51,6 +52,7 @@ def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> 
     assert "du " in unfinished
 
 
+@pytest.mark.slow
 def test_the_metric_s_own_candidates_are_known_strings(
     shell: Shell, parts: tuple[str, str]
 ) -> None:
@@ -63,6 +65,7 @@ def test_the_metric_s_own_candidates_are_known_strings(
     assert "du" not in [each["prefix"] for each in document["unfinished"]]
 
 
+@pytest.mark.slow
 def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
     """The CSV has the columns of `rappor decode`. --known replaces the metric's candidates."""
     (shell.place / "known.txt").write_text("duckduckgo\r\n\nbing\n")

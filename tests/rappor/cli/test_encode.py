@@ -50,6 +50,7 @@ def test_encode_says_whether_the_report_is_the_permanent_response(
     assert ("is drawn anew" in out) is not is_bare
 
 
+@pytest.mark.slow
 def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
     """--secret-hex warns once for any number of values.
 

@@ -34,6 +34,7 @@ def test_the_largest_part_of_the_error_has_a_remedy(shell: Shell) -> None:
     assert "The largest part of the error is privacy noise. To lower it, use more devices," in words
 
 
+@pytest.mark.slow
 def test_the_excess_with_collisions_is_told_from_that_of_the_noise(shell: Shell) -> None:
     """The summary has the excess with collisions and the excess of the noise alone."""
     text = " ".join(
@@ -55,6 +56,7 @@ def test_json_has_the_same_numbers(shell: Shell) -> None:
     assert "parts = [" in document["toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "cohorts"),
     [

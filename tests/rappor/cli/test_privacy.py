@@ -46,6 +46,7 @@ def report_of(answer: Answer) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words", "given"),
     [

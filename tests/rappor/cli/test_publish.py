@@ -69,6 +69,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -116,6 +117,7 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
     assert sentence.groups() == (first["candidate"], share)
 
 
+@pytest.mark.slow
 def test_an_edition_is_never_written_over(weeks: Shell) -> None:
     """The same input gives the same edition, and another week another edition.
 
@@ -145,6 +147,7 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
         path.write_bytes(was)
 
 
+@pytest.mark.slow
 def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> None:
     """Other options, candidates or a changed privacy notice give another edition."""
     (weeks.place / "few.txt").write_text("qwant\n")
@@ -159,6 +162,7 @@ def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> No
     assert all(f'href="{each["edition"]}/index.html"' in listed for each in told)
 
 
+@pytest.mark.slow
 def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
     """Counts without a metric belong to --metric.
 
@@ -206,6 +210,7 @@ def test_editions_are_listed_by_their_days() -> None:
     assert "".join(each.id[0] for each in sort_newest_first(entries)) == "badc"
 
 
+@pytest.mark.slow
 def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> None:
     """A second process waits for the first one, and then lists its edition."""
     site = weeks.place / "site"
@@ -228,6 +233,7 @@ def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> Non
     assert all(f'href="{name}/index.html"' in listed for name in names)
 
 
+@pytest.mark.slow
 def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
     """A failed write leaves no part of the edition and no draft."""
     publish(weeks, "weeks.json")
@@ -304,6 +310,7 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
     assert sentence not in (page.parent.parent / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
     """A summary in the folder of another edition is an error, and nothing is written."""
     told = publish(weeks, "weeks.json")
@@ -321,6 +328,7 @@ def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
         assert contents(site) == before
 
 
+@pytest.mark.slow
 def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     """Other folders stay and are not listed. Drafts of a killed process are deleted."""
     site = Path(weeks.path("site"))

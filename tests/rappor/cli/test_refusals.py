@@ -163,6 +163,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_has_no_answer_gets_one_sentence(shell: Shell, words: str) -> None:
     """A refused command line gives exit code 2 and one sentence.

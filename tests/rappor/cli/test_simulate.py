@@ -81,6 +81,7 @@ def test_a_folder_with_something_in_it_is_left_alone(shell: Shell) -> None:
     assert [file.name for file in (shell.place / "full").iterdir()] == ["note"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", ["reports/", "reports.parquet"])
 def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
     """Ctrl-C gives exit code 130 and one word, and leaves neither folder nor file."""

@@ -39,6 +39,7 @@ def test_a_part_is_named_where_there_are_parts_and_nowhere_else(shell: Shell) ->
     assert json.loads(printed)["params"] == metric.part_params("prefix:3").fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_upper", [False, True])
 def test_what_a_warehouse_answers_is_decoded(shell: Shell, is_upper: bool) -> None:
     """A CSV table is decoded with --registry and --metric, which the table does not contain."""

@@ -42,6 +42,7 @@ def test_a_string_of_the_list_is_suggested(shell: Shell, counts: str) -> None:
     assert "bing" not in {row["string"] for row in answer["suggestions"]}
 
 
+@pytest.mark.slow
 def test_the_table_says_the_same(shell: Shell) -> None:
     """The text has a sentence, the strings, and the bits of each parameter set."""
     population = Population(["bing", "qwant", "[b]mojek[/b]"], [4, 3, 3])

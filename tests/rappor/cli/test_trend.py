@@ -49,6 +49,7 @@ def days(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.mark.slow
 def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     """A row has the first and the last third and bars. A period without reports has a dot."""
     out = ok(days("trend", "days.json", "--candidates", "engines.txt"))
@@ -69,6 +70,7 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     assert "Assumed: within a day" in words
 
 
+@pytest.mark.slow
 def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
     """JSON, CSV, page and chart contain every period of every string, also without reports."""
     table, page, chart = (days.path(name) for name in ("t.csv", "t.html", "t.svg"))
@@ -85,6 +87,7 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
     assert "duckduckgo" in Path(chart).read_text()
 
 
+@pytest.mark.slow
 def test_files_without_days_are_given_theirs(days: Shell) -> None:
     """--from and --by month assign consecutive months to files without days."""
     words = ("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
@@ -101,6 +104,7 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
     assert "must be before the year 10000" in err
 
 
+@pytest.mark.slow
 def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
     """Results of several ranges are joined in the order of their days.
 

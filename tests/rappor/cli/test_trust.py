@@ -27,6 +27,7 @@ def test_command_prints_what_the_models_say(shell: Shell) -> None:
     assert max(map(len, out.splitlines())) <= 100
 
 
+@pytest.mark.slow
 def test_command_draws(shell: Shell) -> None:
     """Each of the three drawings has six lines, one of them for two models, and dots of trials."""
     path = shell.place / "trust.svg"

@@ -30,6 +30,7 @@ def answers(shares: list[float], seed: int, n: float = 1e4) -> Counts:
     return simulate_counts(population, COLOURS, n_reports=n, seed=seed)
 
 
+@pytest.mark.slow
 def test_answers_are_compared_in_their_order() -> None:
     """Changes of categories are in the order of the categories, and a change is found.
 
@@ -43,6 +44,7 @@ def test_answers_are_compared_in_their_order() -> None:
     assert found.detected_overall.tolist() == [True, True, False]
 
 
+@pytest.mark.slow
 def test_test_and_interval_of_an_answer_agree() -> None:
     """A p-value is below an error rate exactly if the interval of this rate excludes 0."""
     for a, b in ((3, 2), (9, 12), (14, 2)):
@@ -115,6 +117,7 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     assert low == pytest.approx(there.estimate - np.sqrt(squares))
 
 
+@pytest.mark.slow
 def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
     """A device correlation above 0 makes intervals shorter. An unknown one counts as 0."""
     population = Population(["yes", "no"], [3, 7])
@@ -128,6 +131,7 @@ def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
     assert errors[2] < 0.9 * errors[1]
 
 
+@pytest.mark.slow
 def test_intervals_of_changes_are_widened_for_their_choice() -> None:
     """With R of n differences significant, adjusted intervals have R / n of the error rate."""
     counts = [answers([5, 3, 2], 1), answers([5, 3, 2], 2), answers([3, 5, 2], 3)]
@@ -153,6 +157,7 @@ def test_intervals_of_changes_are_widened_for_their_choice() -> None:
         assert each.unchanged_p_value == min(3 * float(each.p_value.min()), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [0.0, 1.0])
 def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
     """Changes of a complete metric sum to 0, and their errors are those of 400 simulations.
@@ -177,6 +182,7 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
     assert spread == pytest.approx(1, abs=6 * 0.5 * np.sqrt(2 / 400))
 
 
+@pytest.mark.slow
 def test_a_complete_metric_is_compared_by_shares_that_sum_to_one() -> None:
     """Shares of each complete sample sum to 1, and changes have smaller errors."""
     days = {"a": answers([5, 3, 2], 0), "b": answers([4, 4, 2], 1)}

@@ -37,6 +37,7 @@ def found() -> Comparison:
     return compare_segments([SMALL, LARGE, OTHER], NAMES + ABSENT)
 
 
+@pytest.mark.slow
 def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison) -> None:
     """Each segment has the estimates of its counts alone, and the largest segment is first."""
     assert [each.name for each in found.samples] == [
@@ -54,6 +55,7 @@ def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison
         assert ours == shares
 
 
+@pytest.mark.slow
 def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
     """Each segment is compared with the mean of all others, as `compare_samples` does."""
     weights = [each.weights.tolist() for each in found.contrasts]
@@ -88,6 +90,7 @@ def test_a_dimension_adds_up_what_is_told_beside_it() -> None:
     assert (alone.contrasts, alone.primary, alone.n_changed) == ((), (), 0)
 
 
+@pytest.mark.slow
 def test_answers_and_devices_that_tell_nothing() -> None:
     """All categories are shown, and devices without properties are a segment of their own."""
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)

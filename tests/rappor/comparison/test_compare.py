@@ -80,6 +80,7 @@ def test_a_newcomer_and_a_leaver_are_found_and_named(changed: Comparison) -> Non
     assert set(changed.candidates[:2]) == {"s1", "s30"}
 
 
+@pytest.mark.slow
 def test_swapping_the_samples_turns_every_sign() -> None:
     """Swapping the samples mirrors differences, intervals and directions, and keeps p-values."""
     before, after = drawn(BEFORE, 5), drawn(AFTER, 6)
@@ -97,6 +98,7 @@ def test_swapping_the_samples_turns_every_sign() -> None:
         assert [mirrored[each] for each in there.direction] == back.direction.tolist()
 
 
+@pytest.mark.slow
 def test_unchanged_strings_cancel_though_they_are_no_candidates() -> None:
     """Errors of changes are as small as if all unchanged strings were candidates."""
     samples = {"a": drawn(BEFORE, 7, n=5e6), "b": drawn(AFTER, 8, n=5e6)}
@@ -106,6 +108,7 @@ def test_unchanged_strings_cancel_though_they_are_no_candidates() -> None:
     assert apart > 2 * few.std_error[0]
 
 
+@pytest.mark.slow
 def test_devices_that_are_the_same_make_differences_more_certain() -> None:
     """Errors shrink with a device correlation that is passed or estimated from the bits."""
     population = Population(NAMES, list(BEFORE))
@@ -192,6 +195,7 @@ def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
     assert (each.how, each.rows_p_value) == ("separate", None)
 
 
+@pytest.mark.slow
 def test_several_samples_have_one_error_rate() -> None:
     """The error rate holds over all candidates and samples, with each kind of baseline."""
     samples = {"a": drawn(BEFORE, 40), "b": drawn(AFTER, 42), "c": drawn(AFTER, 43)}
@@ -208,6 +212,7 @@ def test_several_samples_have_one_error_rate() -> None:
         assert each.p_value[each.changed].max() <= 0.05 / 80
 
 
+@pytest.mark.slow
 def test_weights_of_ones_own_are_a_contrast() -> None:
     """Weights of the analyst must sum to 0 and give a contrast."""
     samples = {"a": drawn(BEFORE, 45), "b": drawn(BEFORE, 46), "c": drawn(AFTER, 47)}

@@ -95,6 +95,7 @@ def contradictions(panel: Comparison) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.acceptance)])
 @pytest.mark.parametrize(
@@ -148,6 +149,7 @@ def test_no_flag_of_detection_is_false_more_often_than_the_level(
         assert sum(some) / n_panels < LEVEL + margin, flag
 
 
+@pytest.mark.slow
 def test_an_overview_marks_the_strings_that_its_samples_detect() -> None:
     """An overview repeats the flags of the comparison and of the estimates."""
     days = collected(ONCE, STEADY, 300, seed=1)

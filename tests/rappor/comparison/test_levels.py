@@ -22,6 +22,7 @@ def side_by_side(samples: list[Counts]) -> SeparateDecodes:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
     """A string's p-value is twice the smaller of the pooled one and T times the smallest one."""

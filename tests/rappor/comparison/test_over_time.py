@@ -76,6 +76,7 @@ def found() -> Comparison:
     return trend(released(DAYS, n_days=9, withheld=[8]), NAMES + ABSENT, smooth=3)
 
 
+@pytest.mark.slow
 def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
     """Each period has the estimates of its counts alone, and intervals for detected strings.
 
@@ -93,6 +94,7 @@ def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
             assert ours == pytest.approx(getattr(alone, name)[order], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_day_without_reports_stays_visible(found: Comparison) -> None:
     """A day without reports is a period with NaN, and has the weight 0 in all contrasts."""
     assert [period.name for period in found.missing] == ["2026-11-06"]
@@ -122,6 +124,7 @@ def test_the_slope_is_that_of_least_squares_by_the_days(found: Comparison) -> No
     assert slope.before == pytest.approx(found.per_sample.share[:2].mean(axis=0), rel=0.02)
 
 
+@pytest.mark.slow
 def test_steps_are_differences_from_the_day_before_with_reports(found: Comparison) -> None:
     """Steps are differences of consecutive days with reports, as `compare_samples` computes.
 
@@ -139,6 +142,7 @@ def test_steps_are_differences_from_the_day_before_with_reports(found: Compariso
     assert (steps[0].std_error[found.shown_rows] < 0.8 * apart[found.shown_rows]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_slow_fall_is_found_by_the_slope() -> None:
     """A fall of three standard errors over 8 weeks is found by the slope.
@@ -193,6 +197,7 @@ def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
     assert [each.kind for each in found.contrasts] == ["slope"]
 
 
+@pytest.mark.slow
 def test_a_string_of_one_day_is_found() -> None:
     """A string of one day is detected by this day, and not by all days together."""
     burst = Population([*NAMES, "burst"], [*(SHARES * 0.94), 0.06])
@@ -211,6 +216,7 @@ def test_a_string_of_one_day_is_found() -> None:
     assert [each.direction[column] for each in steps] == ["", "newcomer", "leaver", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "day", "week", "month"])
 def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
     """Without first and last days, the range is that of the reports and the withheld days."""
@@ -221,6 +227,7 @@ def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_change_of_parameters_is_marked() -> None:
     """A change of parameters is marked at its first period, also after a gap."""
     other = dataclasses.replace(PARAMS, p=0.2, q=0.8)
@@ -230,6 +237,7 @@ def test_a_change_of_parameters_is_marked() -> None:
     assert (before.fingerprints, after.params) == ((PARAMS.fingerprint,), (other,))
 
 
+@pytest.mark.slow
 def test_answers_are_all_shown() -> None:
     """All categories are shown in their order."""
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)

@@ -256,6 +256,7 @@ def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
         assert np.ptp(row[:n][there] / weights[:n][there]) == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_sample_of_five_reports_takes_no_row_from_the_others() -> None:
     """A sample of five reports changes no error of a contrast by more than its part."""
     large = [simulate_counts(EVEN, STEADY, n_reports=30_000, seed=seed) for seed in (1, 2)]
@@ -283,6 +284,7 @@ def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None
     assert found.std_error**2 == pytest.approx(sampling, rel=0.1)
 
 
+@pytest.mark.slow
 def test_intervals_reach_as_far_as_the_longer_tail() -> None:
     """Intervals use the longer tail of the residuals.
 
@@ -318,6 +320,7 @@ def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
     assert both.contrasts[0].std_error == pytest.approx(alone.contrasts[0].std_error[0], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> None:
     """Of thousands of candidates, rises and falls have the same errors."""
     params = Params(k=64, h=1, m=8, f=0.25, p=0.3, q=0.7)

@@ -159,6 +159,7 @@ def test_days_bound_the_squares(days: list[list[bool]]) -> None:
     assert int((n_nested_reports**2).sum()) == bound
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["day", "week"]),
     st.sampled_from(["life", "month", "quarter"]),

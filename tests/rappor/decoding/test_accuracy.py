@@ -71,6 +71,7 @@ def coverages(kind: str, n_runs: int) -> list[accuracy.Coverage]:
     return runs
 
 
+@pytest.mark.slow
 @both_counts
 @pytest.mark.parametrize(
     ("design", "bh", "bonferroni"), [("paper", 43, 33), ("asymmetric", 52, 42)]
@@ -86,6 +87,7 @@ def test_as_many_strings_are_found(design: str, bh: int, bonferroni: int, n_runs
     assert np.mean([run.bonferroni.true for run in runs]) >= bonferroni - low
 
 
+@pytest.mark.slow
 @both_counts
 @pytest.mark.parametrize("design", ["paper", "asymmetric"])
 def test_false_detections_keep_their_level(design: str, n_runs: int) -> None:
@@ -137,6 +139,7 @@ def test_adjusted_intervals_of_the_detected_cover(n_runs: int) -> None:
     assert float(np.mean(means)) >= 0.94 - slack("adjusted", n_runs)
 
 
+@pytest.mark.slow
 @both_counts
 @pytest.mark.parametrize("kind", [*accuracy.COVERAGE_KINDS, *accuracy.MISSING_KINDS])
 def test_the_false_discovery_rate_holds(kind: str, n_runs: int) -> None:

@@ -98,6 +98,7 @@ def test_a_bit_is_hidden_by_exactly_that_number_of_reports_without_it(correction
     assert not found(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
 def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
     """The stated number of forged reports gives an absent string its count, and 80 % do not.
@@ -136,6 +137,7 @@ def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
     assert detected(forged(honest, value, round(0.8 * n), lifts=False), value)
 
 
+@pytest.mark.slow
 def test_collections_with_other_parameters_are_forged_alike() -> None:
     """If two collections are decoded together, forged reports fall on both of them.
 

@@ -23,6 +23,7 @@ def names(seed: int) -> list[str]:
     return [f"{seed}/{i}" for i in range(300)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_reports", [10**6, 10**7])
 def test_intervals_cover_where_strings_fill_the_rows(n_reports: int) -> None:
     """1,200 intervals of a fit of all candidates cover. After a selection they covered 91.6 %."""

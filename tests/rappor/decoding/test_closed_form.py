@@ -128,6 +128,7 @@ def test_distribution_of_a_boolean_is_clipped(ones: int, share: float, clipped: 
     assert estimates.posterior_share.tolist() == pytest.approx([clipped])
 
 
+@pytest.mark.slow
 def test_buckets_are_named_by_their_intervals() -> None:
     """Buckets are named by their edges, in the order of the numbers, with two open ends."""
     counts = Counts(one_hot(("0", "10"), "buckets", 3), [[4000, 5000, 3750]], [10_000])
@@ -182,6 +183,7 @@ def test_reports_of_one_bucket_are_inverted_with_their_covariance() -> None:
     assert covariance[0, 0] == pytest.approx(variance)
 
 
+@pytest.mark.slow
 def test_intervals_of_one_bucket_cover_shares_sums_and_differences() -> None:
     """Over 300 collections, 95 % intervals cover; bounds are binomial at 1e-9."""
     shares = [0.5, 0.2, 0.05, 0.0]

@@ -42,8 +42,8 @@ def test_sums_of_detected_rows_cover_the_truth(name: str) -> None:
     """In 90 to 99 of 100 collections the true sum is within 1.96 standard errors."""
     runs = [sums.measure(seed, name) for seed in range(MANY)]
     assert 0.90 <= sums.compute_coverage([run.unallocated for run in runs]) <= 0.99
-    if rests := [rest for run in runs for rest in run.rests]:
-        assert 0.90 <= sums.compute_coverage(rests) <= 0.99
+    if remaining := [error for run in runs for error in run.remaining]:
+        assert 0.90 <= sums.compute_coverage(remaining) <= 0.99
 
 
 @pytest.mark.slow

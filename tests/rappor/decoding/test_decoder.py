@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from decodings import (
     ABSENT,
@@ -97,8 +96,26 @@ def again(texts: list[str]) -> list[str]:
     return texts + texts[:3]
 
 
+def as_column(texts: list[str]) -> Any:
+    """Return candidates as a column of pandas."""
+    import pandas as pd  # noqa: PLC0415 - the extra test lacks it
+
+    return pd.Series(texts)
+
+
+def as_index(texts: list[str]) -> Any:
+    """Return candidates as an index of pandas."""
+    import pandas as pd  # noqa: PLC0415 - the extra test lacks it
+
+    return pd.Index(texts)
+
+
 @pytest.mark.parametrize(
-    "given_as", [iter, again, Candidates.from_list, np.array, pd.Series, pd.Index]
+    "given_as",
+    [
+        *(iter, again, Candidates.from_list, np.array),
+        *(pytest.param(make, marks=pytest.mark.slow) for make in (as_column, as_index)),
+    ],
 )
 def test_the_form_of_the_candidates_does_not_matter(given_as: Any) -> None:
     """Lists, columns and repeated candidates give the same rows, one for each string."""
@@ -109,6 +126,7 @@ def test_the_form_of_the_candidates_does_not_matter(given_as: Any) -> None:
     assert {type(text) for text in found.candidates} == {str}
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.permutations(CANDIDATES), st.integers(0, 2**32))
 def test_the_order_of_candidates_does_not_matter(order: list[str], seed: int) -> None:
@@ -156,6 +174,7 @@ def test_an_empty_cohort_is_tolerated() -> None:
     assert np.abs(standardised_errors(estimates, POPULATION)).max() < largest_error(len(CANDIDATES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_reports", [1, 2, 40])
 def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
     """A handful of reports detects none of the absent candidates."""

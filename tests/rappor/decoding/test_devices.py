@@ -91,6 +91,7 @@ def test_noise_that_tells_nothing_leaves_the_safe_side() -> None:
     assert repetition.std_error is None
 
 
+@pytest.mark.slow
 def test_estimates_from_days_cover() -> None:
     """Intervals from seven days of the same devices cover. As different devices they would miss."""
     params = params_of("low-noise", k=64, m=32)

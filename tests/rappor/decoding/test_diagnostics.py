@@ -33,6 +33,7 @@ def test_an_honest_collection_raises_no_alarm() -> None:
     assert found["goodness_of_fit"]["p_value"] > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "n_runs"),
     [
@@ -149,6 +150,7 @@ def test_each_way_to_halve_the_detectable_share_has_its_number() -> None:
     assert reports >= 4
 
 
+@pytest.mark.slow
 def test_repeated_reports_do_not_look_forged() -> None:
     """Few devices with many reports each cause no warning about cohorts and popcounts."""
     params = Params(k=64, m=32, f=0.238406, p=0.059601, q=0.559601)

@@ -13,6 +13,7 @@ from rappor.decoding.distribution import estimate_shares
 from rappor.decoding.prior import SMOOTHING, Posterior, fit_prior, round_scores
 
 
+@pytest.mark.slow
 @given(estimates=st.lists(st.floats(-2, 2), min_size=1, max_size=30), error=st.floats(1e-6, 1.0))
 def test_shares_are_shares(estimates: list[float], error: float) -> None:
     """For all estimates, posterior shares are at least 0 and sum to at most 1."""
@@ -53,6 +54,7 @@ def test_what_the_data_say_nothing_about_gets_nothing() -> None:
     assert exact.tolist() == pytest.approx([0.5, 0.25, 0.0], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_only_absent_candidates_get_hardly_anything() -> None:
     """Lists of 10,000 absent candidates get a mean share of .0005.
 

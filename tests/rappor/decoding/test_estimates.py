@@ -94,6 +94,7 @@ def test_csv_holds_no_formula() -> None:
     assert {cell.removeprefix("'") for cell in cells} == {*formulas, "plain"}
 
 
+@pytest.mark.slow
 def test_frames_have_the_columns(estimates: Estimates) -> None:
     """Data frames of pandas and Arrow contain the same columns and numbers."""
     table, frame = estimates.to_arrow(), estimates.to_pandas()
@@ -142,6 +143,7 @@ def test_people_read_no_share_below_zero() -> None:
     assert adjusted_interval(heavy) == (heavy["ci_low_adjusted"], heavy["ci_high_adjusted"])
 
 
+@pytest.mark.slow
 def test_pandas_is_named_where_it_is_missing() -> None:
     """Without pandas the error names the package to install."""
     script = (

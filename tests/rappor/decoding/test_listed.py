@@ -48,6 +48,7 @@ def test_rows_of_the_list_come_first(counts: Counts) -> None:
     assert [row["listed"] for row in table] == ["True"] * 4 + ["False"] * 2
 
 
+@pytest.mark.slow
 def test_a_list_changes_no_number(counts: Counts) -> None:
     """Listed strings are candidates like all others: only the order and the last line are new."""
     with_list, plain = decode_listed(counts), decode(counts, [*LISTED, *FOUND, "kate"])
@@ -107,6 +108,7 @@ def test_spellings_are_those_of_the_devices(counts: Counts) -> None:
     assert estimates.listed == {"vscode", "vim"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_of_many_candidates_listed_ones_have_rows(
     counts: Counts, monkeypatch: pytest.MonkeyPatch, *, is_stream: bool

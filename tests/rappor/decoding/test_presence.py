@@ -31,6 +31,7 @@ def test_no_p_value_is_below_that_of_hitting_the_same_bits(m: int, h: int) -> No
     assert found.p_value.min() >= (1 / 64) ** (m * h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "h"), [(2, 1), (1, 2)])
 def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: int) -> None:
     """With two draws per candidate, a fit of all candidates keeps the false discovery rate.
@@ -53,6 +54,7 @@ def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: in
     assert false <= stats.binom.isf(FALSE_ALARM, found, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", [0.5, 2.0, 20.0, 1000.0])
 def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> None:
     """The tail with lifted rows is near that of all 512 sums of 3 cohorts of 8 bits.

@@ -120,6 +120,7 @@ def test_a_long_list_detects_by_the_definition(seed: int, method: str) -> None:
     assert expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 10_000, 1_000_000])
 def test_weights_have_the_mean_1(n: int) -> None:
     """The weights are proportional to 1 / (rank + 100), and their mean is 1."""
@@ -225,6 +226,7 @@ def by_name(estimates: Estimates, column: NDArray[np.float64]) -> dict[str, floa
     return dict(zip(estimates.candidates, column.tolist(), strict=True))
 
 
+@pytest.mark.slow
 def test_a_ranked_decode_changes_detections_and_no_p_value() -> None:
     """P-values, shares and intervals of single rows are those of a decode without ranks."""
     present, candidates = interleave(2000)
@@ -246,6 +248,7 @@ def test_a_ranked_decode_changes_detections_and_no_p_value() -> None:
     assert set(ranked.detected_candidates) == {candidates[i] for i in detected}
 
 
+@pytest.mark.slow
 def test_adjusted_intervals_have_the_level_of_the_bound() -> None:
     """The adjusted interval of a detected row has the confidence 1 - .05 w R / S."""
     present, candidates = interleave(500)
@@ -260,6 +263,7 @@ def test_adjusted_intervals_have_the_level_of_the_bound() -> None:
         assert ranked.ci_high_adjusted[row] == pytest.approx(alone.ci_high[row], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_hiding_a_row_takes_more_forged_reports_if_its_weight_is_larger() -> None:
     """The breakdown number depends on the threshold of the row, not on that of another row."""
     present, candidates = interleave(500)
@@ -319,6 +323,7 @@ def test_listed_strings_have_the_first_ranks() -> None:
     assert sorted(weight, key=lambda name: -weight[name]) == ["cat", "dog", "emu", "fox"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_stream_has_the_rows_of_a_list(method: str) -> None:
     """The rows of a ranked stream are those of a list in memory, to the last bit."""
@@ -361,6 +366,7 @@ def test_a_ranked_stream_keeps_the_best_scores_and_the_smallest_ratios(seed: int
     assert ratio[others].min() >= best.largest_ratio
 
 
+@pytest.mark.slow
 def test_repeated_strings_of_a_stream_do_not_count() -> None:
     """Copies of a detected string at the end of a stream change neither tests nor weights."""
     params = dataclasses.replace(BALANCED, k=32, m=16)

@@ -86,6 +86,7 @@ def test_items_that_may_be_correlated_add_variance_to_their_bucket() -> None:
     assert variance == pytest.approx([0.25**2, 0.0])
 
 
+@pytest.mark.slow
 def test_shares_of_frequent_items_hold_where_buckets_are_shared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -116,6 +117,7 @@ def test_shares_of_frequent_items_hold_where_buckets_are_shared(
     assert sum_squares() > limit
 
 
+@pytest.mark.slow
 def test_sets_have_no_unallocated_share_but_a_mean_number_of_items() -> None:
     """Shares of items do not add up to 1. Their sum is the mean number of items of a device."""
     params = Params.profile("once", encoding="set", items=4)

@@ -68,6 +68,7 @@ def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
     assert np.mean(inside) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("params", "unsure"), [(FEW_BITS, False), (TWO_COHORTS, True)])
 def test_intervals_hold_and_few_absent_ones_are_detected(params: Params, unsure: bool) -> None:
     """1,600 intervals cover. With two cohorts the table warns of `overfull`."""
@@ -100,6 +101,7 @@ def fitted(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_fixed_effects", [False, True])
 def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effects: bool) -> None:
     """Each estimate is generalised least squares with all other candidates random."""
@@ -117,6 +119,7 @@ def test_estimates_are_generalised_least_squares_of_one_candidate(has_fixed_effe
     assert fit.std_error[candidate] == pytest.approx(covariance[-1, -1] ** 0.5, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_variances_are_of_largest_restricted_likelihood() -> None:
     """No change of s2 by a tenth increases the restricted likelihood."""
     target, columns, fit = fitted(1, has_fixed_effects=False)
@@ -136,6 +139,7 @@ def test_the_variances_are_of_largest_restricted_likelihood() -> None:
     assert log_likelihood(fit.s2) > max(log_likelihood(fit.s2 * 1.1), log_likelihood(fit.s2 / 1.1))
 
 
+@pytest.mark.slow
 def test_a_sum_of_one_has_its_own_error() -> None:
     """The covariance has squared errors as diagonal, and colliding candidates are correlated."""
     _, _, fit = fitted(1, has_fixed_effects=True)

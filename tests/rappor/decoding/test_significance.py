@@ -164,6 +164,7 @@ LISTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(LISTS, st.floats(0.001, 0.5), st.integers(0, 50))
 def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more: int) -> None:
     """Benjamini-Hochberg over all candidates rejects as defined, further candidates included."""
@@ -187,6 +188,7 @@ def test_bonferroni_divides_the_level(p_values: list[float], level: float, more:
     assert (array <= largest).tolist() == [p <= level / n for p in p_values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_absent", "grid"), [(1, 400), (2, 100), (3, 40)], ids=str)
 @pytest.mark.parametrize("n_present", [0, 1, 4, 30, 60])
 def test_the_adaptive_procedure_keeps_its_level_exactly(

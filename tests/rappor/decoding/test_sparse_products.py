@@ -9,6 +9,7 @@ from scipy import sparse
 from rappor.estimator.sparse_products import quadratic_forms, weighted_products
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [0.5, 0.02])
 @pytest.mark.parametrize(
     ("rows", "left", "right"), [(30, 5, 7), (1, 1, 1), (8, 0, 3), (9, 3, 0), (9000, 50, 40)]

@@ -78,6 +78,7 @@ def test_several_passes_find_what_several_screenings_find(n_reports: float) -> N
     check_equal(decode(counts, MANY), decode(counts, MANY, distribution=True))
 
 
+@pytest.mark.slow
 def test_a_short_stream_is_a_list() -> None:
     """Every candidate of a short stream has a row."""
     counts = collect(few_bits())
@@ -86,6 +87,7 @@ def test_a_short_stream_is_a_list() -> None:
     check_equal(streamed, decode(counts, NAMES[:300]))
 
 
+@pytest.mark.slow
 def test_repeated_strings_are_held_once() -> None:
     """A frequent string that is repeated in the stream has one row and counts once."""
     counts = collect(few_bits())
@@ -96,6 +98,7 @@ def test_repeated_strings_are_held_once() -> None:
     assert found.to_json() == decode(counts, repeated).to_json()
 
 
+@pytest.mark.slow
 def test_a_stream_that_changes_is_refused() -> None:
     """A stream with different strings in two passes is refused."""
     passes = iter([NAMES, NAMES, NAMES, NAMES[:-1], NAMES])
@@ -107,6 +110,7 @@ def test_a_stream_that_changes_is_refused() -> None:
         decode(collect(few_bits()), Candidates.from_stream(read))
 
 
+@pytest.mark.slow
 def test_strings_that_cannot_be_distinguished_are_held_or_refused() -> None:
     """140,000 strings with a thousand patterns of bits are refused as a stream."""
     counts = collect(few_bits(m=2))
@@ -126,6 +130,7 @@ def test_what_needs_all_candidates_at_once_is_refused() -> None:
         decode(counts, Candidates.from_stream(list))
 
 
+@pytest.mark.slow
 def test_progress_counts_candidates() -> None:
     """The first pass reports no total, and later passes report it."""
     told: list[tuple[int, int | None]] = []

@@ -40,6 +40,7 @@ def test_what_is_not_known_is_suggested(n_listed: int) -> None:
     assert len(found.unexplained_bits) > 0
 
 
+@pytest.mark.slow
 def test_the_known_ones_do_not_loosen_the_test() -> None:
     """Tiny p-values of known strings do not raise the threshold of the listed strings."""
     names = [f"known {i}" for i in range(40)]

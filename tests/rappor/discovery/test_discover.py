@@ -42,6 +42,7 @@ def true_of(found: DiscoveredStrings, words: dict[str, float]) -> set[str]:
     return set(found.strings) & set(words)
 
 
+@pytest.mark.slow
 def test_strings_are_found_without_a_list() -> None:
     """Frequent strings are detected, with estimates from the devices of the complete string."""
     words = {"kiwi": 4.0, "lime": 3.0, "plum": 2.0, "pear": 1.0}
@@ -88,6 +89,7 @@ def test_three_parts_are_followed_one_after_the_other() -> None:
     assert found.longest == 6
 
 
+@pytest.mark.slow
 def test_known_strings_are_asked_about_beside() -> None:
     """Known strings are candidates, even with characters outside the alphabet."""
     words = {"kiwi": 2.0, "piña colada": 1.0}
@@ -107,6 +109,7 @@ def test_an_alphabet_is_learned_from_the_first_part() -> None:
     assert true_of(found, words) == set(words)
 
 
+@pytest.mark.slow
 def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
     """A first part of one character finds an alphabet in all of Unicode."""
     words = {"жук": 2.0, "куж": 2.0, "ужк": 1.0}

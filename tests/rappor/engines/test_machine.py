@@ -52,6 +52,7 @@ def test_every_kind_of_file_holds_the_same_reports(name: str, tmp_path: Path) ->
     assert found.counts["page", FINGERPRINT].sum_squared_reports == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Path) -> None:
     """Folders column=value give the columns metric and day. A column of the file itself wins."""
@@ -458,6 +459,7 @@ def test_several_columns_keep_counts_apart(tmp_path: Path) -> None:
     assert {key[2]: each.n_reports for key, each in found.counts.items()} == {"a": 5, "b": 7}
 
 
+@pytest.mark.slow
 def test_progress_tells_bytes(tmp_path: Path) -> None:
     """The progress has finished bytes and all bytes, and ends with all bytes."""
     for number in range(3):

@@ -46,6 +46,7 @@ def aggregated(path: Path) -> Counts:
     return aggregate_parquet(path, params=PARAMS, metric="page")
 
 
+@pytest.mark.slow
 def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
     """Row groups and batches of reading may have different sizes."""
     packed, cohorts = reports(300_001, 4)

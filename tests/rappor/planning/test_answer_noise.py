@@ -383,6 +383,7 @@ def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encodi
     assert "any number" in out
 
 
+@pytest.mark.slow
 def test_command_plans_for_a_metric_and_writes_its_numbers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

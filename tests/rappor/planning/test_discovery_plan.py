@@ -47,6 +47,7 @@ def look(planned: DiscoveryPlan, seed: int) -> tuple[DiscoveredStrings, set[str]
     return discover(counts, TWELVE, longest=4), words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_runs", "off"), [(2, 0), pytest.param(100, 2, marks=pytest.mark.acceptance)]
 )

@@ -14,6 +14,7 @@ DOCUMENT = (ROOT / "rappor" / "planning" / "README.md").read_text(encoding="utf-
 ROWS = re.findall(r"^\| ([a-z-]+) \| (\d+) \| (.*) \|$", DOCUMENT, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profile", "each", "cells"), ROWS)
 def test_the_table_is_what_the_planner_computes(profile: str, each: str, cells: str) -> None:
     """A cell is the smallest detected share by profile, reports per device, and devices."""

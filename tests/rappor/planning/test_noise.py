@@ -72,6 +72,7 @@ def test_no_loss_is_exceeded(pair: tuple[float, float], h: int, symmetric: bool)
         assert params.g == 0.5
 
 
+@pytest.mark.slow
 @given(
     st.floats(0.01, 0.98),
     st.floats(0.02, 0.98),

@@ -168,6 +168,7 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
     assert abs(prediction.found - found.mean()) <= 0.02 * found.mean() + sure
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.integers(100, 10**9),
@@ -227,6 +228,7 @@ HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 10
 """A thousand strings of which ten are candidates."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "one", "reports", "shape"),
     [
@@ -249,6 +251,7 @@ def test_bits_follow_the_noise_and_cohorts_the_collisions(
     assert (params.k, params.m) == shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
 @pytest.mark.parametrize("share", [0.2, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
@@ -263,6 +266,7 @@ def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction
     assert fewer.share is None or fewer.share > share
 
 
+@pytest.mark.slow
 def test_report_size_is_limited_on_request() -> None:
     """With one or three bytes, the noise is chosen for a report that strings fill."""
     free = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
@@ -288,6 +292,7 @@ def test_profiles_are_explained() -> None:
     assert own.variance == pytest.approx(best.variance, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_metric_block_loads_with_the_same_parameters() -> None:
     """The entry reads back with exactly the same parameters. A name with a dot is quoted."""
     for one, inf in ((0.3, 1.1), (1.0743, 4.394449), (5, 30)):
@@ -383,6 +388,7 @@ BUDGET = ("--epsilon-1", "2", "--epsilon-inf", "4")
 ONCE = ("--profile", "once", "--devices", "1e6")
 
 
+@pytest.mark.slow
 def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     """The JSON has the library's numbers, and an entry that loads."""
     code, out, _ = command(

@@ -64,6 +64,7 @@ def test_profiles(profile: str, n: int) -> None:
         assert agrees(share, 2000, recognition_probability(params, n, 50))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("profile", sorted(NOISES))
 @pytest.mark.parametrize("shape", [CHOICE, FLAG], ids=["onehot", "boolean"])

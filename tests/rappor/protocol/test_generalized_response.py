@@ -72,6 +72,7 @@ def test_a_device(row: dict[str, Any]) -> None:
     assert [i for i, bit in enumerate(report) if bit] == [row["bucket"]]
 
 
+@pytest.mark.slow
 @every_small
 def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
     """An own bucket is named with q*, whatever the set contains, and all others share the rest."""
@@ -92,6 +93,7 @@ def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
             assert float(probability) == pytest.approx(expected, abs=4 * 2**-32)
 
 
+@pytest.mark.slow
 @every_small
 def test_the_loss_is_reached_and_never_exceeded(k: int, n: int, keep: float) -> None:
     """Over all pairs of sets and all reports, the largest ratio is exactly the bound."""
@@ -114,6 +116,7 @@ def test_any_number_of_reports_loses_as_much_as_one() -> None:
     assert epsilon_1(params) == epsilon_n(params, 10**6) == epsilon_inf(params) <= 4
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([(3, 1), (12, 5), (24, 8), (2040, 64)]),
     st.data(),

@@ -22,6 +22,7 @@ URL_PARTS = st.lists(
 TEXTS = st.text() | URL_PARTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NORMALIZERS)
 @given(text=TEXTS)
 @example(text="\u0149" * (MAX_TEXT_BYTES // 2))

@@ -96,6 +96,7 @@ def make_coins(*coins: int) -> Any:
     return draw
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=2, max_size=2), st.integers(2, 16))
 def test_padding_stays_zero(bits: bytes, k: int) -> None:
     """Input bits past bit k - 1 do not reach the response."""

@@ -138,6 +138,7 @@ def test_a_subclass_of_texts_counts_by_its_characters() -> None:
     assert encoder.encode([Unhashable("git"), "git"], 0) == encoder.encode(["git"], 0)
 
 
+@pytest.mark.slow
 def test_items_are_read_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a million items, three are normalized: the set has more than two."""
     read: list[object] = []
@@ -151,6 +152,7 @@ def test_items_are_read_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch
     assert len(set(read) - {""}) == 3
 
 
+@pytest.mark.slow
 def test_a_million_items_take_a_second() -> None:
     """Hashing ends when every bucket is an own bucket."""
     params = Params.profile("once", encoding="set", items=64)

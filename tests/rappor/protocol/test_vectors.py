@@ -88,6 +88,7 @@ def make_lookup(documents: list[dict[str, Any]]) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_files_are_what_the_script_writes() -> None:
     """Regenerated vectors equal the stored files byte for byte, and there are no other files."""
     rendered = make_vectors.render()

@@ -49,6 +49,7 @@ no_uploads = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(no_uploads)
 def test_other_bytes_are_refused(body: bytes) -> None:

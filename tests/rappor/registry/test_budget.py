@@ -42,6 +42,7 @@ def test_epoch_and_interval_bound_the_reports(epoch: str, interval: str, n: int 
     assert most_reports(make_metric(epoch=epoch, interval=interval)) == n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", ["month", "quarter", "year"])
 def test_no_epoch_touches_more_weeks(epoch: str) -> None:
     """The bound equals a count over 28 years, after which the calendar repeats."""

@@ -77,6 +77,7 @@ def trends() -> Iterator[tuple[str, list[str]]]:
         yield found
 
 
+@pytest.mark.slow
 def test_where_all_is_forbidden_the_report_is_whole(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
@@ -141,6 +142,7 @@ def test_trend_is_accessible_and_fits(
         keep_picture(page, f"trend-strict-{scheme}")
 
 
+@pytest.mark.slow
 def test_candidates_are_sorted_and_filtered(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
@@ -162,6 +164,7 @@ def test_candidates_are_sorted_and_filtered(
         assert page.locator(names).all_inner_texts() == ["site 7.example"]
 
 
+@pytest.mark.slow
 def test_without_scripts_there_is_no_dead_control(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:

@@ -95,6 +95,7 @@ def titles(root: ElementTree.Element) -> list[str]:
     return [str(title.text) for title in root.iter(f"{SVG}title")]
 
 
+@pytest.mark.slow
 def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
     """Exactly the significant changes are drawn, each with its adjusted interval."""
     first, *shares = drawings(comparison_page(found)).values()
@@ -108,6 +109,7 @@ def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
     assert len(shares) == count_drawings(found)
 
 
+@pytest.mark.slow
 def test_changes_are_named_with_the_segment_or_the_time() -> None:
     """A sentence names the segment, or the periods of a new or vanished string."""
     assert "is more common in version 2 (" in comparison_page(in_segments())
@@ -204,6 +206,7 @@ def test_numbers_of_a_ranking_have_equal_digits() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_sentence_has_no_negative_share() -> None:
     """Noise makes the estimate of an absent string negative. A sentence says 0."""
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": -0.002, "after": 0.1}
@@ -223,6 +226,7 @@ def test_one_day_has_no_table_of_changes() -> None:
     assert any("Shares of the reports" in each for each in captions)
 
 
+@pytest.mark.slow
 def test_the_tables_are_the_record(found: Comparison) -> None:
     """The tables contain all contrasts, changes first, all shown shares and all samples."""
     shown = tables(comparison_page(found))
@@ -264,6 +268,7 @@ def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Comparison) 
     assert "[U+202E]gpj.exe" in page
 
 
+@pytest.mark.slow
 def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> None:
     """Dots and intervals equal the record, and a period without reports has a cross.
 
@@ -291,6 +296,7 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
             assert marks == [told] * (1 + has_triangle)
 
 
+@pytest.mark.slow
 def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
     """Heights are linear in shares, full dots are detected, and bars end at the intervals."""
     known = [number for number, sample in enumerate(days.samples) if sample.reports]

@@ -116,6 +116,7 @@ def drawn(record: DisplayedRecord, **options: Any) -> list[tuple[str, ...]]:
     return [tuple(str(text.text) for text in row.findall(f"{SVG}text")) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_record_without_scripts(record: DisplayedRecord) -> None:
     """The HTML is one division with a table, without scripts."""
     shown = record._repr_html_()
@@ -125,9 +126,11 @@ def test_a_notebook_shows_a_record_without_scripts(record: DisplayedRecord) -> N
     assert not names & {"script", "style", "img", "link"}
 
 
+@pytest.mark.slow  # pandas and polars are in the extra dev only
 def test_every_record_is_a_table_of_three_libraries(record: DisplayedRecord) -> None:
     """pandas, polars and Arrow get the same columns and rows."""
-    polars = pytest.importorskip("polars")
+    import polars  # noqa: PLC0415 - the extra test lacks it
+
     frame, arrow = record.to_pandas(), record.to_arrow()
     assert list(frame.columns) == arrow.column_names == record.to_polars().columns
     assert len(frame) == arrow.num_rows == len(record.to_polars()) > 0
@@ -192,6 +195,7 @@ def test_beliefs_in_a_notebook_are_rounded_to_the_safe_side(privacy: PrivacyRepo
     assert rows[-1][0] == "any number"
 
 
+@pytest.mark.slow
 def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     """Chart and table have the changes in points with their intervals, the largest first."""
     rows = [row for row in sort_changes(comparison) if row["changed"]]

@@ -50,6 +50,7 @@ def extract_text(page: object) -> str:
     )
 
 
+@pytest.mark.slow
 def test_the_overview_names_the_share_of_the_devices_with_the_item(overview: Overview) -> None:
     """Items do not compete, so no item leads. Bars and the mean number of items are of devices."""
     card = extract_text(overview_card(overview))
@@ -63,6 +64,7 @@ def test_the_overview_names_the_share_of_the_devices_with_the_item(overview: Ove
     assert "no detected string" not in page
 
 
+@pytest.mark.slow
 def test_results_are_of_devices(overview: Overview) -> None:
     """Terminal and pages have shares of devices, and warn about cut sets."""
     estimates = overview.estimates

@@ -56,6 +56,7 @@ def test_a_channel_has_the_probabilities_of_the_devices_responses(
             assert Fraction(coins, 2**64) == outcomes.get(b"\1", Fraction(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("f", "p", "q"), NOISES)
 def test_exactly_as_many_coins_make_a_one_as_the_threshold_says(
     f: float, p: float, q: float

@@ -101,6 +101,7 @@ def test_estimate_and_variance_are_exact(alpha: float, beta: float) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
 @pytest.mark.parametrize("n", [20, 100, 300])

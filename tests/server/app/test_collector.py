@@ -46,6 +46,7 @@ print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in 
 """Program that stores three uploads, reads the counts, and prints which modules are loaded."""
 
 
+@pytest.mark.slow
 def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
     """A collector stores and releases counts without numba, which needs 150 MB, and scipy."""
     registry = tmp_path / "metrics.toml"
@@ -56,6 +57,7 @@ def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
     assert loaded == "True False False"
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("days", [-1, 1])

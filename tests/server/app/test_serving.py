@@ -54,6 +54,7 @@ def reload(running: Running) -> None:
     until(lambda: count_reloads() > before)
 
 
+@pytest.mark.slow
 def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
     """An operator or a timer may reload a collector that is starting."""
     running = launch(tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3")
@@ -70,6 +71,7 @@ def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
         running.kill()
 
 
+@pytest.mark.slow
 def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:
     """The public address serves only what devices need."""
     with serving_file(tmp_path, admin=free_port()) as running:
@@ -85,6 +87,7 @@ def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:
             assert running.get(path, token).status_code == 200
 
 
+@pytest.mark.slow
 def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
     """A new key is valid beside the old key, and a stop is sent. Invalid files change nothing."""
     keys, stops = tmp_path / "keys", tmp_path / "stops.toml"
@@ -118,6 +121,7 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         assert "sesame" not in running.log.read_text() + figures
 
 
+@pytest.mark.slow
 def test_reload_refuses_a_registry_that_breaks_a_promise(tmp_path: Path) -> None:
     """The previous registry stays in force, and the log names the metric and the reason."""
     older = tmp_path / "older.toml"
@@ -148,6 +152,7 @@ def fetch_certificate(port: int, authority: Path) -> bytes:
         return der
 
 
+@pytest.mark.slow
 def test_reload_reads_a_renewed_certificate(tmp_path: Path) -> None:
     """New connections get the renewed certificate. A certificate without its key is ignored."""
     cert, key = certificate(tmp_path)
@@ -173,6 +178,7 @@ def test_reload_reads_a_renewed_certificate(tmp_path: Path) -> None:
         assert "telltale" not in running.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_key_with_a_passphrase_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +229,7 @@ def test_stalled_handshakes_are_limited(tmp_path: Path, bound: str) -> None:
         assert '"level": "error"' not in running.log.read_text()
 
 
+@pytest.mark.slow
 def test_no_http_feature_writes_addresses_or_queries_to_the_log(tmp_path: Path) -> None:
     """Upgrades, CONNECT, invalid requests and invalid lengths leave no address and no query.
 
@@ -258,6 +265,7 @@ def test_no_http_feature_writes_addresses_or_queries_to_the_log(tmp_path: Path) 
             assert "127.0.0.1" not in json.dumps(fields)
 
 
+@pytest.mark.slow
 def test_security_headers_etag_and_cors(tmp_path: Path) -> None:
     """Each response has security headers, also to bytes that are no HTTP.
 
@@ -338,6 +346,7 @@ def test_start_waits_for_a_late_database(tmp_path: Path) -> None:
         running.kill()
 
 
+@pytest.mark.slow
 def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
     """A missing registry, a missing database or a used port ends with exit code 2."""
     registry = tmp_path / "metrics.toml"
@@ -373,6 +382,7 @@ run_server(settings, InputFiles.read(settings, today=utc_today()))
 """
 
 
+@pytest.mark.slow
 def test_late_failure_of_a_start_is_logged(tmp_path: Path) -> None:
     """If the schema changes after the first check, the exit code is 3, and the log says why."""
     registry = tmp_path / "metrics.toml"
@@ -404,6 +414,7 @@ asyncio.run(start())
 """
 
 
+@pytest.mark.slow
 def test_unexpected_failure_of_a_start_is_logged() -> None:
     """An operator reads the class of an error that no code expects, and the line that raised it."""
     result = run_python("-c", BROKEN, code=1)

@@ -7,6 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
+import pytest
 from collectors import launch, upload_of
 from rappor_server.app.serving import notify_systemd
 
@@ -30,6 +31,7 @@ def test_states_reach_a_listener() -> None:
     notify_systemd("READY=1", environment={"NOTIFY_SOCKET": "/nowhere/notify"})
 
 
+@pytest.mark.slow
 def test_a_collector_notifies_its_start_and_its_stop(tmp_path: Path) -> None:
     """READY is sent after the sockets listen, STOPPING before the collector closes."""
     with (

@@ -8,6 +8,7 @@ import pytest
 from collectors import REGISTRY, run_command
 
 
+@pytest.mark.slow
 def test_check_command(tmp_path: Path) -> None:
     """The exit code is 0 for a registry, 1 for a refused edit, 2 for a missing file."""
     old, new = tmp_path / "old.toml", tmp_path / "new.toml"
@@ -66,6 +67,7 @@ def test_database_commands(tmp_path: Path, database: str) -> None:
     assert run_command("token", "create", *options, "--metric", "nothing").returncode == 2
 
 
+@pytest.mark.slow
 def test_secrets_stay_out_of_errors(tmp_path: Path) -> None:
     """No message contains the password of a database."""
     path = tmp_path / "metrics.toml"

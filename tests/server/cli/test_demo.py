@@ -63,6 +63,7 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
     """`--keep` refuses a folder that has files."""
     (tmp_path / "mine").touch()

@@ -9,6 +9,7 @@ from collectors import free_port, run_command, serving_file
 from sockets import certificate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "admin", "tls"])
 def test_a_running_collector_is_healthy(tmp_path: Path, kind: str) -> None:
     """The command asks the address and the scheme of the settings. Nothing else responds to it."""

@@ -66,6 +66,7 @@ def test_defaults_are_written_as_numbers() -> None:
     assert "4,000,000,000" in defaults
 
 
+@pytest.mark.slow
 def test_serve_shows_eight_options_at_first() -> None:
     """`--help-all` shows an option for each setting."""
     short_page = run_command("serve", "--help", COLUMNS="80").stdout
@@ -133,6 +134,7 @@ def test_examples_of_serve_listen(example: str, folder: Path) -> None:
         process.communicate(timeout=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -151,6 +153,7 @@ def test_options_and_hints_equal_those_of_rappor(words: str, code: int, message:
     assert message in result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_hints_for_mistyped_metrics_and_options(tmp_path: Path) -> None:
     """A hint names a metric of the registry or an option of the command."""
     options = ["--registry", str(tmp_path / "metrics.toml")]
@@ -163,6 +166,7 @@ def test_hints_for_mistyped_metrics_and_options(tmp_path: Path) -> None:
     assert "--metric" in option.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("rappor-server ser", "serve"), ("rappor-server serve --suspicious r", "refuse")],

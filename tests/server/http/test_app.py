@@ -103,6 +103,7 @@ def test_bad_bodies_are_counted_by_their_reason(collector: Running) -> None:
     }
 
 
+@pytest.mark.slow
 def test_uploads_beyond_the_rate_get_429(tmp_path: Path) -> None:
     """The response has Retry-After. A trusted proxy names the source in X-Forwarded-For."""
     with serving_file(tmp_path, "--rate", "3") as running:
@@ -209,6 +210,7 @@ def test_message_for_a_range_without_results(shared: tuple[Running, str]) -> Non
         assert detail == f"No results for these dates: {metric} {reason}."
 
 
+@pytest.mark.slow
 def test_counts_as_json_csv_and_arrow(shared: tuple[Running, str], tmp_path: Path) -> None:
     """`Counts` reads equal counts from each format."""
     collector, token = shared
@@ -231,6 +233,7 @@ def test_counts_as_json_csv_and_arrow(shared: tuple[Running, str], tmp_path: Pat
 # Operations
 
 
+@pytest.mark.slow
 def test_health_metrics_and_description(collector: Running) -> None:
     """The endpoints for operators respond. No header names the software or the time."""
     collector.post(upload_of(report_of(), report_of("old")))
@@ -311,6 +314,7 @@ def test_uploads_are_merged_within_seconds(tmp_path: Path, database: str) -> Non
         assert "rappor_inbox_failed_batches 0.0" in running.get("/metrics").text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_uploads_get_503_while_postgresql_refuses_connections(
     tmp_path: Path, database: str, postgres: str

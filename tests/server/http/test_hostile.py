@@ -115,6 +115,7 @@ def test_slow_bodies_get_408(running: Running) -> None:
     assert json.loads(response.partition(b"\r\n\r\n")[2])["status"] == 408
 
 
+@pytest.mark.slow
 def test_endless_headers_and_trailers_use_no_memory(tmp_path: Path) -> None:
     """Endless heads and trailers are disconnected by size, long before the limit of time."""
     # A body of one chunk "{" and the last chunk of length 0. Trailers may follow.
@@ -177,6 +178,7 @@ def test_gzip_bombs_use_no_memory(running: Running) -> None:
     assert measure_memory(running) - before < 16 * MEBIBYTE
 
 
+@pytest.mark.slow
 def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
     """Incomplete bodies beyond the budget get 503 with Retry-After. Their end frees memory."""
     flags = ("--max-bodies", "1000000", "--body-seconds", "60")
@@ -204,6 +206,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
         until(lambda: running.post(upload_of(*[report_of()] * 900)).status_code == 200)
 
 
+@pytest.mark.slow
 def test_queries_leave_memory_for_uploads(tmp_path: Path) -> None:
     """Bodies of analysts use at most half of the budget, so uploads are accepted meanwhile."""
     with serving_file(tmp_path, "--max-bodies", "1000000") as running:
@@ -218,6 +221,7 @@ def test_queries_leave_memory_for_uploads(tmp_path: Path) -> None:
                 assert analyst.recv(100).startswith(b"HTTP/1.1 503")
 
 
+@pytest.mark.slow
 def test_connections_are_limited_except_at_the_admin_address(tmp_path: Path) -> None:
     """One connection too many gets 503 with Retry-After. The end of others makes room."""
     flags = ("--max-connections", "20", "--body-seconds", "60")
@@ -254,6 +258,7 @@ def send_from(running: Running, address: str, request: bytes) -> int:
         return read_response(sender.makefile("rb"))[0]
 
 
+@pytest.mark.slow
 def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
     """Idle connections and incomplete heads count. A trusted proxy has no limit."""
     flags = ("--max-source-connections", "8", "--body-seconds", "60")
@@ -280,6 +285,7 @@ def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
 
 # `bully` holds memory, `same` is another address of its source, and `other` is another source. In
 # the second case all three come through a proxy, which names their IPv6 addresses.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bully", "same", "other", "forwarded"),
     [
@@ -309,6 +315,7 @@ def test_incomplete_bodies_of_one_source_leave_memory_for_others(
         assert send_from(running, other, HEAD + third + whole) == 200
 
 
+@pytest.mark.slow
 def test_clients_that_do_not_read_are_disconnected(tmp_path: Path) -> None:
     """Clients that read no response lose their connections, and other clients can connect."""
     flags = ("--max-connections", "4", "--body-seconds", "1")
@@ -452,6 +459,7 @@ def read_response(responses: BinaryIO, *, has_body: bool = True) -> tuple[int, b
     return status, responses.read(n_bytes) if has_body else b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
@@ -481,6 +489,7 @@ def is_closed_by_peer(connection: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_the_collector_works_after_all_other_tests(running: Running) -> None:
     """The same process still responds, and has logged no error."""
     assert running.process.poll() is None

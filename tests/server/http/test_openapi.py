@@ -18,6 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+pytestmark = pytest.mark.slow  # schemathesis is in the extra dev only
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -108,6 +108,7 @@ def test_compressed_uploads_have_limited_calls(n_bytes: int) -> None:
     assert {name: n for name, n in calls.items() if n > bound} == {}
 
 
+@pytest.mark.slow
 def test_memory_of_an_upload_is_limited() -> None:
     """The largest decompressed body in each hostile form allocates at most 50 MB."""
     peaks = {name: len(body) + measure_peak(body) for name, body in costly(4_000_000).items()}

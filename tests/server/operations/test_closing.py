@@ -153,6 +153,7 @@ def test_block_with_late_reports_needs_more_reports(engine: Engine, pace: str) -
     assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
 
 
+@pytest.mark.slow
 def test_no_block_is_of_a_device_that_was_not_updated(engine: Engine) -> None:
     """The interval becomes longer, and one device still reports daily for 24 days.
 
@@ -208,6 +209,7 @@ def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
     assert releases.read_release(engine, weekly, *ALL_DAYS).n_reports == 18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_clock_ahead_ends_no_day(engine: Engine) -> None:
     """A day has ended if it has ended by the clocks of the host and of PostgreSQL."""
@@ -220,6 +222,7 @@ def test_clock_ahead_ends_no_day(engine: Engine) -> None:
     assert closing.earlier_of_clocks(engine, day(-9)) == day(-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_clock_far_ahead_ends_no_day(engine: Engine) -> None:
     """Days are closed once after the clock is correct again."""
@@ -351,6 +354,7 @@ async def test_closing_continues_after_a_failure(engine: Engine) -> None:
     assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
+@pytest.mark.slow
 def test_closing_process_ends_when_idle(tmp_path: Path) -> None:
     """Readers work at the same time. The process ends when no metric is due."""
     address = f"sqlite:///{tmp_path}/counts.sqlite3"

@@ -97,6 +97,7 @@ def test_another_program_makes_other_results(tmp_path: Path) -> None:
     assert digest_program(tmp_path) in seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> None:
     """From two whole weeks on, days of an unfinished week are left out."""

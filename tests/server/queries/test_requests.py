@@ -142,6 +142,7 @@ def test_requests_of_a_token_are_limited(client: Client) -> None:
         os.kill(decoder, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_disconnect_frees_the_decoder(client: Client) -> None:
     """Clients that disconnect from a stopped decoder make room for a small query."""
     stopped = stop_decoder(client)
@@ -195,6 +196,7 @@ def test_expensive_query_is_refused(tmp_path: Path, flag: str, limit: str, messa
         assert limited.get("/v1/metrics/page/counts").status_code == 200
 
 
+@pytest.mark.slow
 def test_readiness_needs_no_reader(client: Client) -> None:
     """Readiness responds while all readers are stopped and clients wait."""
     assert client.get("/v1/metrics").status_code == 200
@@ -213,6 +215,7 @@ def test_readiness_needs_no_reader(client: Client) -> None:
         os.kill(reader, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_formats_have_equal_rows(client: Client) -> None:
     """JSON, CSV and Arrow contain the detected candidates, or all candidates on request.
 

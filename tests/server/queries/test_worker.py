@@ -33,6 +33,7 @@ async def run_loop(n: int) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_turns", range(1, 4))
 async def test_cancelled_call_ends_no_other_task(pool: Pool, n_turns: int) -> None:
     """The call is cancelled in different turns of the loop, also after its result has come."""
@@ -45,6 +46,7 @@ async def test_cancelled_call_ends_no_other_task(pool: Pool, n_turns: int) -> No
     assert await second == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
 async def test_task_cancelled_during_the_start_does_not_run(
     pool: Pool, tmp_path: Path, seconds: float

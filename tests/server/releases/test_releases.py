@@ -239,6 +239,7 @@ def test_no_combination_of_ranges_and_times_gives_a_report(engine: Engine, seed:
         assert not is_in_span(answers, report)
 
 
+@pytest.mark.slow
 def test_forged_reports_around_a_victim_do_not_isolate_it(engine: Engine) -> None:
     """Forged reports before and after a report, and a read at every step, do not isolate it.
 

@@ -72,6 +72,7 @@ def count_steps(engine: Engine, task: Any) -> tuple[int, Any]:
     return n_steps, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> None:
     """A metric with 16 times as many blocks takes the same number of instructions."""
@@ -93,6 +94,7 @@ def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> N
             assert days[-1].reports == N_REPORTS * metric.params.m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_short_range_of_a_long_history_reads_its_blocks_only(engine: Engine) -> None:
     """Counts of a week cost as little more than those of no day as the week has blocks."""

@@ -229,6 +229,7 @@ class Processes:
             process.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "n_kills",
     [5, pytest.param(300, marks=[pytest.mark.acceptance, pytest.mark.timeout(7200)])],

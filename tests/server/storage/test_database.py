@@ -260,6 +260,7 @@ def test_invalid_database_urls_are_refused(url: str) -> None:
         parse_url(url)
 
 
+@pytest.mark.slow
 def test_missing_database_raises_store_error() -> None:
     """The error contains the name of the driver's exception, and not its message."""
     absent = "postgresql://127.0.0.1:1/nothing?connect_timeout=1"

@@ -146,6 +146,7 @@ def test_a_stored_result_of_forgotten_days_is_not_found_again(engine: Engine) ->
     assert query.compute_key(engine) != key
 
 
+@pytest.mark.slow
 def test_a_restored_backup_has_the_forgotten_sums(engine: Engine, tmp_path: Path) -> None:
     """A backup contains sums that were forgotten after it was made.
 
@@ -163,6 +164,7 @@ def test_a_restored_backup_has_the_forgotten_sums(engine: Engine, tmp_path: Path
         assert read_days(other) == read_days(engine) == [(day(3), 6)]
 
 
+@pytest.mark.slow
 def test_commands_forget_and_name_lost_metrics(tmp_path: Path) -> None:
     """`check` names a metric that left the registry until `forget` has deleted its sums."""
     registry = tmp_path / "metrics.toml"

@@ -48,6 +48,7 @@ def test_contents_of_the_inbox(engine: Engine) -> None:
     assert len([name for name in list_tables(engine) if name.startswith("inbox_")]) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one table
 def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
     """Another host may drop a table after its number was read and before its rows are counted."""
@@ -104,6 +105,7 @@ def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> No
     assert total(engine) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 def test_commit_order_differs_from_sequence_order(engine: Engine) -> None:
     """A batch with a smaller number that is committed later is not lost."""
@@ -139,6 +141,7 @@ def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
     assert total(engine) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
 def test_dump_delays_neither_uploads_nor_merges(engine: Engine) -> None:
     """The tables that a dump reads are dropped after the dump."""

@@ -134,6 +134,7 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
     assert {row.cohort: row.reports for row in rows} == expected
 
 
+@pytest.mark.slow
 def test_concurrent_merges_and_receivers_count_each_upload_once(
     engine: Engine, database: str
 ) -> None:
@@ -223,6 +224,7 @@ def test_merge_after_years_without_prune(engine: Engine) -> None:
     assert total(engine) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has no such time
 def test_hanging_merge_loses_its_lock(engine: Engine) -> None:
     """PostgreSQL ends the transaction of a merge that is idle for ten seconds, and no other."""
@@ -453,6 +455,7 @@ def test_exhausted_pool_raises_store_error(engine: Engine) -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_transactions_read_committed_rows(engine: Engine, level: str) -> None:
@@ -472,6 +475,7 @@ def draw_keys(n: int) -> list[bytes]:
     return sorted(secrets.token_bytes(16) for _ in range(n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("k", "m", "n"),

@@ -160,6 +160,7 @@ def check_queries_of_all_days(engine: Engine, metric: Metric) -> None:
     assert all(not counts.params.segment for counts in added.collections)
 
 
+@pytest.mark.slow
 @given(nights=st.lists(NIGHTS, min_size=2, max_size=N_NIGHTS))
 @settings(
     max_examples=20,

@@ -14,6 +14,7 @@ from rappor import Counts, Params
 from rappor.protocol.wire import Report
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([PARAMS, BOOLEAN, Params(k=13, m=4, f=0.5, p=0.25, q=0.75)]),
     st.lists(st.tuples(st.integers(0, 65535), st.integers(0, 3)), min_size=1),
