@@ -39,6 +39,7 @@ from rappor.comparison.per_sample import SampleEstimates
 from rappor.comparison.sample_contrasts import RequestedContrast, SampleContrast, decide_contrasts
 from rappor.comparison.samples import Samples
 from rappor.counts.arrays import Booleans, Integers
+from rappor.counts.installations import Installations
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
 from rappor.decoding.spreadsheet_csv import csv_text
@@ -173,6 +174,8 @@ class Comparison(DisplayedRecord):
     warnings : reasons to distrust the result, each with a code.
     error_control : the error rate and confidence level passed to `trend`, `compare_samples` or
         `compare_segments`.
+    installations : number of devices that reported the metric of active installations; None if the
+        counts have none.
     _samples : counts and decodes, from which `contrast` estimates further contrasts.
     _order : (c,) int64. Index of each string of `candidates` among the candidates of `_samples`.
     """
@@ -193,6 +196,7 @@ class Comparison(DisplayedRecord):
     assumptions: str
     warnings: tuple[Caution, ...]
     error_control: ErrorControl
+    installations: Installations | None = None
     _samples: Samples
     _order: Integers
 
@@ -399,6 +403,7 @@ class Comparison(DisplayedRecord):
             "device_correlation": self.device_correlation,
             "assumptions": self.assumptions,
             "warnings": [dataclasses.asdict(caution) for caution in self.warnings],
+            **({"installations": self.installations.to_dict()} if self.installations else {}),
         }
 
     def to_json(self, *, include_all: bool = False) -> str:

@@ -83,6 +83,7 @@ class SiteEdition:
     released : the counts.
     candidates : strings; None if the bits are categories.
     notice : lines of `rappor collects`.
+    program : name of the program that the metric is about; empty if the registry has no name.
 
     Raises
     ------
@@ -95,6 +96,7 @@ class SiteEdition:
     released: ReleasedCounts
     candidates: Candidates | None
     notice: tuple[str, ...]
+    program: str = ""
 
     def __post_init__(self) -> None:
         """Check that the candidates survive a round trip through a file of lines."""
@@ -125,6 +127,7 @@ class SiteEdition:
             {
                 "version": self.version,
                 "notice": self.notice,
+                "program": self.program,
                 "command": self.command,
                 "files": self.hashes,
             },

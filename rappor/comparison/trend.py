@@ -139,6 +139,7 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
         by=kind,
         window=smooth,
         assumptions=samples.describe_assumptions(kind, UNKNOWN_CORRELATION),
+        installations=released.installations,
     )
     if smooth == 1:
         return comparison

@@ -114,6 +114,8 @@ def join_released(results: Sequence[ReleasedCounts]) -> ReleasedCounts:
     if len({result.metric for result in results}) > 1:
         names = ", ".join(result.metric for result in results)
         raise MetricError(f"counts must be of one metric, got {names}")
+    # The last result has the last intervals. Its numbers are those that a reader wants to see.
+    latest = max(results, key=lambda result: result.last)
     periods = sorted(
         (period for result in results for period in result.periods),
         key=lambda period: period.first,
@@ -127,6 +129,7 @@ def join_released(results: Sequence[ReleasedCounts]) -> ReleasedCounts:
         last=max(result.last for result in results),
         periods=tuple(periods),
         withheld=tuple(sorted(day for result in results for day in result.withheld)),
+        installations=latest.installations,
     )
 
 

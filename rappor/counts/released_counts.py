@@ -24,6 +24,7 @@ from rappor.base.atomic_files import replace_file
 from rappor.base.errors import FileError, MetricError, ReportError
 from rappor.counts.counts import Counts
 from rappor.counts.counts_file import CountsFields, parse_collector_response
+from rappor.counts.installations import Installations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,8 @@ class ReleasedCounts:
     first, last : first and last day of the requested range, both included.
     periods : counts by period, in the order of their days.
     withheld : days with reports that are in no release window yet.
+    installations : number of devices that reported the metric that the registry names; None if the
+        response has none.
     """
 
     metric: str
@@ -83,6 +86,7 @@ class ReleasedCounts:
     last: datetime.date
     periods: tuple[Period, ...]
     withheld: tuple[datetime.date, ...]
+    installations: Installations | None = None
 
     @property
     def n_reports(self) -> int:
@@ -109,12 +113,14 @@ class ReleasedCounts:
         """
         try:
             document, entries = parse_collector_response(data)
+            installations = document.get("installations")
             return cls(
                 metric=document["metric"],
                 first=_parse_day(document["from"]),
                 last=_parse_day(document["to"]),
                 periods=_group_by_period(document, entries),
                 withheld=tuple(_parse_day(day) for day in document["withheld"]),
+                installations=installations and Installations.from_dict(installations),
             )
         except (KeyError, TypeError):
             raise FileError(name, "it is not the counts of a collector") from None
@@ -132,7 +138,7 @@ class ReleasedCounts:
 
     def to_json(self) -> bytes:
         """Return the JSON that `from_json` parses: UTF-8 in one line, with a newline at the end."""
-        document = {
+        document: dict[str, Any] = {
             "metric": self.metric,
             "from": self.first.isoformat(),
             "to": self.last.isoformat(),
@@ -144,6 +150,8 @@ class ReleasedCounts:
             ],
             "withheld": [day.isoformat() for day in self.withheld],
         }
+        if self.installations is not None:
+            document["installations"] = self.installations.to_dict()
         return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:

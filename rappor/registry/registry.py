@@ -18,6 +18,7 @@ from rappor.registry.toml_file import (
     describe_unknown,
     read_budget,
     read_entries,
+    read_texts,
     read_toml,
 )
 
@@ -42,16 +43,21 @@ class Registry(Mapping[str, Metric]):
         and must be infinite if the loss of a metric has no limit.
     today : the present day (UTC). If it is passed, metrics reserve budget for its year only, and
         epochs after a metric's last day reserve nothing.
+    program : name of the program that the metrics are about, for pages; empty if it has no name.
+    installations : name of the metric whose reports the collector counts as active installations;
+        None if no metric is counted. Devices ignore it.
 
     Attributes
     ----------
     total : the budget in nats.
     reserved : the reservation of each metric, in the order of the metrics.
+    program, installations : the arguments.
 
     Raises
     ------
     MetricError
-        A name is declared twice, or the metrics reserve more than the total.
+        A name is declared twice, the metrics reserve more than the total, or the reports of the
+        metric `installations` cannot be counted.
 
     Examples
     --------
@@ -71,7 +77,13 @@ class Registry(Mapping[str, Metric]):
     """
 
     def __init__(
-        self, metrics: Iterable[Metric], *, total: float, today: datetime.date | None = None
+        self,
+        metrics: Iterable[Metric],
+        *,
+        total: float,
+        today: datetime.date | None = None,
+        program: str = "",
+        installations: str | None = None,
     ) -> None:
         """Store the metrics, and check that the total covers them."""
         self._metrics: dict[str, Metric] = {}
@@ -84,6 +96,22 @@ class Registry(Mapping[str, Metric]):
         self.reserved = check_budget(
             self._metrics.values(), total, year=None if today is None else today.year
         )
+        self.program = program
+        self.installations = installations
+        if installations is not None:
+            self._check_installations(installations)
+
+    def _check_installations(self, name: str) -> None:
+        """Check that the metric exists, and that its reports are released in blocks."""
+        # A metric that left the registry is a mistake: pages would silently show no number.
+        check_known(name, self._metrics, "metric", prefix="metric of installations: ")
+        # Without a minimum, the number of today's devices would grow by 1 with each report, and
+        # show when each device reports.
+        if not self._metrics[name].min_reports:
+            raise MetricError(
+                f"metric {name!r}: min_reports must be at least 1 for the metric of installations, "
+                "got 0: only reports in closed blocks are counted"
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, today: datetime.date | None = None) -> Self:
@@ -140,7 +168,7 @@ class Registry(Mapping[str, Metric]):
                 f"{path}: the budget of a device for a calendar year must be written, in nats: "
                 f"[budget] with total = {needed:g} or more"
             )
-        return cls(metrics, total=total, today=today)
+        return cls(metrics, total=total, today=today, **read_texts(document, path))
 
     def __getitem__(self, name: str) -> Metric:
         try:
@@ -182,7 +210,13 @@ class Registry(Mapping[str, Metric]):
             return self
         metrics = [metric.in_segment(properties) for metric in self.values()]
         # In the year of the last possible day every metric has expired and reserves nothing.
-        return Registry(metrics, total=self.total, today=datetime.date.max)
+        return Registry(
+            metrics,
+            total=self.total,
+            today=datetime.date.max,
+            program=self.program,
+            installations=self.installations,
+        )
 
     def lookup(self, metric: str, fingerprint: str) -> Params | None:
         """Return the parameters of a metric's reports with this fingerprint.

@@ -1,4 +1,4 @@
-"""Read a registry's TOML file: the budget, and a table for each metric, checked key by key.
+"""Read a registry's TOML file: its short tables, and a table for each metric, checked key by key.
 
 `registry/README.md` explains every key. This module checks what only the file can get wrong:
 unknown keys, missing keys, keys that contradict each other, and types that `Params` would accept in
@@ -75,6 +75,11 @@ _ADVICE: Final = {
 }
 """Advice for each required key that older registries do not have."""
 
+_TEXT_TABLES: Final = {"program": "name", "installations": "metric"}
+"""Optional tables with one text each, and the key of the text. [program] has the name of the
+program that the metrics are about. [installations] has the name of the metric whose reports are
+counted as active installations. Pages show both, and devices ignore both."""
+
 _REPLACEMENTS: Final = {
     "other": (
         'list the common values as candidates of encoding = "bloom", whose results end with the '
@@ -104,7 +109,7 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
     """
     # A misspelt table, such as [metric.a], would otherwise be an empty registry.
     for key in document:
-        check_known(key, ("budget", "metrics"), "key", prefix=f"{path}: ")
+        check_known(key, ("budget", "metrics", *_TEXT_TABLES), "key", prefix=f"{path}: ")
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
@@ -136,6 +141,29 @@ def read_budget(document: _Entry, path: str) -> float | None:
     if isinstance(total, int) and total.bit_length() > _INTEGER_BITS:
         raise MetricError(f"{path}: total must be below 2^{_INTEGER_BITS} nats if it is an integer")
     return float(total)
+
+
+def read_texts(document: _Entry, path: str) -> dict[str, str]:
+    """Return the text of each table of `_TEXT_TABLES` that the document has, by the table's name.
+
+    Raises
+    ------
+    MetricError
+        A table has another key, or its value is no text of one line.
+    """
+    texts = {}
+    for table, key in _TEXT_TABLES.items():
+        if (entry := document.get(table)) is None:
+            continue
+        if not isinstance(entry, dict) or list(entry) != [key]:
+            raise MetricError(f"{path}: {table} must be a table with the one key {key}")
+        if not isinstance(text := entry[key], str) or not text.strip() or not text.isprintable():
+            raise MetricError(
+                f"{path}: {key} of {table} must be a non-empty text of one line, "
+                f"got {format_value(text)}"
+            )
+        texts[table] = text
+    return texts
 
 
 def check_known(name: str, known: Collection[str], noun: str, *, prefix: str = "") -> None:

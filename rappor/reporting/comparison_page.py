@@ -33,6 +33,7 @@ from rappor.reporting.charts import ChartGrid
 from rappor.reporting.comparison_tables import changes_table, samples_table, shares_table
 from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
+from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.overview import build_ranking
@@ -72,7 +73,8 @@ def comparison_content(comparison: Comparison) -> Content:
         title = f"What changed from {comparison.samples[0].name} to {comparison.samples[-1].name}"
     # `comparison_sections` contains the other footnotes.
     sentences = (describe_changes(comparison), next(list_comparison_footnotes(comparison)))
-    head = header(title, *filter(None, sentences))
+    lead = build_installations(comparison.installations)
+    head = header(title, *filter(None, sentences), lead=lead)
     return Content(title, (head, *comparison_sections(comparison)))
 
 

@@ -53,7 +53,12 @@ def document(title: str, *parts: Markup) -> str:
 
 
 def header(
-    title: str, first: str, *others: str, warnings: Iterable[str] = (), above: Markup | None = None
+    title: str,
+    first: str,
+    *others: str,
+    warnings: Iterable[str] = (),
+    above: Markup | None = None,
+    lead: Markup | None = None,
 ) -> Markup:
     """Return the head of a page.
 
@@ -64,11 +69,13 @@ def header(
     others : further sentences.
     warnings : sentences in the colour of warnings.
     above : a link above the heading, or None.
+    lead : a part between the heading and the answer, or None.
     """
     return tag(
         "header",
         *([tag("p", above)] if above else []),
         tag("h1", title),
+        *([lead] if lead else []),
         *([tag("p", first, class_="answer")] if first else []),
         *(tag("p", text) for text in others),
         *(tag("p", text, class_="warning") for text in warnings),

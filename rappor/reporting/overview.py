@@ -23,6 +23,7 @@ from rappor.reporting.charts import COLORS, ChartGrid
 from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.dots import format_position
 from rappor.reporting.footnotes import RANKED, list_missing_periods
+from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
     format_change,
@@ -71,8 +72,9 @@ def overview_content(overview: Overview) -> Content:
         *list_missing_periods(comparison),
         *(warning.sentence for warning in comparison.warnings),
     )
+    lead = build_installations(comparison.installations)
     parts = [
-        header(title, describe_leader(overview), warnings=warnings),
+        header(title, describe_leader(overview), warnings=warnings, lead=lead),
         build_ranking(rows[:_PAGE_ROWS], overview.comparison.by),
         tag("p", f"{_format_legend(overview)}{more}", class_="note"),
         tag("p", describe_basis(overview), class_="note"),

@@ -19,6 +19,7 @@ from rappor.reporting.comparison_page import (
 )
 from rappor.reporting.document import document, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
+from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, join, tag
 from rappor.reporting.overview import name_leader
 from rappor.reporting.tables import table_of_cells, table_of_pairs
@@ -36,7 +37,8 @@ _FILES: Final = {
 def edition_page(edition: SiteEdition) -> str:
     """Return the page of one edition. The page never changes."""
     entry, trend = edition.entry, edition.trend
-    title = f"{entry.metric}, {format_days(entry.first, entry.last)}"
+    days = format_days(entry.first, entry.last)
+    title = f"{_join_names(edition.program, entry.metric)}, {days}"
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
     n = int(trend.detected_overall.sum())
     verb = "was" if n == 1 else "were"
@@ -56,6 +58,7 @@ def edition_page(edition: SiteEdition) -> str:
             next(list_comparison_footnotes(trend)),
             promise,
             above=above,
+            lead=build_installations(trend.installations),
         ),
         *comparison_sections(trend, include_ranking=True),
         _build_notice(edition.notice),
@@ -77,7 +80,9 @@ def _describe_leader(trend: Comparison) -> Iterator[Markup]:
         yield join(name_leader(detected, trend), f" of {format_days(sample.first, sample.last)}. ")
 
 
-def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSummary]) -> str:
+def metric_page(
+    metric: str, notice: Sequence[str], entries: Sequence[EditionSummary], *, program: str = ""
+) -> str:
     """Return the list of the editions of one metric.
 
     Parameters
@@ -85,6 +90,7 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSum
     metric : name of the metric.
     notice : sentences about what is collected.
     entries : summaries of the editions, the newest first.
+    program : name of the program that the metric is about; empty without a name.
     """
     editions = table_of_cells(
         "Editions, the newest days first; none of them ever changes",
@@ -104,17 +110,24 @@ def metric_page(metric: str, notice: Sequence[str], entries: Sequence[EditionSum
     newest = "".join(
         f"{_format_result(entry)}, {format_days(entry.first, entry.last)}." for entry in entries[:1]
     )
+    title = _join_names(program, metric)
     return document(
-        metric,
-        header(metric, newest, above=tag("a", "All metrics", href="../index.html")),
+        title,
+        header(title, newest, above=tag("a", "All metrics", href="../index.html")),
         section("Editions", editions.to_html(), name="editions"),
         _build_notice(notice),
     )
 
 
-def site_page(metrics: Mapping[str, EditionSummary]) -> str:
-    """Return the list of all metrics, each with its newest edition."""
-    title = "What was found"
+def site_page(metrics: Mapping[str, EditionSummary], *, program: str = "") -> str:
+    """Return the list of all metrics, each with its newest edition.
+
+    Parameters
+    ----------
+    metrics : summary of the newest edition of each metric, by name.
+    program : name of the program that the metrics are about; empty without a name.
+    """
+    title = _join_names(program, "what was found") if program else "What was found"
     table = table_of_cells(
         "Metrics, each with its newest edition",
         ("metric", "found", "newest days", "reports"),
@@ -131,6 +144,11 @@ def site_page(metrics: Mapping[str, EditionSummary]) -> str:
         ),
     )
     return document(title, header(title, ""), table.to_html())
+
+
+def _join_names(program: str, name: str) -> str:
+    """Return the name of a program and the name of a metric, such as "Sketch: editor"."""
+    return f"{program}: {name}" if program else name
 
 
 def _format_result(entry: EditionSummary) -> str:

@@ -64,6 +64,8 @@ def write_edition(
     released: ReleasedCounts,
     candidates: Candidates | None,
     metric: Metric,
+    *,
+    program: str = "",
 ) -> PublishedEdition:
     """Write an edition unless it exists, and the two lists that link to it.
 
@@ -74,6 +76,7 @@ def write_edition(
     released : the counts of the trend.
     candidates : the candidates of the trend; None for an encoding with one bit for each category.
     metric : the metric. The edition contains its privacy notice.
+    program : name of the program that the metric is about. The headings of all pages begin with it.
 
     Returns
     -------
@@ -90,6 +93,7 @@ def write_edition(
         released=released,
         candidates=candidates,
         notice=(*notice, *_describe_other_params(released, metric)),
+        program=program,
     )
     name = trend.metric
     site.mkdir(parents=True, exist_ok=True)
@@ -100,9 +104,9 @@ def write_edition(
         if is_new:
             editions.setdefault(name, []).append(edition.entry)
         entries = sort_newest_first(editions[name])
-        _write(site / name / "index.html", metric_page(name, notice, entries))
+        _write(site / name / "index.html", metric_page(name, notice, entries, program=program))
         newest = {other: sort_newest_first(editions[other])[0] for other in sorted(editions)}
-        _write(site / "index.html", site_page(newest))
+        _write(site / "index.html", site_page(newest, program=program))
     page = str(site / name / edition.id / "index.html")
     return PublishedEdition(metric=name, edition=edition.id, page=page, new=is_new)
 

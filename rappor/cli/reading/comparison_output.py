@@ -29,6 +29,7 @@ def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) 
     """
     from rappor.reporting.comparison_tables import changes_of_contrast, list_significant_steps
     from rappor.reporting.footnotes import list_comparison_footnotes
+    from rappor.reporting.installations import describe_installations
 
     if output.csv_path is not None:
         comparison.to_csv(output.csv_path, include_all=include_all)
@@ -38,6 +39,8 @@ def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) 
     if output.as_json:
         click.echo(comparison.to_json(include_all=include_all))
         return
+    if comparison.installations is not None:
+        print_parts(*describe_installations(comparison.installations), "")
     candidates = comparison.shown_rows.tolist()
     if include_all:
         candidates = list(range(len(comparison.candidates)))

@@ -59,7 +59,9 @@ def publish(
             error_control=detection,
             progress=progress,
         )
-    edition = write_edition(Path(out), comparison, released, candidates, metric)
+    edition = write_edition(
+        Path(out), comparison, released, candidates, metric, program=registry.program
+    )
     if as_json:
         print_json(edition)
     else:

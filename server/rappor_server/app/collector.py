@@ -349,11 +349,20 @@ class Collector:
             find_candidates, metric, digest, registry=self.settings.registry, lists=self.lists
         )
 
+    def counts_installations(self, metric: Metric) -> bool:
+        """Return whether the registry counts the reports of a metric as active installations."""
+        return self.accepted_params.registry.installations == metric.name
+
     async def make_overview_query(self, metric: Metric) -> OverviewQuery:
         """Return the query whose result the overview page of a metric shows."""
         through = await self.look_up(find_last_day, metric, today=self.today())
         source = await self.find_candidates(metric)
-        subject = Subject(metric=metric, source=source, error_control=ErrorControl())
+        subject = Subject(
+            metric=metric,
+            source=source,
+            error_control=ErrorControl(),
+            counts_installations=self.counts_installations(metric),
+        )
         return OverviewQuery(subject=subject, through=through)
 
     async def _prepare_overviews(self) -> None:

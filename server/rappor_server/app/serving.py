@@ -280,8 +280,7 @@ class Server(uvicorn.Server):
         """
         collector: Collector = self._app.state.collector
         try:
-            # The demo has another clock than `utc_today`, and never reloads.
-            inputs = InputFiles.read(self._settings, today=utc_today())
+            inputs = InputFiles.read(self._settings, today=collector.today())
             # The certificate comes first: it can still fail. `adopt` cannot fail after the checks
             # of `read`, except at midnight, when another day may expire a stop.
             if self._tls is not None:

@@ -26,6 +26,12 @@ WEEKS: Final = 8
 longer to simulate."""
 
 _REGISTRY: Final = """\
+[program]
+name = "Sketch"
+
+[installations]
+metric = "search_engine"
+
 [budget]
 total = 65             # nats that a device may lose in a calendar year
 

@@ -2,11 +2,13 @@
 
 Edition: a published trend whose address never changes. For each metric, the command closes the
 blocks of ended days, reads the counts that analysts may read, estimates the trend by week and
-writes one edition. A timer of systemd runs it every Monday.
+writes one edition, which begins with the active installations of the program. A timer of systemd
+runs it every Monday.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from rappor.base.errors import RapporError
 from rappor.cli.commands import Command
 from rappor.cli.options import option
 from rappor.registry.metric import Metric
+from rappor.registry.registry import Registry
 from rappor_server.app.input_files import read_registries
 from rappor_server.app.settings import Settings
 from rappor_server.cli.setting_options import add_closing_options, open_database, read_settings
@@ -68,7 +71,7 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     with open_database(settings) as engine:
         for metric in requested or [entry for entry in registry.values() if entry.min_reports]:
             try:
-                click.echo(_publish_metric(engine, metric, rules, settings, out))
+                click.echo(_publish_metric(engine, registry, metric, rules, settings, out))
             except RapporError as error:
                 # Without --metric, one metric without candidates must not stop the others.
                 if requested:
@@ -78,6 +81,7 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
 
 def _publish_metric(
     engine: Engine,
+    registry: Registry,
     metric: Metric,
     rules: Mapping[str, Rules],
     settings: Settings,
@@ -88,6 +92,7 @@ def _publish_metric(
     Parameters
     ----------
     engine : the database
+    registry : the current registry, with the name of the program
     metric : the metric
     rules : rules of blocks of all metrics, by name
     settings : settings of the collector, with the folder of uploaded lists
@@ -101,9 +106,11 @@ def _publish_metric(
     from rappor_server.queries.candidate_sources import find_candidates
     from rappor_server.queries.page_queries import read_whole_weeks
     from rappor_server.queries.query import Subject
+    from rappor_server.releases.installations import read_installations
     from rappor_server.storage.blocks import find_last_day
 
-    rules_of_metric = {name: rules[name] for name in rules if name == metric.name}
+    names = {metric.name, registry.installations}
+    rules_of_metric = {name: rules[name] for name in rules if name in names}
     close_all(engine, rules_of_metric, earlier_of_clocks(engine, utc_today()))
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
@@ -113,7 +120,12 @@ def _publish_metric(
     )
     if not collections.periods:
         return f"{metric.name}: no whole week is released yet"
+    if registry.installations is not None:
+        # The last day of the weeks, and not yesterday: the same weeks must give the same edition.
+        counted = registry.metric(registry.installations)
+        installations = read_installations(engine, counted, collections.last)
+        collections = replace(collections, installations=installations)
     candidates = subject.read_candidates()
     result = trend(collections, candidates, by="week")
-    page = write_edition(out, result, collections, candidates, metric)
+    page = write_edition(out, result, collections, candidates, metric, program=registry.program)
     return f"{metric.name}: edition {page.edition} in {page.page}"

@@ -62,6 +62,7 @@ async def get_counts(request: Request) -> Response:
         media_type=media_type,
         by=query.by,
         segments=query.segments == "true",
+        counts_installations=collector.counts_installations(metric),
     )
     body = await await_while_connected(request, collector.readers.run(task))
     return Response(body, media_type=media_type)

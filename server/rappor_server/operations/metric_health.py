@@ -24,9 +24,11 @@ from typing import Final, NamedTuple
 from sqlalchemy import Engine
 
 from rappor.base.sentence_numbers import format_count
+from rappor.counts.installations import Installations
 from rappor.registry.metric import Metric
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
+from rappor_server.releases.installations import read_installations
 from rappor_server.releases.releases import DayReports
 from rappor_server.releases.warning_signs import OverfullCohort
 from rappor_server.storage.blocks import SET_ASIDE
@@ -148,29 +150,39 @@ class HealthReport:
     ----------
     metrics : health of each metric
     nameless : refusals of whole uploads, and of reports whose metric the registry lacks
+    installations : number of devices that reported; None if no readable metric is counted
     """
 
     metrics: tuple[MetricHealth, ...]
     nameless: tuple[RefusalCount, ...]
+    installations: Installations | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthTask:
-    """Task of a worker process that computes the health of some metrics on a day (UTC)."""
+    """Task of a worker process that computes the health of some metrics on a day (UTC).
+
+    `counted` is the metric whose reports are counted as active installations, or None.
+    """
 
     metrics: Sequence[Metric]
     today: datetime.date
+    counted: Metric | None = None
 
     def run(self, engine: Engine, report_step: ReportStep) -> HealthReport:
         """Return the health of each metric."""
         report_step("reading")
         refused = _count_refusals(engine, self.today)
+        installations = None
+        if self.counted is not None:
+            installations = read_installations(engine, self.counted, self.today - _DAY)
         return HealthReport(
             metrics=tuple(
                 _read_health(engine, metric, self.today, refused[metric.name])
                 for metric in self.metrics
             ),
             nameless=refused[""],
+            installations=installations,
         )
 
 

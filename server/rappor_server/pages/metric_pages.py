@@ -24,6 +24,7 @@ from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
+from rappor.reporting.installations import build_installations
 from rappor_server.access import await_while_connected
 from rappor_server.base.problems import Problem
 from rappor_server.operations.metric_health import HealthReport, HealthTask
@@ -48,7 +49,10 @@ async def show_metrics(request: Request, analyst: Analyst) -> Response:
     query = Form(dict(request.query_params), {})
     page = query.get_whole_number("page", 1, largest=max(len(starts), 1))
     end = _METRICS_PER_PAGE * page
-    report = await _read_health(request, analyst, readable[end - _METRICS_PER_PAGE : end])
+    shown = readable[end - _METRICS_PER_PAGE : end]
+    # The number of devices belongs to the whole program, so every page of the list begins with it.
+    counted = [metric for metric in readable if analyst.collector.counts_installations(metric)]
+    report = await _read_health(request, analyst, shown, counted[0] if counted else None)
     # Each row is (health, reason why there is no overview, state of the overview, HTML of the
     # card). An overview that is still computed has no card; the page then loads itself again.
     cards = []
@@ -58,7 +62,14 @@ async def show_metrics(request: Request, analyst: Analyst) -> Response:
         cards.append((health, reason, result, card))
     is_waiting = any(result is not None and result.state == "running" for _, _, result, _ in cards)
     return analyst.render(
-        "metrics.html", health=report, cards=cards, starts=starts, page=page, is_waiting=is_waiting
+        "metrics.html",
+        health=report,
+        installations=build_installations(report.installations),
+        program=analyst.collector.accepted_params.registry.program,
+        cards=cards,
+        starts=starts,
+        page=page,
+        is_waiting=is_waiting,
     )
 
 
@@ -114,10 +125,13 @@ async def download_list(request: Request, analyst: Analyst) -> Response:
 
 
 async def _read_health(
-    request: Request, analyst: Analyst, metrics: Sequence[Metric]
+    request: Request, analyst: Analyst, metrics: Sequence[Metric], counted: Metric | None = None
 ) -> HealthReport:
-    """Return the health of metrics, which a worker process reads from the database."""
+    """Return the health of metrics, which a worker process reads from the database.
+
+    `counted` is the metric whose devices are counted for the page, or None.
+    """
     collector = analyst.collector
-    task = HealthTask(metrics=metrics, today=collector.today())
+    task = HealthTask(metrics=metrics, today=collector.today(), counted=counted)
     report: HealthReport = await await_while_connected(request, collector.readers.run(task))
     return report

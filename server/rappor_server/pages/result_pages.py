@@ -43,7 +43,7 @@ from rappor_server.base.problems import Problem
 from rappor_server.operations.metric_health import MetricHealth
 from rappor_server.pages.forms import Form
 from rappor_server.pages.sessions import Analyst, redirect
-from rappor_server.queries.candidate_sources import CandidateSource, UploadedList
+from rappor_server.queries.candidate_sources import UploadedList
 from rappor_server.queries.page_queries import (
     OVERVIEW_DAYS,
     CompareQuery,
@@ -282,9 +282,15 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
         fields["list"] = source.digest
     ordered = {name: fields[name] for name in _FIELDS if name in fields}
     form = Form(ordered, {})
+    subject = Subject(
+        metric=metric,
+        source=source,
+        error_control=_read_error_control(form),
+        counts_installations=collector.counts_installations(metric),
+    )
     return ResultRequest(
         metric=metric,
-        query=_QUERY_MAKERS[kind](_make_subject(metric, source, form), form),
+        query=_QUERY_MAKERS[kind](subject, form),
         path=f"/pages/metrics/{metric.name}/{kind}",
         fields=urlencode(ordered),
         last_day=fields[ends[-1]],
@@ -345,16 +351,12 @@ _QUERY_MAKERS: Final[Mapping[str, Callable[[Subject, Form], PageQuery[Any]]]] = 
 """Function that makes a query from the fields of a URL, by the last part of the path (KIND)."""
 
 
-def _make_subject(metric: Metric, source: CandidateSource | None, form: Form) -> Subject:
-    """Return the metric, the candidates and the error control of a query."""
-    return Subject(
-        metric=metric,
-        source=source,
-        error_control=ErrorControl(
-            alpha=form.get_share("level", _DEFAULT_ERROR_CONTROL.alpha),
-            method=form.get_choice("correction", CORRECTIONS),
-            confidence=form.get_share("confidence", _DEFAULT_ERROR_CONTROL.confidence),
-        ),
+def _read_error_control(form: Form) -> ErrorControl:
+    """Return the error rate, its method and the confidence level of a form."""
+    return ErrorControl(
+        alpha=form.get_share("level", _DEFAULT_ERROR_CONTROL.alpha),
+        method=form.get_choice("correction", CORRECTIONS),
+        confidence=form.get_share("confidence", _DEFAULT_ERROR_CONTROL.confidence),
     )
 
 

@@ -22,11 +22,13 @@ import msgspec
 from sqlalchemy import Engine
 
 from rappor.base.errors import DecodeError, ParamsError
+from rappor.counts.installations import Installations
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.query import Range
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
+from rappor_server.releases.installations import read_installations
 from rappor_server.releases.release_json import write_release, write_releases
 from rappor_server.releases.releases import DayReports, Release, ReleaseQuery
 from rappor_server.releases.warning_signs import OverfullCohort, Refusals
@@ -53,6 +55,7 @@ class CountsTask:
     media_type : `JSON`, or `CSV` or `ARROW` for the counts of one parameter set
     by : "day", "week" or "month" for counts of each of these periods; None for one sum
     segments : whether each segment has counts of its own
+    counts_installations : whether JSON also contains the active installations
     """
 
     metric: Metric
@@ -61,6 +64,7 @@ class CountsTask:
     media_type: str
     by: str | None = None
     segments: bool = False
+    counts_installations: bool = False
 
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return the counts in the media type.
@@ -90,14 +94,23 @@ class CountsTask:
             )
             if self.params is not None and not any(period.collections for period in periods):
                 raise unknown
-            return write_releases(self.metric.name, periods, *days)
+            installations = self._read_installations(engine, days[1])
+            return write_releases(self.metric.name, periods, *days, installations=installations)
         release = releases.read_release(
             engine, self.metric, *days, params=self.params, separate_segments=self.segments
         )
         if self.params is not None and not release.collections:
             raise unknown
         report_step("writing")
-        return write_release(release) if self.media_type == JSON else self._write_table(release)
+        if self.media_type != JSON:
+            return self._write_table(release)
+        return write_release(release, self._read_installations(engine, days[1]))
+
+    def _read_installations(self, engine: Engine, through: datetime.date) -> Installations | None:
+        """Return the active installations up to a day; None if the metric is not counted."""
+        if not self.counts_installations:
+            return None
+        return read_installations(engine, self.metric, through)
 
     def _write_table(self, release: Release) -> bytes:
         """Return the counts of one parameter set in a format that `Counts` reads."""

@@ -37,6 +37,7 @@ from rappor.counts.counts import Counts
 from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor_server.queries.query import Query, QueryResult, Range, Subject
 from rappor_server.queries.worker import ReportStep
+from rappor_server.releases.installations import read_installations
 from rappor_server.releases.release_json import write_release
 from rappor_server.releases.releases import (
     Release,
@@ -151,6 +152,7 @@ class OverviewQuery(PageQuery[tuple[ReleasedCounts, Release]]):
                 engine, self.subject, first, self.through, "day", skip_empty_start=True
             )
         self.subject.require_whole_strings(released.collections)
+        released = add_installations(engine, self.subject, released, self.through)
         return released, read_whole_strings_by_day(engine, self.subject, first, released.last)
 
     def _compute(
@@ -260,9 +262,10 @@ class TrendQuery(PageQuery[ReleasedCounts]):
     smooth: int
 
     def _read_counts(self, engine: Engine) -> ReleasedCounts:
-        released = _read_released(engine, self.subject, *self.range.parse(), self.by)
+        first, last = self.range.parse()
+        released = _read_released(engine, self.subject, first, last, self.by)
         self.subject.require_whole_strings(released.collections)
-        return released
+        return add_installations(engine, self.subject, released, last)
 
     def _compute(
         self, counts: ReleasedCounts, candidates: Candidates | None, progress: Progress
@@ -366,6 +369,18 @@ class SegmentsQuery(PageQuery[list[Counts]]):
             progress=progress,
         )
         return _render_comparison(comparison, "segments")
+
+
+def add_installations(
+    engine: Engine, subject: Subject, released: ReleasedCounts, through: datetime.date
+) -> ReleasedCounts:
+    """Return counts with the active installations up to a day, if the registry counts the metric.
+
+    The result of a day never changes, so a stored page stays right.
+    """
+    if not subject.counts_installations:
+        return released
+    return replace(released, installations=read_installations(engine, subject.metric, through))
 
 
 def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -> ReleasedCounts:

@@ -15,7 +15,7 @@ Key of a query
 A result is computed once and stored under the key of its query (`results`, `result_files`). The key
 is a digest of everything on which the result depends:
 
-    library       another version of `rappor` may compute other numbers
+    program       another version of `rappor` or `rappor_server` may compute other numbers
     repr(query)   metric, days, error rates and options
     candidates    an operator may edit the file of candidates
     counts        more reports may be released, or released reports may be deleted
@@ -47,6 +47,7 @@ import msgspec
 from sqlalchemy import Engine
 
 import rappor
+import rappor_server
 from rappor.base.errors import ParamsError
 from rappor.counts.counts import Counts
 from rappor.estimator.error_control import ErrorControl
@@ -114,11 +115,14 @@ class Subject:
         the key of a query contains the candidates themselves.
     error_control : error rate of the detections, its method, and level of the intervals, for
         comparisons. Comparisons have no weights for a ranked list.
+    counts_installations : whether the registry counts the reports of the metric as active
+        installations
     """
 
     metric: Metric
     source: CandidateSource | None = field(repr=False)
     error_control: ErrorControl
+    counts_installations: bool = False
 
     @property
     def has_candidates(self) -> bool:
@@ -211,7 +215,7 @@ class Query(ABC):
         source = self.subject.source
         contents = b"" if source is None else source.read_contents()
         return hash_parts(
-            [_digest_installed_library(), repr(self).encode(), contents, self.counts_key(engine)]
+            [_digest_installed_program(), repr(self).encode(), contents, self.counts_key(engine)]
         )
 
     def counts_key(self, engine: Engine) -> bytes:
@@ -255,19 +259,25 @@ def hash_parts(parts: Iterable[bytes]) -> bytes:
 
 
 @functools.cache
-def _digest_installed_library() -> bytes:
-    """Return the digest of the installed package `rappor`, computed once in a process."""
-    return digest_program(Path(rappor.__file__).parent)
+def _digest_installed_program() -> bytes:
+    """Return the digest of the packages that compute results, computed once in a process.
+
+    `rappor` decodes counts. `rappor_server` reads the counts and chooses their days.
+    """
+    folders = [Path(folder) for package in (rappor, rappor_server) for folder in package.__path__]
+    return digest_program(*folders)
 
 
-def digest_program(folder: Path) -> bytes:
-    """Return a digest of the version of `rappor` and of the source files in a folder.
+def digest_program(*folders: Path) -> bytes:
+    """Return a digest of the version of `rappor` and of the source files in some folders.
 
     The version alone would not be enough. A developer edits files without a new version, and the
     pages would show results of the code before the edit.
     """
     patterns = ("*.py", "*.css", "*.js")
-    files = sorted(path for pattern in patterns for path in folder.rglob(pattern))
+    files = sorted(
+        path for folder in folders for pattern in patterns for path in folder.rglob(pattern)
+    )
     return hash_parts([version("rappor").encode(), *(path.read_bytes() for path in files)])
 
 

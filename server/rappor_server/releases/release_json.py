@@ -5,20 +5,24 @@
     {"metric": "page", "from": "2026-11-01", "to": "2026-11-07", "reports": 1204,
      "collections": [{"fingerprint": ..., "params": {...}, "reports": [...], "ones": [[...], ...],
                       "devices": {"squares": 1310}, "from": ..., "to": ...}],
-     "days": [{"day": "2026-11-03", "reports": 1204}], "withheld": ["2026-11-07"]}
+     "days": [{"day": "2026-11-03", "reports": 1204}], "withheld": ["2026-11-07"],
+     "installations": {"metric": "page", ...}}
 
 A collection contains the counts of one period under one parameter set. Without periods, the range
-is the only period.
+is the only period. Only the response of the metric that the registry names in [installations] has
+the key `installations` (`rappor.counts.installations`).
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from rappor import Counts
+from rappor.counts.installations import Installations
 from rappor_server.releases.releases import DayReports, Release
 
 
@@ -48,7 +52,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     last: datetime.date = msgspec.field(name="to")
 
 
-class CountsResponse(msgspec.Struct, frozen=True, kw_only=True):
+class CountsResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole JSON object.
 
     Attributes
@@ -57,6 +61,7 @@ class CountsResponse(msgspec.Struct, frozen=True, kw_only=True):
     reports : number of reports of all collections
     days : number of reports by the dates of their windows
     withheld : days with reports of the metric that are in no window yet
+    installations : number of devices that reported; absent if the metric is not counted
     """
 
     metric: str
@@ -66,15 +71,23 @@ class CountsResponse(msgspec.Struct, frozen=True, kw_only=True):
     collections: tuple[Collection, ...]
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
+    installations: dict[str, Any] | None = None
 
 
-def write_release(release: Release) -> bytes:
-    """Return the JSON of one release."""
-    return write_releases(release.metric, [release], release.first, release.last)
+def write_release(release: Release, installations: Installations | None = None) -> bytes:
+    """Return the JSON of one release, and of the number of devices that reported."""
+    return write_releases(
+        release.metric, [release], release.first, release.last, installations=installations
+    )
 
 
 def write_releases(
-    metric: str, releases: Sequence[Release], first: datetime.date, last: datetime.date
+    metric: str,
+    releases: Sequence[Release],
+    first: datetime.date,
+    last: datetime.date,
+    *,
+    installations: Installations | None = None,
 ) -> bytes:
     """Return the JSON of the releases of all periods of a range."""
     document = CountsResponse(
@@ -89,6 +102,7 @@ def write_releases(
         ),
         days=tuple(day for release in releases for day in release.days),
         withheld=tuple(day for release in releases for day in release.withheld),
+        installations=None if installations is None else installations.to_dict(),
     )
     return msgspec.json.encode(document)
 

@@ -163,12 +163,12 @@ def form_windows(
         .having(last == day)
     )
     windows = [
-        (metric, fingerprint, last, first, int(reports))
+        (metric, fingerprint, last, first, int(reports), minimums[fingerprint])
         for fingerprint, last, first, reports in db.execute(query)
         if fingerprint in minimums and reports >= minimums[fingerprint]
     ]
     insert_rows(db, schema.release_window, windows)
-    for _, fingerprint, last, first, _ in windows:
+    for _, fingerprint, last, first, *_ in windows:
         _add_cohorts(db, metric, fingerprint, first, last)
 
 
@@ -221,12 +221,15 @@ def sum_cohorts(
     return {j: int(reports) for j, reports in db.execute(query)}
 
 
-def select_waiting_totals(metric: str) -> Subquery:
-    """Return the rows of `block_total` of a metric whose blocks are in no window yet."""
+def select_waiting_totals(metric: str, *, through: datetime.date = datetime.date.max) -> Subquery:
+    """Return the rows of `block_total` of a metric whose blocks are in no window yet.
+
+    Windows that are dated after `through` are ignored, so their blocks are among the rows.
+    """
     total, window = schema.block_total.c, schema.release_window.c
     newest = (
         select(window.params, func.max(window.last).label("last"))
-        .where(window.metric == metric)
+        .where(window.metric == metric, window.last <= through)
         .group_by(window.params)
         .subquery("newest")
     )

@@ -232,6 +232,7 @@ release_window: Final = Table(
         comment="The earliest day (UTC) on which one of its blocks ends",
     ),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
+    Column("minimum", BigInteger, nullable=False, comment="Reports that a window needed then"),
     comment="Closed blocks that are released together; a window never changes",
 )
 

@@ -162,6 +162,26 @@ def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> No
     assert all(f'href="{each["edition"]}/index.html"' in listed for each in told)
 
 
+def test_all_headings_begin_with_the_name_of_the_program(weeks: Shell) -> None:
+    """The registry's [program] names the program. Another name gives another edition."""
+    unnamed = publish(weeks, "weeks.json")
+    (weeks.place / "metrics.toml").write_text('[program]\nname = "<Sketch>"\n' + REGISTRY)
+    named = publish(weeks, "weeks.json")
+    site = weeks.place / "site"
+    pages = [Path(str(each["page"])) for each in (unnamed, named)]
+    assert pages[0] != pages[1]
+    headings = {
+        pages[0]: "engine, 2026-11-02 to 2026-11-15",
+        pages[1]: "&lt;Sketch&gt;: engine, 2026-11-02 to 2026-11-15",
+        site / "engine" / "index.html": "&lt;Sketch&gt;: engine",
+        site / "index.html": "&lt;Sketch&gt;: what was found",
+    }
+    for page, heading in headings.items():
+        text = page.read_text()
+        assert f"<title>{heading}</title>" in text
+        assert f"<h1>{heading}</h1>" in text
+
+
 @pytest.mark.slow
 def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
     """Counts without a metric belong to --metric.

@@ -41,7 +41,7 @@ def test_the_example_with_a_list_costs_what_is_written() -> None:
 
 def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
     """One report of one bucket costs the promise of the profile, 4 nats a quarter."""
-    _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    _, _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     params = registry["plugins"].params
     assert (params.k, params.m, params.items) == (464, 128, 8)
@@ -50,7 +50,7 @@ def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
 
 def test_the_example_of_tuples_has_both_forms() -> None:
     """Nine combinations and a bucket for other values; two fields hashed together."""
-    _, _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    _, _, _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     closed, strings = registry["editor_by_system"].params, registry["site_by_country"].params
     assert (closed.k, closed.field_names) == (10, ("editor", "system"))
@@ -65,6 +65,13 @@ def test_the_example_of_a_ranked_list_loads() -> None:
     registry = Registry.loads(text)
     assert registry["home_page"].ranked
     assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
+
+
+def test_the_example_of_tables_for_pages_has_both_texts() -> None:
+    """The name of the program and the counted metric are read."""
+    _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+    registry = Registry.loads(text)
+    assert (registry.program, registry.installations) == ("Sketch", "search_engine")
 
 
 def test_every_key_is_explained() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from rappor_server.storage.database import open_database, utc_today
 from rappor_server.storage.schema_versions import migrate
 
 from rappor import Population, Registry, simulate_counts
+
+TABLES = '[program]\nname = "Sketch"\n[installations]\nmetric = "theme"\n'
 
 
 @pytest.mark.slow
@@ -49,3 +52,16 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     assert run_command("publish", *arguments).stdout == result.stdout
     every_metric = run_command("publish", "--registry", str(registry), "--out", str(site))
     assert every_metric.stdout == "other: no whole week is released yet\n"
+    # The same site with the name of the program and the number of its devices. All reports of a
+    # week are from its Monday.
+    counted = (TABLES + TOML).replace("min_reports = 0", "min_reports = 100")
+    registry.write_text(counted, encoding="utf-8")
+    result = run_command("publish", *arguments)
+    assert result.returncode == 0, result.stderr
+    page = Path(result.stdout.split(" in ", 1)[1].strip())
+    text = page.read_text(encoding="utf-8")
+    (end,) = re.findall(r"<h1>Sketch: theme, \S+ to (\S+)</h1>", text)
+    last_monday = datetime.date.fromisoformat(end) - datetime.timedelta(days=6)
+    assert f"<strong>5,000</strong> active installations on {last_monday}." in text
+    assert text.index("<strong>5,000</strong>") < text.index("leads with")
+    assert run_command("publish", *arguments).stdout == result.stdout

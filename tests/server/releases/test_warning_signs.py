@@ -56,7 +56,7 @@ def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
                     intervals = count_max_reports(params.pace, params.epoch, day(first), day(last))
                     total = BlockTotal(intervals, reports, reports)
                     add_block_totals(db, "page", {BlockKey(fingerprint, *days): total})
-            insert_rows(db, schema.release_window, [("page", fingerprint, day(12), day(0), 40)])
+            insert_rows(db, schema.release_window, [("page", fingerprint, day(12), day(0), 40, 1)])
     # TODAY is a Saturday, so the second block touches three weeks. Of ten days, it needs ten times
     # `min_cohort`.
     for min_cohort, small in ((1, 0), (3, 10), (4, 20), (11, 60)):

@@ -1,0 +1,259 @@
+"""Active installations of a metric, from the numbers of reports of released blocks.
+
+`rappor.counts.installations` explains what is counted. A block that touches d intervals counts with
+1/d of its reports in each of them. This module adds up the blocks of release windows, and keeps the
+promise of the windows.
+
+Why a window is not divided at will
+-----------------------------------
+A release window (`storage.release_windows`) has at least `min_reports` reports of one fingerprint,
+and nothing finer than a window is released. A window may contain blocks of several days, though:
+
+    window of a rare segment, dated Wed, min_reports = 30
+    blocks      Mon 12    Tue 15    Wed 11
+
+The numbers of all other segments are known from their own windows. If Monday's number of devices
+contained these 12 reports, a reader could subtract the other segments, and learn the 12 reports of
+a segment whose minimum is 30.
+
+So the shares of a window are joined from the latest interval to the earliest, until each group of
+neighbouring intervals has the `min_reports` that the window needed when it was formed. The
+intervals of a group get equal parts. The earliest shares may be too small for a group. They are
+added to the reports of the earliest group, whose intervals stay the same:
+
+    shares of the window         Mon 12    Tue 15    Wed 11    min_reports = 30
+    groups                       {Mon, Tue, Wed} 38
+    counted                      Mon 12.67 Tue 12.67 Wed 12.67
+
+    shares of a common segment   Mon 10    Tue 10    Wed 5,000
+    groups                       {Wed} 5,000, and 20 reports of Mon and Tue are too few
+    counted                      Wed 5,020
+
+The second case is a night in which nearly all cohorts have closed a block of one day, and one
+cohort a block of three days. If its 20 reports formed a group with Wednesday, two thirds of
+Wednesday's devices would be counted on the days before.
+
+All results of a day stay the same for ever, because a window never changes, and windows that are
+dated after the day do not count.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, Engine, func, select, union
+
+from rappor.counts.calendar_periods import DayRange, find_interval, list_intervals
+from rappor.counts.installations import ActiveInterval, Installations
+from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
+from rappor_server.releases.releases import read_params
+from rappor_server.storage import schema
+from rappor_server.storage.database import translate_errors
+from rappor_server.storage.release_windows import select_waiting_totals
+
+_MAX_INTERVALS: Final = 8
+"""Largest number of intervals of a result: a week of days, and the same day of the week before.
+More intervals make the table of a page longer, and read more blocks."""
+
+_DAY: Final = datetime.timedelta(days=1)
+
+_Shares = defaultdict[DayRange, Fraction]
+"""The number of reports of a window by interval. Thirds and sevenths are exact, so that a share of
+100 reports is not below a minimum of 100 by rounding."""
+
+
+class _Window(NamedTuple):
+    """A release window.
+
+    Attributes
+    ----------
+    params : fingerprint
+    first, last : earliest and latest last day of its blocks
+    minimum : number of reports that the window needed when it was formed
+    """
+
+    params: str
+    first: datetime.date
+    last: datetime.date
+    minimum: int
+
+
+def read_installations(engine: Engine, metric: Metric, through: datetime.date) -> Installations:
+    """Return the number of devices that reported a metric, in its last intervals.
+
+    Parameters
+    ----------
+    engine : the database
+    metric : the metric; its `min_reports` is at least 1
+    through : last day to read. An interval that ends later is left out, because its number would
+        look like a decline. So is an interval that ends after the last day that was moved into
+        blocks
+    """
+    with translate_errors(), engine.connect() as db:
+        blocked = schema.blocked.c
+        moved = db.execute(
+            select(blocked.through).where(blocked.metric == metric.name)
+        ).scalar_one_or_none()
+        intervals: list[DayRange] = []
+        has_other_pace, reports = False, _Shares(Fraction)
+        if moved is not None:
+            through = min(moved, through)
+            intervals = _list_ended_intervals(db, metric, through)
+        if intervals:
+            reports, has_other_pace = _count_reports(db, metric, intervals[0][0], through)
+        unreleased = _list_unreleased(db, metric, through) if intervals else []
+    return Installations(
+        metric=metric.name,
+        pace=metric.pace,
+        sampling_rate=metric.sampling_rate,
+        intervals=tuple(
+            ActiveInterval(
+                first=first,
+                last=last,
+                reports=float(reports[first, last]) if (first, last) in reports else None,
+                is_complete=not any(start <= last and first <= end for start, end in unreleased),
+            )
+            for first, last in intervals
+        ),
+        has_other_pace=has_other_pace,
+    )
+
+
+def _list_ended_intervals(db: Connection, metric: Metric, through: datetime.date) -> list[DayRange]:
+    """Return the last intervals that have ended by a day, in order.
+
+    The interval in which the collection began is left out unless it began on its first day.
+    """
+    total, window = schema.block_total.c, schema.release_window.c
+    # `retention` deletes windows by their dates. An interval before the oldest date may lack
+    # reports.
+    oldest = func.min(window.last) if metric.retention else func.min(total.first)
+    column = window.metric if metric.retention else total.metric
+    begin = db.execute(select(oldest).where(column == metric.name)).scalar()
+    intervals: list[DayRange] = []
+    end = find_interval(metric.pace, metric.epoch, through)
+    if end[1] > through:
+        end = (end[0], end[0] - _DAY)
+    last = end[1]
+    while begin is not None and len(intervals) < _MAX_INTERVALS:
+        interval = find_interval(metric.pace, metric.epoch, last)
+        if interval[0] < begin:
+            break
+        intervals.insert(0, interval)
+        last = interval[0] - _DAY
+    return intervals
+
+
+def _count_reports(
+    db: Connection, metric: Metric, first: datetime.date, through: datetime.date
+) -> tuple[_Shares, bool]:
+    """Return the number of reports by interval, and whether another pace was left out.
+
+    Parameters
+    ----------
+    db : the database
+    metric : the metric
+    first : first day of the first interval
+    through : date of the last window
+    """
+    window = schema.release_window.c
+    query = (
+        select(window.params, window.first, window.last, window.minimum)
+        .where(window.metric == metric.name, window.last.between(first, through))
+        .order_by(window.params, window.last)
+    )
+    windows = [_Window(*row) for row in db.execute(query)]
+    sets = read_params(db, {window.params for window in windows})
+    reports = _Shares(Fraction)
+    has_other_pace = False
+    for fingerprint, group in itertools.groupby(windows, key=lambda window: window.params):
+        params = sets[fingerprint]
+        if _has_same_intervals(params, metric):
+            for shares in _read_shares(db, metric, params, list(group)):
+                for interval, number in shares.items():
+                    reports[interval] += number
+        else:
+            has_other_pace = True
+    return reports, has_other_pace
+
+
+def _has_same_intervals(params: Params, metric: Metric) -> bool:
+    """Return whether devices with a parameter set report in the same intervals as the metric says.
+
+    A device that reports daily would count seven times in the week of a weekly metric.
+    """
+    if params.pace != metric.pace:
+        return False
+    # An epoch ends a week. All other intervals are the same in all epochs.
+    return params.pace != "week" or params.epoch == metric.epoch
+
+
+def _read_shares(
+    db: Connection, metric: Metric, params: Params, windows: list[_Window]
+) -> Iterator[Mapping[DayRange, Fraction]]:
+    """Yield the reports of each interval of each window of a fingerprint."""
+    total = schema.block_total.c
+    query = select(total.last, total.first, total.reports).where(
+        total.metric == metric.name,
+        total.params == params.fingerprint,
+        # Windows of a fingerprint follow each other, so no other window is between these ones.
+        total.last.between(windows[0].first, windows[-1].last),
+    )
+    dates = [window.last for window in windows]
+    shares: list[_Shares] = [defaultdict(Fraction) for _ in windows]
+    for last, first, reports in db.execute(query):
+        touched = list(list_intervals(params.pace, params.epoch, first, last))
+        # The window of a block is the first one that is dated no earlier.
+        of_window = shares[bisect.bisect_left(dates, last)]
+        for interval in touched:
+            of_window[interval] += Fraction(int(reports), len(touched))
+    for window, of_window in zip(windows, shares, strict=True):
+        yield join_small_shares(of_window, window.minimum)
+
+
+def join_small_shares(
+    shares: Mapping[DayRange, Fraction], minimum: int
+) -> dict[DayRange, Fraction]:
+    """Return the shares of a window, none of them known more finely than its minimum.
+
+    Parameters
+    ----------
+    shares : number of reports of a window by interval, together at least `minimum`
+    minimum : number of reports of each group of neighbouring intervals
+    """
+    groups: list[list[DayRange]] = []
+    totals: list[Fraction] = []
+    group: list[DayRange] = []
+    reports = Fraction(0)
+    for interval in sorted(shares, reverse=True):
+        group.append(interval)
+        reports += shares[interval]
+        if reports >= minimum:
+            groups.append(group)
+            totals.append(reports)
+            group, reports = [], Fraction(0)
+    totals[-1] += reports
+    return {
+        interval: total / len(intervals)
+        for intervals, total in zip(groups, totals, strict=True)
+        for interval in intervals
+    }
+
+
+def _list_unreleased(db: Connection, metric: Metric, through: datetime.date) -> list[DayRange]:
+    """Return the days of blocks and counters of a metric that are in no window dated by a day."""
+    block, tally = schema.block.c, schema.tally.c
+    waiting = select_waiting_totals(metric.name, through=through)
+    query = union(
+        select(block.first, block.last).where(block.metric == metric.name, ~block.closed),
+        select(waiting.c.first, waiting.c.last),
+        select(tally.day, tally.day).where(tally.metric == metric.name),
+    )
+    return [(first, last) for first, last in db.execute(query)]
