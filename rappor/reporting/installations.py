@@ -23,6 +23,10 @@ _NOT_RELEASED: Final = "The number of active installations is not released yet."
 """Sentence in place of the number. It contains no number, because a number that grows would show
 single reports."""
 
+_SHORT_NAMES: Final = {"day": "on the day before", "week": "in the week before"}
+"""Names of the interval before the latest one, by the length of an interval. Other intervals have
+short names of their own, such as "in September 2026"."""
+
 
 def describe_installations(installations: Installations) -> Iterator[str]:
     """Yield sentences about active installations: the number, then its error and its limits."""
@@ -75,7 +79,8 @@ def _describe_latest(installations: Installations, latest: ActiveInterval) -> tu
     if error:
         rest += f" (standard error {error:,.0f})"
     if change is not None:
-        rest += f", {_format_change(change.ratio)} {_name(change.before, pace)}"
+        before = _SHORT_NAMES.get(pace) or _name(change.before, pace)
+        rest += f", {_format_change(change.ratio)} {before}"
         if change.std_error:
             rest += f" (standard error at most {_format_percent(change.std_error)})"
     return f"{devices:,.0f}", f"{rest}."

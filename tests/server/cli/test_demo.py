@@ -50,6 +50,9 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
                     assert time.monotonic() < deadline, page.text
                     time.sleep(0.5)
                     page = http.get(page.url)
+                # The number of devices of the last whole week: 1,000 reports on each of seven days.
+                assert "<h1>Sketch: metrics</h1>" in page.text
+                assert "<strong>7,000</strong> active installations in the week" in page.text
                 for name in {stream.metric for stream in STREAMS}:
                     assert f"/pages/metrics/{name}" in page.text
                     health = http.get(page.url.join(f"/pages/metrics/{name}/health")).text
