@@ -59,7 +59,9 @@ class RemoteMetric:
     min_reports : smallest number of reports that the collector releases together.
     min_cohort : smallest ratio of the reports of a cohort to the reports of one device, at which
         the collector releases the cohort.
-    days : numbers of released reports by day.
+    n_reports : number of released reports of all days.
+    n_days : number of all days with released reports.
+    days : numbers of released reports of the last of these days, at most 31.
     withheld : days with reports that are not yet released.
     """
 
@@ -70,13 +72,10 @@ class RemoteMetric:
     fingerprints: tuple[str, ...]
     min_reports: int
     min_cohort: int
+    n_reports: int
+    n_days: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
-
-    @property
-    def n_reports(self) -> int:
-        """Number of released reports on all days."""
-        return sum(day.reports for day in self.days)
 
 
 class CollectorClient:
@@ -305,6 +304,8 @@ def _parse_metric(entry: Any) -> RemoteMetric:
         fingerprints=tuple(map(str, entry["fingerprints"])),
         min_reports=int(entry["min_reports"]),
         min_cohort=int(entry["min_cohort"]),
+        n_reports=int(entry["reports"]),
+        n_days=int(entry["n_days"]),
         days=tuple(
             DayReports(day=datetime.date.fromisoformat(row["day"]), reports=int(row["reports"]))
             for row in entry["days"]

@@ -27,8 +27,9 @@ from rappor.base.sentence_numbers import format_count
 from rappor.counts.installations import Installations
 from rappor.registry.metric import Metric
 from rappor_server.queries.worker import ReportStep
-from rappor_server.releases import releases, warning_signs
+from rappor_server.releases import warning_signs
 from rappor_server.releases.installations import read_installations
+from rappor_server.releases.overviews import Overview, read_overviews
 from rappor_server.releases.releases import DayReports
 from rappor_server.releases.warning_signs import OverfullCohort
 from rappor_server.storage.blocks import SET_ASIDE
@@ -36,7 +37,8 @@ from rappor_server.storage.blocks import SET_ASIDE
 WEEK: Final = datetime.timedelta(days=7)
 _DAY: Final = datetime.timedelta(days=1)
 _DAYS_LISTED: Final = 31
-"""Largest number of days that the health page lists. A larger value makes the page longer."""
+"""Largest number of withheld days that the health page lists. A larger value makes the page longer.
+"""
 _MAX_REFUSED_SHARE: Final = 0.05
 """Largest ratio of refused to released reports in a week of a metric that is good. A larger value
 hides more lost reports, a smaller one reports a few devices with wrong parameters."""
@@ -178,8 +180,10 @@ class HealthTask:
             installations = read_installations(engine, self.counted, self.today - _DAY)
         return HealthReport(
             metrics=tuple(
-                _read_health(engine, metric, self.today, refused[metric.name])
-                for metric in self.metrics
+                _read_health(engine, metric, overview, self.today, refused[metric.name])
+                for metric, overview in zip(
+                    self.metrics, read_overviews(engine, self.metrics), strict=True
+                )
             ),
             nameless=refused[""],
             installations=installations,
@@ -187,17 +191,20 @@ class HealthTask:
 
 
 def _read_health(
-    engine: Engine, metric: Metric, today: datetime.date, refused: tuple[RefusalCount, ...]
+    engine: Engine,
+    metric: Metric,
+    overview: Overview,
+    today: datetime.date,
+    refused: tuple[RefusalCount, ...],
 ) -> MetricHealth:
     """Return the health of one metric."""
-    overview = releases.read_overview(engine, metric)
     arrived = warning_signs.count_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,
         today=None if arrived < metric.min_reports else _round_down(arrived),
-        released=sum(day.reports for day in overview.days),
-        days=overview.days[-_DAYS_LISTED:],
-        n_days=len(overview.days),
+        released=overview.reports,
+        days=overview.days,
+        n_days=overview.n_days,
         withheld=overview.withheld[-_DAYS_LISTED:],
         days_left=(metric.expires - today).days,
         refused=refused,

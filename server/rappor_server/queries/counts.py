@@ -29,6 +29,7 @@ from rappor_server.queries.query import Range
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
 from rappor_server.releases.installations import read_installations
+from rappor_server.releases.overviews import Overview, read_overviews
 from rappor_server.releases.release_json import write_release, write_releases
 from rappor_server.releases.releases import DayReports, Release, ReleaseQuery
 from rappor_server.releases.warning_signs import OverfullCohort, Refusals
@@ -135,7 +136,9 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     name, description, owner, expires, min_reports, min_cohort : the entry of the registry
     fingerprints : fingerprints under which reports are accepted by the current registry
-    days : number of released reports, by the dates of their windows
+    reports : number of released reports of all days
+    n_days : number of all days on which windows are dated
+    days : reports of the last of these days, at most 31
     withheld : days with reports that are in no window yet
     small_blocks : released reports of blocks that were closed under a smaller `min_cohort`
     overfull_cohorts : cohorts with more reports than honest devices send
@@ -148,6 +151,8 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     fingerprints: tuple[str, ...]
     min_reports: int
     min_cohort: int
+    reports: int
+    n_days: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
     small_blocks: int
@@ -176,13 +181,18 @@ class MetricsTask:
     def run(self, engine: Engine, report_step: ReportStep) -> MetricsResponse:
         """Return the response."""
         report_step("reading")
-        summaries = [_summarize(engine, metric) for metric in self.metrics]
+        small_blocks = warning_signs.count_in_small_blocks(engine, self.metrics)
+        summaries = [
+            _summarize(metric, overview, small_blocks[metric.name])
+            for metric, overview in zip(
+                self.metrics, read_overviews(engine, self.metrics), strict=True
+            )
+        ]
         return MetricsResponse(summaries, warning_signs.read_refusals(engine))
 
 
-def _summarize(engine: Engine, metric: Metric) -> MetricSummary:
-    """Read the summary of one metric from the database."""
-    overview = releases.read_overview(engine, metric)
+def _summarize(metric: Metric, overview: Overview, small_blocks: int) -> MetricSummary:
+    """Return the summary of one metric."""
     return MetricSummary(
         name=metric.name,
         description=metric.description,
@@ -191,9 +201,11 @@ def _summarize(engine: Engine, metric: Metric) -> MetricSummary:
         fingerprints=tuple(metric.accepted),
         min_reports=metric.min_reports,
         min_cohort=metric.min_cohort,
+        reports=overview.reports,
+        n_days=overview.n_days,
         days=overview.days,
         withheld=overview.withheld,
-        small_blocks=warning_signs.count_in_small_blocks(engine, metric),
+        small_blocks=small_blocks,
         overfull_cohorts=warning_signs.find_overfull_cohorts(overview.cohorts),
     )
 

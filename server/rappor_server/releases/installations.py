@@ -250,7 +250,7 @@ def join_small_shares(
 def _list_unreleased(db: Connection, metric: Metric, through: datetime.date) -> list[DayRange]:
     """Return the days of blocks and counters of a metric that are in no window dated by a day."""
     block, tally = schema.block.c, schema.tally.c
-    waiting = select_waiting_totals(metric.name, through=through)
+    waiting = select_waiting_totals([metric.name], through=through)
     query = union(
         select(block.first, block.last).where(block.metric == metric.name, ~block.closed),
         select(waiting.c.first, waiting.c.last),

@@ -70,7 +70,6 @@ from sqlalchemy import (
     Subquery,
     Table,
     and_,
-    func,
     select,
     union,
     union_all,
@@ -85,7 +84,7 @@ from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import translate_errors
-from rappor_server.storage.release_windows import COHORT_REPORTS, select_waiting_totals
+from rappor_server.storage.release_windows import select_waiting_totals
 from rappor_server.storage.tallies import Tally
 
 MAX_PERIODS: Final = 400
@@ -128,36 +127,6 @@ class Release:
     def n_reports(self) -> int:
         """Number of reports under all parameter sets."""
         return sum(counts.n_reports for counts in self.collections)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CohortReports:
-    """Numbers of released reports under one parameter set.
-
-    Attributes
-    ----------
-    fingerprint : fingerprint of the parameter set
-    reports : (m,) int64, number of reports of each cohort
-    """
-
-    fingerprint: str
-    reports: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """Numbers of released reports on all days, without sums of bits. No block is read for it.
-
-    Attributes
-    ----------
-    days : number of reports by the dates of their windows
-    withheld : days with reports of the metric that are in no window yet
-    cohorts : numbers of reports of the cohorts, for each parameter set
-    """
-
-    days: tuple[DayReports, ...]
-    withheld: tuple[datetime.date, ...]
-    cohorts: tuple[CohortReports, ...]
 
 
 class _ReleasedRow(NamedTuple):
@@ -266,20 +235,7 @@ class ReleaseQuery:
         A block does not store on which of its days reports came. So for a block, its first and its
         last day are returned, and not the days between them.
         """
-        if not self.metric.min_reports:
-            return []
-        # The days are those of all parameter sets, also if the query is for one set (see the
-        # opening of the module). Numbers of reports are not returned: somebody who reads a number
-        # again and again would see each report as it comes.
-        block, tally = schema.block.c, schema.tally.c
-        is_open = (block.metric == self.metric.name, ~block.closed)
-        waiting = select_waiting_totals(self.metric.name)
-        blocks = union(
-            select(block.first, block.last).where(*is_open),
-            select(waiting.c.first, waiting.c.last),
-            select(tally.day, tally.day).where(tally.metric == self.metric.name),
-        )
-        days = {day for row in db.execute(blocks) for day in row}
+        days = read_withheld_days(db, [self.metric]).get(self.metric.name, ())
         return sorted(day for day in days if self.first <= day <= self.last)
 
     def _is_of_query(self, table: Table, date: ColumnElement[datetime.date]) -> ColumnElement[bool]:
@@ -382,66 +338,6 @@ def read_releases_by_period(
         for days, sums in sorted(table.periods.items())
     ]
     return [release for release in releases if release.collections or release.withheld]
-
-
-def read_overview(engine: Engine, metric: Metric) -> Overview:
-    """Return the numbers of released reports of a metric, by day and by cohort."""
-    query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
-    with translate_errors(), engine.connect() as db:
-        read_numbers = _read_window_numbers if metric.min_reports else _read_all_numbers
-        days, cohorts = read_numbers(db, query)
-        return Overview(
-            days=_list_days(days), withheld=tuple(query.read_withheld(db)), cohorts=cohorts
-        )
-
-
-def _read_window_numbers(
-    db: Connection, query: ReleaseQuery
-) -> tuple[_DayCounter, tuple[CohortReports, ...]]:
-    """Return the numbers of reports of all windows, by day and by cohort.
-
-    The numbers were added and stored when the windows were formed. Adding them here would be slow:
-    a year of a metric has tens of thousands of blocks, and the page with the list of metrics reads
-    the numbers of all metrics at each view.
-    """
-    window, released = schema.release_window.c, schema.released_cohorts.c
-    by_day = (
-        select(window.last, func.sum(window.reports))
-        .where(window.metric == query.metric.name)
-        .group_by(window.last)
-    )
-    by_cohort = select(released.params, released.reports).where(
-        released.metric == query.metric.name
-    )
-    days = _DayCounter({day: int(n) for day, n in db.execute(by_day)})
-    stored = {row.params: bytes(row.reports) for row in db.execute(by_cohort)}
-    sets = read_params(db, stored.keys())
-    cohorts = []
-    for fingerprint in sorted(stored):
-        reports = np.frombuffer(stored[fingerprint], dtype=COHORT_REPORTS)
-        # The row ends with the largest cohort that has a released block. The cohorts after it have
-        # 0 reports.
-        padded = np.pad(reports, (0, sets[fingerprint].m - len(reports))).astype(np.int64)
-        cohorts.append(CohortReports(fingerprint=fingerprint, reports=padded))
-    return days, tuple(cohorts)
-
-
-def _read_all_numbers(
-    db: Connection, query: ReleaseQuery
-) -> tuple[_DayCounter, tuple[CohortReports, ...]]:
-    """Return the numbers of reports of a metric without a minimum, by day and by cohort."""
-    columns = query.select_everything("reports").c
-    keys = (columns.params, columns.cohort, columns.day)
-    rows = db.execute(select(*keys, func.sum(columns.reports)).group_by(*keys)).all()
-    sets = read_params(db, {row.params for row in rows})
-    days = _DayCounter()
-    cohorts = {key: np.zeros(sets[key].m, dtype=np.int64) for key in sorted(sets)}
-    for fingerprint, cohort, day, reports in rows:
-        days[day] += int(reports)
-        cohorts[fingerprint][cohort] += int(reports)
-    return days, tuple(
-        CohortReports(fingerprint=key, reports=reports) for key, reports in cohorts.items()
-    )
 
 
 _DayCounter = Counter[datetime.date]
@@ -637,6 +533,30 @@ class _PeriodTable:
                 )
             self.periods[days] = _PeriodSums()
         return self.periods[days]
+
+
+def read_withheld_days(db: Connection, metrics: Iterable[Metric]) -> dict[str, set[datetime.date]]:
+    """Return the days with reports that are in no window yet, by the name of the metric.
+
+    A block does not store on which of its days reports came. So for a block, its first and its last
+    day are returned, and not the days between them. A metric without such days, and a metric
+    without a minimum, are absent from the result.
+    """
+    names = [metric.name for metric in metrics if metric.min_reports]
+    # The days are those of all parameter sets (see the opening of the module). Numbers of reports
+    # are not returned: somebody who reads a number again and again would see each report as it
+    # comes.
+    block, tally = schema.block.c, schema.tally.c
+    waiting = select_waiting_totals(names)
+    blocks = union(
+        select(block.metric, block.first, block.last).where(block.metric.in_(names), ~block.closed),
+        select(waiting.c.metric, waiting.c.first, waiting.c.last),
+        select(tally.metric, tally.day, tally.day).where(tally.metric.in_(names)),
+    )
+    days: defaultdict[str, set[datetime.date]] = defaultdict(set)
+    for name, first, last in db.execute(blocks):
+        days[name] |= {first, last}
+    return dict(days)
 
 
 def read_params(db: Connection, fingerprints: Set[str]) -> dict[str, Params]:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +21,7 @@ import numpy as np
 from sqlalchemy import Engine, exists, func, select
 
 from rappor.registry.metric import Metric
-from rappor_server.releases.releases import CohortReports
+from rappor_server.releases.overviews import CohortReports
 from rappor_server.storage import schema
 from rappor_server.storage.database import translate_errors
 
@@ -85,8 +86,8 @@ def count_arrived(engine: Engine, metric: str, day: datetime.date | None = None)
         return int(db.execute(query).scalar_one())
 
 
-def count_in_small_blocks(engine: Engine, metric: Metric) -> int:
-    """Return the number of released reports in blocks with fewer than the present `min_cohort`.
+def count_in_small_blocks(engine: Engine, metrics: Iterable[Metric]) -> Counter[str]:
+    """Return the number of released reports in blocks below the present `min_cohort`, by metric.
 
     Such a block was closed while `min_cohort` was smaller. One device may have sent more than one
     in `min_cohort` of its reports.
@@ -97,25 +98,34 @@ def count_in_small_blocks(engine: Engine, metric: Metric) -> int:
         window.params == total.params,
         total.last.between(window.first, window.last),
     )
+    min_cohorts = {metric.name: metric.min_cohort for metric in metrics}
     # A row of `block_total` has the size of the smallest block among all cohorts with the same
     # days. Only if it is too small are these blocks read, because a year has thousands of blocks.
-    days_with_small_blocks = select(total.params, total.last, total.first, total.intervals).where(
-        total.metric == metric.name,
-        total.smallest < metric.min_cohort * total.intervals,
+    # The statement has the largest `min_cohort` of all metrics, so it also returns rows of metrics
+    # with a smaller `min_cohort`, which the loop leaves out.
+    days_with_small_blocks = select(
+        total.metric, total.params, total.last, total.first, total.intervals, total.smallest
+    ).where(
+        total.metric.in_(min_cohorts),
+        total.smallest < max(min_cohorts.values(), default=0) * total.intervals,
         is_in_window,
     )
-    n_reports = 0
+    n_reports: Counter[str] = Counter()
     with translate_errors(), engine.connect() as db:
-        for fingerprint, last, first, intervals in db.execute(days_with_small_blocks).all():
+        for row in db.execute(days_with_small_blocks).all():
+            name, fingerprint, last, first, intervals, smallest = row
+            needed = min_cohorts[name] * intervals
+            if smallest >= needed:
+                continue
             query = select(func.sum(block.reports)).where(
-                block.metric == metric.name,
+                block.metric == name,
                 block.closed,
                 block.params == fingerprint,
                 block.last == last,
                 block.first == first,
-                block.reports < metric.min_cohort * intervals,
+                block.reports < needed,
             )
-            n_reports += int(db.execute(query).scalar_one())
+            n_reports[name] += int(db.execute(query).scalar_one())
     return n_reports
 
 

@@ -69,11 +69,11 @@ windows of a fingerprint.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from sqlalchemy import Connection, Subquery, func, or_, select
+from sqlalchemy import Connection, Subquery, and_, func, or_, select
 
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
@@ -148,7 +148,7 @@ def form_windows(
         fingerprint wait, because their minimum is unknown
     day : the day that was moved. A new window is dated this day
     """
-    waiting = select_waiting_totals(metric)
+    waiting = select_waiting_totals([metric])
     first, last = func.min(waiting.c.last), func.max(waiting.c.last)
     query = (
         select(waiting.c.params, last, first, func.sum(waiting.c.reports))
@@ -221,23 +221,25 @@ def sum_cohorts(
     return {j: int(reports) for j, reports in db.execute(query)}
 
 
-def select_waiting_totals(metric: str, *, through: datetime.date = datetime.date.max) -> Subquery:
-    """Return the rows of `block_total` of a metric whose blocks are in no window yet.
+def select_waiting_totals(
+    metrics: Collection[str], *, through: datetime.date = datetime.date.max
+) -> Subquery:
+    """Return the rows of `block_total` of some metrics whose blocks are in no window yet.
 
     Windows that are dated after `through` are ignored, so their blocks are among the rows.
     """
     total, window = schema.block_total.c, schema.release_window.c
     newest = (
-        select(window.params, func.max(window.last).label("last"))
-        .where(window.metric == metric, window.last <= through)
-        .group_by(window.params)
+        select(window.metric, window.params, func.max(window.last).label("last"))
+        .where(window.metric.in_(metrics), window.last <= through)
+        .group_by(window.metric, window.params)
         .subquery("newest")
     )
     # The windows of a fingerprint follow each other without gaps. So the blocks that end after the
     # newest window are exactly the blocks that are in no window.
     return (
-        select(total.params, total.last, total.first, total.reports)
-        .outerjoin(newest, newest.c.params == total.params)
-        .where(total.metric == metric, or_(newest.c.last.is_(None), total.last > newest.c.last))
+        select(total.metric, total.params, total.last, total.first, total.reports)
+        .outerjoin(newest, and_(newest.c.metric == total.metric, newest.c.params == total.params))
+        .where(total.metric.in_(metrics), or_(newest.c.last.is_(None), total.last > newest.c.last))
         .subquery("waiting")
     )

@@ -28,6 +28,8 @@ METRIC = {
     "fingerprints": ["0" * 16],
     "min_reports": 100,
     "min_cohort": 10,
+    "reports": 70,
+    "n_days": 40,
     "days": [{"day": "2026-11-01", "reports": 6}],
     "withheld": ["2026-11-02"],
     "overfull_cohorts": [],
@@ -79,7 +81,8 @@ def test_metrics_are_records() -> None:
     """Days are dates, and numbers are integers."""
     collector, _ = make_collector(json_response(200, {"metrics": [METRIC], "refusals": []}))
     (metric,) = collector.metrics()
-    assert (metric.name, metric.n_reports, metric.days[0].day) == ("page", 6, DAY)
+    assert (metric.name, metric.n_reports, metric.n_days) == ("page", 70, 40)
+    assert [(row.day, row.reports) for row in metric.days] == [(DAY, 6)]
     assert (metric.withheld, metric.expires.year) == ((NEXT,), 2100)
 
 

@@ -32,6 +32,7 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.operations import closing
 from rappor_server.operations.closing import CloseTask, close_all, select_due
 from rappor_server.releases import releases
+from rappor_server.releases.overviews import read_overviews
 from rappor_server.storage import blocks, schema
 from rappor_server.storage.block_rules import Rule
 from rappor_server.storage.blocks import Rules, rules_in_force
@@ -61,7 +62,7 @@ def test_readers_close_nothing(engine: Engine) -> None:
     store_reports(engine)
     waiting = releases.read_release(engine, SMALL, *ALL_DAYS)
     assert (waiting.n_reports, waiting.withheld) == (0, tuple(map(day, range(N_DAYS))))
-    assert releases.read_overview(engine, SMALL).withheld == waiting.withheld
+    assert read_overviews(engine, [SMALL])[0].withheld == waiting.withheld
     close_days(engine, SMALL, day(N_DAYS))
     assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 

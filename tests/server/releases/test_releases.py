@@ -32,6 +32,7 @@ from rappor_server.queries.counts import JSON, CountsTask
 from rappor_server.queries.estimates import EstimatesQuery
 from rappor_server.queries.query import QueryResult, Range, Subject
 from rappor_server.releases import releases
+from rappor_server.releases.overviews import read_overviews
 from rappor_server.releases.release_json import write_releases
 from rappor_server.releases.releases import DayReports
 from rappor_server.releases.warning_signs import Refusals, read_refusals
@@ -158,7 +159,7 @@ def test_overview_reads_no_closed_block(engine: Engine) -> None:
     read(engine, on=1)
     statements: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2:4]))
-    releases.read_overview(engine, SMALL)
+    read_overviews(engine, [SMALL])
     of_blocks = [statement for statement in statements if "FROM block " in statement[0]]
     assert len(of_blocks) == 1
     with engine.connect() as db:
@@ -191,7 +192,7 @@ def test_overview_counts_the_reports_of_a_release(engine: Engine) -> None:
     read(engine, on=2)
     for metric in (SMALL, dataclasses.replace(SMALL, min_reports=0)):
         shown = releases.read_release(engine, metric, *ALL_DAYS)
-        seen = releases.read_overview(engine, metric)
+        (seen,) = read_overviews(engine, [metric])
         assert (seen.days, seen.withheld) == (shown.days, shown.withheld)
         assert [(each.fingerprint, each.reports.tolist()) for each in seen.cohorts] == [
             (counts.params.fingerprint, counts.cohort_reports.tolist())

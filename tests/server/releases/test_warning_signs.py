@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from collectors import day, metric_of
-from rappor_server.releases.releases import CohortReports
+from rappor_server.releases.overviews import CohortReports
 from rappor_server.releases.warning_signs import (
     OverfullCohort,
     count_in_small_blocks,
@@ -61,5 +61,9 @@ def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
     # `min_cohort`.
     for min_cohort, small in ((1, 0), (3, 10), (4, 20), (11, 60)):
         metric = metric_of(interval="week", min_cohort=min_cohort)
-        assert count_in_small_blocks(engine, metric) == small
-    assert count_in_small_blocks(engine, metric_of("sound")) == 0
+        # The `min_cohort` of another metric changes nothing, although one statement reads both.
+        other = metric_of("sound", min_cohort=1000)
+        for metrics in ([metric], [metric, other]):
+            assert count_in_small_blocks(engine, metrics)["page"] == small
+            assert count_in_small_blocks(engine, metrics)["sound"] == 0
+    assert count_in_small_blocks(engine, []) == {}

@@ -92,6 +92,13 @@ def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> N
         for metric, result in zip((few, many), results, strict=True):
             days = result.metrics[0].days
             assert days[-1].reports == N_REPORTS * metric.params.m
+            assert [reports.day for reports in days] == [day(N_DAYS - 31 + i) for i in range(31)]
+            assert result.metrics[0].n_days == N_DAYS
+    response = MetricsTask(metrics=[few, many]).run(engine, lambda _: None)
+    totals = [(metric.reports, metric.n_days) for metric in response.metrics]
+    assert totals == [(N_DAYS * N_REPORTS * m, N_DAYS) for m in (2, 32)]
+    # The response about 50 metrics has at most 200 kB.
+    assert len(msgspec.json.encode(response)) < 2 * 200_000 / 50
 
 
 @pytest.mark.slow

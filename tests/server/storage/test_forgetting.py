@@ -24,6 +24,7 @@ from rappor_server.operations.retention import forget_expired, forget_metric
 from rappor_server.queries.page_queries import RankingQuery
 from rappor_server.queries.query import Range, Subject
 from rappor_server.releases import releases
+from rappor_server.releases.overviews import read_overviews
 from rappor_server.storage import schema
 from rappor_server.storage.database import open_database, sqlite_url
 from rappor_server.storage.forgetting import Forgotten, forget, list_stored_metrics
@@ -51,7 +52,7 @@ def fill(engine: Engine) -> None:
 def read_days(engine: Engine) -> list[tuple[datetime.date, int]]:
     """Return the windows of the metric, and check that the overview has the same numbers."""
     release = releases.read_release(engine, SMALL, *ALL_DAYS)
-    overview = releases.read_overview(engine, SMALL)
+    (overview,) = read_overviews(engine, [SMALL])
     assert overview.days == release.days
     assert [cohorts.reports.tolist() for cohorts in overview.cohorts] == [
         counts.cohort_reports.tolist() for counts in release.collections

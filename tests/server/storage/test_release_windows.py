@@ -17,9 +17,9 @@ from collectors import day, metric_of, rules_of
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rappor_server.operations.closing import close_all
+from rappor_server.releases.overviews import read_overviews
 from rappor_server.releases.releases import (
     ReleaseQuery,
-    read_overview,
     read_release,
     read_releases_by_period,
 )
@@ -228,7 +228,7 @@ def check_totals(engine: Engine, metric: Metric) -> None:
     everything = read_release(
         engine, metric, datetime.date.min, datetime.date.max, separate_segments=True
     )
-    overview = read_overview(engine, metric)
+    (overview,) = read_overviews(engine, [metric])
     assert (overview.days, overview.withheld) == (everything.days, everything.withheld)
     assert {cohorts.fingerprint: cohorts.reports.tolist() for cohorts in overview.cohorts} == {
         counts.params.fingerprint: counts.cohort_reports.tolist()
