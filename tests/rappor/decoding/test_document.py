@@ -39,5 +39,5 @@ def test_the_text_has_the_numbers_of_the_code() -> None:
     """The pages contain the numbers of the code that a statistician would quote."""
     low, high = fit.TAPER
     assert f"from 1 at {low:g} standard deviations above the fit to 0 at {high:g}" in METHOD
-    assert f"The {selection.SCREENED:,} best are looked at." in METHOD
+    assert f"The {selection.SCREENED:,} best stay." in METHOD
     assert f"lasso on the {selection.LASSO_SCREENED:,} best" in METHOD
