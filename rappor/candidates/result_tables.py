@@ -1,10 +1,10 @@
 """Tables of results as lists of candidates.
 
 `rappor decode --csv`, `rappor discover --csv` and the collector write tables of estimates with a
-row for each candidate. An analyst may use such a table as a list of candidates: its column
-`candidate` contains the strings. The order of the table comes from reports, so the list must not be
-used as a ranked list of the same metric. Each row therefore contains the metric and the fingerprint
-of its reports, which stay with the candidates (`Candidates.origins`).
+row for each candidate. An analyst may use such a table as a list of candidates of another metric:
+its column `candidate` contains the strings. The strings and their order come from reports, so they
+must not be candidates of the same metric. Each row therefore contains the metric and the
+fingerprint of its reports, which stay with the candidates (`Candidates.origins`).
 """
 
 from __future__ import annotations

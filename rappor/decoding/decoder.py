@@ -146,8 +146,8 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     DecodeError
         There are no reports or no candidates; the collections have different parts, segments,
         normalizers or categories; a number is outside its range; `error_control` is for a ranked
-        list, and the encoding has fixed categories, or the candidates come from a table of
-        estimates of this metric. For more than `MOST_ROWS` candidates also: `distribution` is True,
+        list, and the encoding has fixed categories; the candidates are a table of estimates of the
+        same metric. For more than `MOST_ROWS` candidates also: `distribution` is True,
         or the candidates have too few different bits.
     FileError
         A file of candidates cannot be read to its end.
@@ -179,8 +179,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         return _decode_categories(
             target, error_control, distribution=distribution, complete=complete
         )
-    if error_control.ranked:
-        _check_origins(requested, collections)
+    _check_origins(requested, collections)
     with limit_to_one_thread():
         if _is_streamed(requested, target, most_in_memory, distribution=distribution):
             # Import the stream only here. The import loads the compiler, which categories do not
@@ -341,10 +340,12 @@ def _check_spelling(candidates: Candidates, normalizer: str, field_names: tuple[
 
 
 def _check_origins(candidates: Candidates, collections: Sequence[Counts]) -> None:
-    """Raise DecodeError if the order of a ranked list comes from reports of the decoded metric.
+    """Raise DecodeError if the candidates are the result of the decoded metric, of any epoch.
 
-    The hash functions of a metric are the same in every epoch, so collisions repeat. Ordered by the
-    result of the last quarter, a list had a false discovery rate of .25 to .37 in place of .05.
+    The hash functions of a metric are the same in every epoch, so collisions repeat: an absent
+    string that was detected last quarter has a small p-value in this quarter, too. Ordered by the
+    result of the last quarter, a ranked list had a false discovery rate of .25 to .37 in place of
+    .05. A list of the detected strings only has the same fault without ranks.
     """
     metrics = {collection.metric for collection in collections} - {""}
     fingerprints = {collection.params.fingerprint for collection in collections}
@@ -352,9 +353,10 @@ def _check_origins(candidates: Candidates, collections: Sequence[Counts]) -> Non
         # A metric with a new fingerprint has other hash functions, but the same devices.
         if origin.fingerprint in fingerprints or metrics.intersection(origin.metric.split()):
             raise DecodeError(
-                f"ranked must be False for {candidates.name}, whose order comes from reports of "
-                f"this metric ({origin.metric or 'without a name'}, {origin.fingerprint}): take "
-                "the order from elsewhere"
+                f"candidates must not be a result of the same metric, got {candidates.name}, a "
+                f"result of {origin.metric or 'a metric without a name'} ({origin.fingerprint}): "
+                "its strings and their order come from the reports, so too many detections would "
+                "be false"
             )
 
 

@@ -247,14 +247,15 @@ def test_the_registry_may_rank_its_list(shell: Shell, counts: str) -> None:
         assert "--correction must be bh or bonferroni for a ranked list" in err
 
 
-def test_a_result_is_no_ranking_of_its_metric(shell: Shell, counts: str) -> None:
-    """The CSV of a result names its metric, and is refused with --ranked, also from a pipe."""
+def test_a_result_is_no_list_of_its_metric(shell: Shell, counts: str) -> None:
+    """The CSV of a result names its metric, and is refused as its candidates."""
     last = shell.path("last.csv")
     ok(shell.metric("decode", counts, "--candidates", "engines.txt", "--csv", last))
     assert ",engine," in Path(last).read_text().splitlines()[1]
     words = ("decode", counts, "--candidates", last)
-    assert "2 of 2 candidates detected" in ok(shell.metric(*words))
-    err = refused(shell.metric(*words, "--ranked"), 1)
-    assert "whose order comes from reports of this metric (engine, " in err
+    for more in ((), ("--ranked",)):
+        err = refused(shell.metric(*words, *more), 1)
+        assert "must not be a result of the same metric" in err
+        assert "a result of engine (" in err
     err = refused(shell.metric(*words, "--weights", "x", "--ranked"))
     assert "--ranked must be omitted with --weights" in err
