@@ -11,7 +11,7 @@ The weight of the candidate with rank r, counted from 1, is
     w_r = scale / (r + 100)
 
 with the scale that gives the weights of the whole list the mean 1. So a list of 10,000 candidates
-has the weights 21 at rank 1, 11 at rank 100, 1 at rank 2,060 and .2 at rank 10,000. The 100 keeps
+has the weights 21 at rank 1, 11 at rank 100, 1 at rank 2,069 and .2 at rank 10,000. The 100 keeps
 the first candidates from taking all of the error rate: without the 100, rank 1 alone would have a
 tenth of the sum of the weights.
 
