@@ -88,8 +88,8 @@ class Installations:
     pace : length of an interval: "day", "week", "month", "quarter" or "year".
     sampling_rate : share of the devices that take part, in (0, 1].
     intervals : the last intervals that have ended, in order.
-    has_other_pace : whether reports of devices with another interval were left out. A device with
-        an older registry may still report daily where the registry says weekly.
+    has_other_pace : whether reports of devices with another interval were excluded. A device with
+        an older registry may still report daily although the registry now says weekly.
 
     Examples
     --------
@@ -156,6 +156,7 @@ class Installations:
         }
 
     def _format_interval(self, interval: ActiveInterval) -> dict[str, Any]:
+        """Return the entry of an interval. Numbers that are not released are None."""
         devices = error = None
         if interval.reports is not None:
             devices, error = self.estimate_devices(interval)
@@ -192,6 +193,7 @@ class Installations:
 
 
 def _is_whole_week(*intervals: ActiveInterval) -> bool:
+    """Return whether all intervals have seven days."""
     return all((interval.last - interval.first).days == 6 for interval in intervals)
 
 

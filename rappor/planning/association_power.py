@@ -1,25 +1,36 @@
 """Power of a test of independence: how strong an association of two fields must be to be detected.
 
-The input is a parameter set, a number of reports, and the numbers of listed values of two fields.
-The output is the probability that `rappor.associate` rejects independence, by the strength of the
-association (Cramer's V). No collection is simulated.
+A value of a metric with fields consists of two texts, such as a site and a country. An analyst
+calls `predict_association` before a collection. The input is a parameter set, a number of reports,
+and the numbers of listed values of the two fields. The output is the probability that
+`rappor.associate` rejects independence, by the strength of the association (Cramer's V: 0 for
+independent fields, 1 if one field determines the other). No collection is simulated.
 
 Theory of operation
 -------------------
+A *cell* is a pair of listed values, one of each field.
+
 | symbol | meaning |
 |---|---|
 | A, B | numbers of listed values of the two fields |
 | T | share of the devices whose values are listed in both fields |
-| sigma^2 | variance of the estimated share of a cell, T / (A B) of the devices |
+| V | Cramer's V |
+| sigma^2 | variance of the estimated share of a cell |
 | c | covariance of the estimated shares of two cells |
-| d | differences of the cells from independence, A x B |
+| d | true share of each cell minus its share under independence, A x B |
 
-Assumption: all values of a field are equally frequent, so all cells have nearly the same errors.
-The covariance of the estimates is then (sigma^2 - c) I + c 11'. Rows and columns of d sum to 0, so
-the test statistic of `rappor.association.independence` has a non-central chi-squared distribution
-with (A - 1)(B - 1) degrees of freedom and the non-centrality
+Assumption: all values of a field are equally frequent. So each cell has about the share T / (A B),
+and all cells have nearly the same errors. The covariance of the estimates is then
+(sigma^2 - c) I + c 11', with I the identity matrix and 1 the vector of ones. The rows and the
+columns of d have the sums 0, so the second term adds nothing to the test statistic. The statistic
+of `rappor.association.independence` therefore has a non-central chi-squared distribution with
+(A - 1)(B - 1) degrees of freedom and the non-centrality
 
-    lambda = sum of d^2 / (sigma^2 - c) = V^2 (min(A, B) - 1) T^2 / (A B (sigma^2 - c))
+    lambda = sum of d^2 / (sigma^2 - c)
+
+By its definition, V^2 is A B / T^2 times the sum of d^2, divided by min(A, B) - 1. So
+
+    lambda = V^2 (min(A, B) - 1) T^2 / (A B (sigma^2 - c))
 
 If an association lies in rare values, the same V has a smaller sum of d^2, and less power.
 """
@@ -50,8 +61,8 @@ class AssociationPower:
     listed : T, share of the devices whose values are listed in both fields.
     level : probability that independent fields are rejected.
     power : probability of detection for which `cramers_v` is computed.
-    cramers_v : smallest Cramer's V that is detected with this probability; None if even V = 1 is
-        not.
+    cramers_v : smallest Cramer's V that is detected with this probability. None if even V = 1 is
+        detected with a smaller probability.
     cell_share : share of each cell, T / (A B).
     cell_error : standard error of the share of a cell.
     noncentrality : non-centrality of the test statistic at V = 1.
@@ -178,24 +189,38 @@ def _predict_cell_covariance(
 def _find_smallest_v(
     noncentrality: float, degrees: int, level: float, power: float
 ) -> float | None:
-    """Find the Cramer's V that is detected with a probability; None if it is above 1."""
+    """Find the Cramer's V that is detected with a given probability.
+
+    Parameters
+    ----------
+    noncentrality : lambda at V = 1.
+    degrees : degrees of freedom.
+    level : probability that independent fields are rejected.
+    power : the given probability.
+
+    Returns
+    -------
+    The V, or None if it would be above 1.
+    """
 
     def excess(cramers_v: float) -> float:
+        """Compute the power at a V, minus the requested power. It rises with V."""
         return _compute_power(cramers_v**2 * noncentrality, degrees, level) - power
 
     if excess(1.0) < 0:
         return None
-    # Case: a power below the level. Fields without any association are rejected as often.
+    # Case: the requested power is below the level. Even independent fields are rejected as often.
     if excess(0.0) >= 0:
         return 0.0
     return float(optimize.brentq(excess, 0.0, 1.0))
 
 
 def _compute_power(noncentrality: float, degrees: int, level: float) -> float:
-    """Compute the probability that the statistic exceeds the quantile of independence."""
+    """Compute the probability that the test statistic exceeds its quantile under independence."""
     threshold = float(stats.chi2.isf(level, degrees))
-    # The non-central distribution of scipy is not defined at 0, and NaN for huge numbers. The root
-    # of the statistic has a standard deviation of 1.
+    # The non-central distribution of scipy is not defined for lambda = 0, and returns NaN for huge
+    # lambda. The root of the statistic is then near sqrt(lambda), with a standard deviation of 1.
+    # If it exceeds the root of the threshold by 40, the probability is 1 in a float64.
     if noncentrality == 0:
         return level
     if math.sqrt(noncentrality) > math.sqrt(threshold) + 40.0:
