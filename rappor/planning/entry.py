@@ -20,6 +20,7 @@ from rappor.protocol import loss
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import LETTERS, Params
 from rappor.protocol.parts import Part
+from rappor.protocol.tuples import list_normalizers
 from rappor.registry.budget import reserve
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -93,15 +94,39 @@ def format_params_lines(params: Params) -> list[str]:
 
     Reading the lines returns exactly the same parameters.
     """
-    key = get_encoding(params).categories_key
     lines = [f'encoding = "{params.encoding}"']
+    lines += _format_fields(params) if params.field_names else _format_values(params)
+    return [*lines, *_format_numbers(params)]
+
+
+def _format_values(params: Params) -> list[str]:
+    """Return the lines of categories or edges, and of the normalizer."""
+    key = get_encoding(params).categories_key
+    lines = []
     if key == "edges":
         lines.append(f"edges = [{', '.join(params.categories)}]")
     elif key is not None:
         lines.append(f"{key} = {json.dumps(params.categories, ensure_ascii=False)}")
     if params.normalize != "none":
         lines.append(f'normalize = "{params.normalize}"')
-    return [*lines, *_format_numbers(params)]
+    return lines
+
+
+def _format_fields(params: Params) -> list[str]:
+    """Return the lines of the fields of a tuple, and of their categories and normalizers."""
+    names = params.field_names
+    lines = [f"fields = {json.dumps(names)}"]
+    if lists := params.field_categories:
+        entries = (
+            f"{name} = {json.dumps(categories, ensure_ascii=False)}"
+            for name, categories in zip(names, lists, strict=True)
+        )
+        lines = [f"categories = {{{', '.join(entries)}}}"]
+    if params.normalize != "none":
+        normalizers = zip(names, list_normalizers(params.normalize, len(names)), strict=True)
+        entries = (f'{name} = "{normalizer}"' for name, normalizer in normalizers)
+        lines.append(f"normalize = {{{', '.join(entries)}}}")
+    return lines
 
 
 def _format_numbers(params: Params) -> list[str]:

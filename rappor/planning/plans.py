@@ -291,9 +291,12 @@ def _list_set_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str
 
 def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[tuple[str, Params]]:
     """Yield asymmetric and symmetric noise. If the two are equal, yield one design, "best"."""
+    # Noise depends on the number of combinations of a tuple. Their names need fields.
+    numbers = tuple(map(str, range(1, len(params.categories) + 1)))
+    categories = numbers if params.field_names else params.categories
     designs = {
         name: choose_category_noise(
-            budget, params.encoding, params.categories, symmetric=name == "symmetric"
+            budget, params.encoding, categories, symmetric=name == "symmetric"
         )
         for name in ("asymmetric", "symmetric")
     }

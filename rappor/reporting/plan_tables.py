@@ -282,7 +282,11 @@ def _has_noise_of_profile(params: Params, name: str) -> bool:
     if PROFILES[name].supports_grr < encoding.supports_items:
         return False
     profile = Params.profile(
-        name, encoding=params.encoding, categories=params.categories, items=params.items
+        name,
+        encoding=params.encoding,
+        categories=params.categories,
+        field_names=params.field_names,
+        items=params.items,
     )
     letters = params.response.probabilities
     return letters == profile.response.probabilities and all(

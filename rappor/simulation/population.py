@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
 from rappor.base.ranges import check_integer, check_number
+from rappor.protocol.normalizers import FIELD_SEPARATOR
 from rappor.simulation.keystream import Keystream
 
 _HEADERS: Final = (["value", "weight"], ["value", "count"])
@@ -33,7 +34,8 @@ class Population:
 
     Parameters
     ----------
-    values : distinct texts. A simulation encodes them as a device would.
+    values : distinct texts. A simulation encodes them as a device would. The fields of a tuple are
+        separated by tabs or by U+001F, and the items of a set by tabs.
     weights : (n,) finite and non-negative numbers on any scale, not all 0.
 
     Attributes
@@ -82,6 +84,36 @@ class Population:
         """
         numbers = Counter(values)
         return cls(tuple(numbers), list(numbers.values()))
+
+    @classmethod
+    def of_tuples(cls, weights: Mapping[Sequence[str], float]) -> Population:
+        r"""Return tuples with a joint distribution, for metrics with fields.
+
+        Parameters
+        ----------
+        weights : weight of each tuple. A key has a text for each field, in the order of the fields.
+
+        Returns
+        -------
+        Population
+            A value is the texts of a tuple joined by U+001F, as candidates of tuples are.
+
+        Raises
+        ------
+        ParamsError
+            A text contains U+001F, the tuples have different lengths, or the weights are wrong.
+
+        Examples
+        --------
+        >>> Population.of_tuples({("vim", "linux"): 3, ("code", "mac"): 1}).values
+        ('vim\x1flinux', 'code\x1fmac')
+        """
+        if len({len(texts) for texts in weights}) > 1:
+            raise ParamsError("tuples must have one number of fields, got several")
+        if any(FIELD_SEPARATOR in text for texts in weights for text in texts):
+            raise ParamsError("the texts of tuples must be without U+001F")
+        values = [FIELD_SEPARATOR.join(texts) for texts in weights]
+        return cls(values, list(weights.values()))
 
     @classmethod
     def of_independent_items(

@@ -97,9 +97,12 @@ class PlannedMetric:
 
     @property
     def category_names(self) -> tuple[str, ...]:
-        """The categories, or the edges of buckets."""
+        """The categories, or the edges of buckets. Combinations of a tuple are numbered from 1."""
         if self.metric is not None:
-            return self.metric.params.categories
+            params = self.metric.params
+            # A plan depends on the number of combinations, and its parameters have no fields.
+            numbers = tuple(map(str, range(1, len(params.categories) + 1)))
+            return numbers if params.field_names else params.categories
         return tuple(self.categories.split(",")) if self.categories else ()
 
     @property

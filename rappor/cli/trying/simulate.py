@@ -167,7 +167,8 @@ def simulate(
     registry_path: str = registry_option(),
     population_path: str = option_field(
         "FILE",
-        "CSV file with the header value,weight: the values and their frequencies.",
+        "CSV file with the header value,weight: the values and their frequencies. Tabs separate "
+        "the fields of a tuple and the items of a set.",
         required=True,
     ),
     size: _SizeOptions = option_group(_SizeOptions),

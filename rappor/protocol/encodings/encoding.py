@@ -403,16 +403,20 @@ def describe_normalizer(params: EncodingParams) -> str:
     return f" ({description})" if description else ""
 
 
-def describe_fields(params: EncodingParams) -> list[str]:
-    """Return the name of each field of a tuple, each with the information that is kept."""
+def describe_fields(params: EncodingParams, categories: Sequence[Sequence[str]] = ()) -> list[str]:
+    """Return the name of each field of a tuple, with the information that is kept in brackets.
+
+    Parameters
+    ----------
+    categories : categories of each field; empty if the fields are hashed.
+    """
     names = params.field_names
-    kept = (
-        NORMALIZERS[name].description for name in list_normalizers(params.normalize, len(names))
-    )
-    return [
-        f"{name} ({description})" if description else name
-        for name, description in zip(names, kept, strict=True)
-    ]
+    descriptions = []
+    for i, normalizer in enumerate(list_normalizers(params.normalize, len(names))):
+        kept = [", ".join(categories[i])] if categories else []
+        kept += filter(None, [NORMALIZERS[normalizer].description])
+        descriptions.append(f"{names[i]} ({'; '.join(kept)})" if kept else names[i])
+    return descriptions
 
 
 def describe_value(value: object) -> str:

@@ -80,9 +80,8 @@ class OneHot(Encoding):
         """The names of the categories. For a tuple, each field with its categories."""
         categories = self.params.categories
         if self.params.field_names:
-            fields = zip(describe_fields(self.params), self.field_categories, strict=True)
-            lists = " and ".join(f"{field}: {', '.join(names)}" for field, names in fields)
-            return f"one of {len(categories)} combinations of {lists}"
+            fields = " and ".join(describe_fields(self.params, self.field_categories))
+            return f"one of {len(categories)} combinations of {fields}"
         kept = describe_normalizer(self.params)
         return f"one of {len(categories)} categories{kept}: {', '.join(categories)}"
 

@@ -11,6 +11,7 @@ from registries import toml_of
 from shell import Shell, ok
 
 from rappor import Registry
+from rappor.planning.entry import format_params_lines
 from rappor.planning.set_design import design_sets
 
 BUDGET = ("plan", "--discover", "--profile", "balanced", "--reports", "1e7")
@@ -120,3 +121,29 @@ def test_a_metric_of_sets_is_planned_within_a_budget(shell: Shell, tmp_path: Pat
     text = ok(shell("plan", "plugins", "--registry", str(path), *budget))
     params = Registry.loads(text.split("Entry for the registry:")[1]).metric("plugins").params
     assert (params.items, params.k) == (4, design_sets(4, 2, m=1).k)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        'encoding = "bloom"\nfields = ["site", "country"]\nnormalize = {country = "casefold"}\n',
+        'encoding = "onehot"\ncategories = {a = ["x", "y"], b = ["\\"q", "ü", "t"]}\n',
+    ],
+)
+def test_an_entry_of_a_tuple_keeps_its_fields(shell: Shell, keys: str) -> None:
+    """The planned numbers are written, and the fields, categories and normalizers stay."""
+    entry = toml_of("pair", profile='"balanced"', epoch='"quarter"')
+    text = entry.replace('encoding = "bloom"\n', keys)
+    (shell.place / "tuples.toml").write_text(text)
+    before = Registry.load(shell.place / "tuples.toml")["pair"].params
+    size = ("--reports", "1e5", "--epsilon-1", "1.5", "--epsilon-inf", "3")
+    words = ("plan", "--registry", shell.path("tuples.toml"), "pair", *size)
+    printed = ok(shell(*words)).partition("Entry for the registry:")[2]
+    ok(shell(*words, "--write"))
+    after = Registry.load(shell.place / "tuples.toml")["pair"].params
+    assert Registry.loads(printed)["pair"].params == after
+    assert (after.field_names, after.categories) == (before.field_names, before.categories)
+    assert (after.normalize, after.f != before.f) == (before.normalize, True)
+    head = "[budget]\ntotal = inf\n[metrics.pair]\ndescription = 'a'\nowner = 'b'\n"
+    lines = [*format_params_lines(after), "expires = 2099-12-31", "epoch = 'quarter'"]
+    assert Registry.loads(head + "\n".join(lines))["pair"].params == after
