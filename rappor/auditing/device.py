@@ -110,6 +110,7 @@ from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
+from rappor.protocol.tuples import split_fields
 from rappor.registry.budget import scope_cost
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
@@ -244,7 +245,9 @@ def audit_client(
         histories = program.run_histories(sizes.histories, rng, progress)
         chosen = program.choose(sizes.choosing, rng, progress)
         many = program.send_many(sizes.sending, rng, progress)
-        file_checks = [*check_folder(root, texts, metric.params.categories)]
+        # A device may store the fields of a tuple one by one, so each field is searched for.
+        fields = [field for text in texts for field in split_fields(text)]
+        file_checks = [*check_folder(root, fields, metric.params.categories)]
     comparison = _ClientComparison(metric, histories, many, texts)
     missed = list_missed_faults(metric, truth, sizes)
     return Audit(

@@ -49,7 +49,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rappor.auditing.encoder_under_test import run_command
-from rappor.auditing.pairs import list_special_values
+from rappor.auditing.pairs import list_special_values, repeat_in_fields
 from rappor.base.errors import ReportError
 from rappor.base.progress import Progress
 from rappor.counts.arrays import Integers
@@ -298,7 +298,8 @@ def choose_values(metric: Metric, rng: np.random.Generator) -> list[str]:
     texts = [text for pair in get_encoding(params).most_different_pairs for text in pair]
     if get_encoding(params).is_hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-        texts = ["".join(rng.choice(letters, 12)) + ".com" for _ in range(_RANDOM_STRINGS)]
+        names = ["".join(rng.choice(letters, 12)) + ".com" for _ in range(_RANDOM_STRINGS)]
+        texts = [repeat_in_fields(params, name) for name in names]
     # `complete` says that devices have only the listed values, so no other value is recorded.
     special = [] if metric.complete else list_special_values(params, rng)
     texts = list(dict.fromkeys([*texts, *special]))

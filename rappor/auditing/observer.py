@@ -50,7 +50,7 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from rappor.auditing.pairs import choose_pairs, unpack
+from rappor.auditing.pairs import choose_pairs, repeat_in_fields, unpack
 from rappor.base.errors import ParamsError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_integer, read_count
@@ -303,7 +303,9 @@ def _draw_devices(
     """Draw the value and the cohort of each device, uniformly."""
     encoder = get_encoder(params)
     if encoder.is_hashed:
-        texts = [f"candidate{number:06}.com" for number in range(candidates)]
+        texts = [
+            repeat_in_fields(params, f"candidate{number:06}.com") for number in range(candidates)
+        ]
     else:
         # An encoding with listed values takes no invented strings. Its values are those of the
         # pairs, each once: dict.fromkeys removes repetitions and keeps the order.

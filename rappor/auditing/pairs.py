@@ -23,8 +23,9 @@ from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.counts.arrays import Booleans, Integers
 from rappor.protocol.encodings import get_encoder, get_encoding
-from rappor.protocol.normalizers import MAX_TEXT_BYTES, NORMALIZERS, normalize
+from rappor.protocol.normalizers import FIELD_SEPARATOR, MAX_TEXT_BYTES, NORMALIZERS, normalize
 from rappor.protocol.params import Params
+from rappor.protocol.tuples import list_normalizers, split_fields
 
 _MIN_PAIRS: Final = 8
 """Smallest number of pairs of strings.
@@ -66,7 +67,7 @@ def choose_pairs(params: Params) -> list[tuple[str, str]]:
     pool = 2 * max(_MIN_POOL, _POOL_PER_BIT * params.k)
     # All texts have one length, so that a leak of the length does not depend on the pair. They are
     # domains, so that every normalizer keeps them distinct.
-    texts = [f"audit{number:06}.com" for number in range(pool)]
+    texts = [repeat_in_fields(params, f"audit{number:06}.com") for number in range(pool)]
     values = Texts.from_bytes([normalize(params.normalize, text).encode() for text in texts])
     cohorts = min(params.m, max(1, _MAX_HASH_COLUMNS // params.h))
     few_cohorts = dataclasses.replace(params, m=cohorts)
@@ -93,12 +94,23 @@ def choose_pairs(params: Params) -> list[tuple[str, str]]:
     return [(texts[2 * pair], texts[2 * pair + 1]) for pair in chosen]
 
 
+def repeat_in_fields(params: Params, text: str) -> str:
+    """Return a value whose every field is the text, as `Encoding.parse_value` reads it.
+
+    The value of a metric without fields is the text itself.
+    """
+    return FIELD_SEPARATOR.join([text] * max(1, len(params.field_names)))
+
+
 def draw_random_values(params: Params, n: int, rng: np.random.Generator) -> list[str]:
-    """Draw n texts of 1 to 64 characters; return none for encodings that take no strings."""
+    """Draw n values, each field a text of 1 to 64 characters; none if values are not hashed."""
     if not get_encoding(params).is_hashed:
         return []
-    sizes = rng.integers(1, 65, size=n)
-    return ["".join(rng.choice(_LETTERS, size=size)) for size in sizes]
+    n_fields = max(1, len(params.field_names))
+    sizes = rng.integers(1, 65, size=n * n_fields)
+    texts = ["".join(rng.choice(_LETTERS, size=size)) for size in sizes]
+    starts = range(0, len(texts), n_fields)
+    return [FIELD_SEPARATOR.join(texts[start : start + n_fields]) for start in starts]
 
 
 def list_special_values(params: Params, rng: np.random.Generator) -> list[str]:
@@ -110,7 +122,7 @@ def list_special_values(params: Params, rng: np.random.Generator) -> list[str]:
     if get_encoding(params).is_hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
         long = ["".join(rng.choice(letters, size)) for size in (257, MAX_TEXT_BYTES)]
-        return ["", *long, *params.categories[:1]]
+        return [repeat_in_fields(params, text) for text in ("", *long, *params.categories[:1])]
     return list(get_encoding(params).unlisted_values)
 
 
@@ -123,14 +135,23 @@ def choose_spellings(params: Params) -> list[tuple[str, str]]:
 
     The normalizer `none` makes no two texts equal, so the result is empty.
     """
-    texts = ("caf\u00e9.com", "audit.com", *params.categories)
-    spellings = [(text, NORMALIZERS[params.normalize].respell(text)) for text in texts]
+    texts = [repeat_in_fields(params, text) for text in ("caf\u00e9.com", "audit.com")]
+    spellings = [(text, _respell(params, text)) for text in (*texts, *params.categories)]
     return [
         (text, respelled)
         for text, respelled in spellings
         if text != respelled
         and normalize(params.normalize, text) == normalize(params.normalize, respelled)
     ]
+
+
+def _respell(params: Params, text: str) -> str:
+    """Return a value in another spelling: each field is respelled for its own normalizer."""
+    fields = split_fields(text)
+    names = list_normalizers(params.normalize, len(fields))
+    return FIELD_SEPARATOR.join(
+        NORMALIZERS[name].respell(field) for name, field in zip(names, fields, strict=True)
+    )
 
 
 class TrueBits:

@@ -24,6 +24,14 @@ ENCODINGS = {
     "bloom": metric(k=8, h=2),
     "cohorts": metric(k=64, m=16),
     "onehot": metric(k=5, encoding="onehot", categories=("a", "b", "c", "d", "e")),
+    "pair": metric(k=64, m=16, field_names=("site", "country"), normalize="host,none"),
+    "choice": metric(
+        k=4,
+        encoding="onehot",
+        field_names=("editor", "system"),
+        categories=("vim\x1flinux", "vim\x1fmac", "code\x1flinux", "code\x1fmac"),
+        normalize="none,casefold",
+    ),
     "boolean": metric(k=1, encoding="boolean"),
     "buckets": metric(k=4, encoding="buckets", categories=tuple(map(format_edge, (0.5, 1, 2)))),
 }

@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, str]] = {
     "plain": {},
     "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
     "once": LISTED | {"interval": '"epoch"'},
+    "tuple": {"fields": '["site", "country"]', "normalize": '{site = "host"}'},
     "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
 }
 

@@ -7,7 +7,14 @@ import pytest
 from audits import ENCODINGS
 
 from rappor import Metric
-from rappor.auditing.pairs import TrueBits, choose_pairs
+from rappor.auditing.pairs import (
+    TrueBits,
+    choose_pairs,
+    choose_spellings,
+    draw_random_values,
+    list_special_values,
+)
+from rappor.protocol.encodings import get_encoder
 
 
 @pytest.mark.parametrize("audited", ENCODINGS.values(), ids=ENCODINGS)
@@ -23,3 +30,22 @@ def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
         assert ((bits[0::2] ^ bits[1::2]).sum(axis=1) == most).all()
         seen |= bits.any(axis=0)
     assert seen.all()
+
+
+@pytest.mark.parametrize("kind", ["pair", "choice"])
+def test_values_of_tuples_have_every_field(kind: str) -> None:
+    """Each value is a tuple; another spelling has other texts in the normalized field only."""
+    params = ENCODINGS[kind].params
+    encoder, rng = get_encoder(params), np.random.default_rng(1)
+    values = [text for pair in choose_pairs(params) for text in pair]
+    values += draw_random_values(params, 5, rng) + list_special_values(params, rng)
+    assert all(len(text.split("\x1f")) == 2 for text in values)
+    spellings = choose_spellings(params)
+    assert spellings
+    for text, respelled in spellings:
+        is_changed = [
+            a != b for a, b in zip(text.split("\x1f"), respelled.split("\x1f"), strict=True)
+        ]
+        assert is_changed == [kind == "pair", kind == "choice"]
+        bits = [encoder.encode(encoder.parse_value(value), 0) for value in (text, respelled)]
+        assert bits[0] == bits[1]
