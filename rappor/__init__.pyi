@@ -33,6 +33,7 @@ from rappor.privacy.notice import privacy_notice as privacy_notice
 from rappor.protocol.loss import epsilon_1 as epsilon_1
 from rappor.protocol.loss import epsilon_inf as epsilon_inf
 from rappor.protocol.params import Params as Params
+from rappor.protocol.tuples import combine_categories as combine_categories
 from rappor.protocol.wire import Report as Report
 from rappor.protocol.wire import Upload as Upload
 from rappor.protocol.wire import parse_upload as parse_upload

@@ -52,11 +52,26 @@ def test_the_program_of_a_researcher(tmp_path: Path) -> None:
     assert found == sorted(set(found))
 
 
+@pytest.mark.slow
+def test_the_example_of_two_fields(tmp_path: Path) -> None:
+    """Equal tuples have equal reports; every cell is within six standard errors of the truth."""
+    printed = run("two_fields.py", tmp_path)
+    assert len(set(re.findall(r"report (\w+) of parameters (\w+)", printed))) == 1
+    cells = re.findall(r"([\d.]+)% \+- ([\d.]+)% \((\d+)%\)", printed)
+    assert len(cells) == 9
+    for share, error, truth in cells:
+        # The printed numbers are rounded to .1 %.
+        assert abs(float(share) - float(truth)) < 6 * (float(error) + 0.05) + 0.05
+    (p_value,) = re.findall(r"p-value of independence: (.*)", printed)
+    assert float(p_value) < 1e-9
+
+
 def test_every_example_is_run() -> None:
-    """No program lies beside these two without a test."""
+    """No program lies beside these three without a test."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "analyst_notebook.py",
         "researcher_population.py",
+        "two_fields.py",
     }
 
 

@@ -33,7 +33,11 @@ async function encodeInput({ secret: hex, metric, epoch, value, params: document
 }
 
 /** Return a value of an encoding, as `rappor encode` reads it. */
-function parsed({ encoding }, text) {
+function parsed({ encoding, fields }, text) {
+  if (fields) {
+    const texts = text.split(text.includes("\x1f") ? "\x1f" : "\t");
+    return Object.fromEntries(fields.map((field, i) => [field, texts[i]]));
+  }
   if (encoding === "boolean") return ["true", "yes", "1"].includes(text.trim().toLowerCase());
   if (encoding === "set") return text.split("\t");
   return encoding === "buckets" ? Number(text) : text;
