@@ -41,6 +41,12 @@ TOML: Final = (
         **_QUARTERLY | LOUD,
     )
     + entry(
+        "setup",
+        encoding="onehot",
+        categories={"editor": ["vim", "code"], "system": ["linux", "mac"]},
+        **_QUARTERLY | LOUD,
+    )
+    + entry(
         "other",
         expires=datetime.date(2026, 1, 1),
         profile="strict",

@@ -66,7 +66,7 @@ async def get_static_file(request: Request) -> Response:
 
 
 _RESULT: Final = "/metrics/{name}/{kind}"
-"""Path of a result. KIND is overview, ranking, trend, comparison or segments."""
+"""Path of a result. KIND is a key of `result_pages._QUERY_MAKERS`, such as ranking."""
 ROUTES: Final = (
     Route("/", require_sign_in(metric_pages.show_metrics), methods=["GET"]),
     Route("/sign-in", sessions.show_sign_in, methods=["GET"]),

@@ -1,4 +1,4 @@
-"""Pages with results: rankings, trends, comparisons, segments, and the overview of a metric.
+"""Pages with results: the overview of a metric, and the questions under Ask.
 
 How to think about a result. The URL of a page determines its result: metric, kind of the query,
 days, and the digest of an uploaded list. The last day in the URL is closed (its reports were moved
@@ -46,6 +46,7 @@ from rappor_server.pages.sessions import Analyst, redirect
 from rappor_server.queries.candidate_sources import UploadedList
 from rappor_server.queries.page_queries import (
     OVERVIEW_DAYS,
+    AssociationQuery,
     CompareQuery,
     OverviewQuery,
     PageQuery,
@@ -77,8 +78,8 @@ _MEDIA_TYPES: Final = {
 _DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence": "95"}
 """Default values of fields by name, level and confidence in per cent. A complete URL leaves out a
 field that has its default, so that one result has one URL."""
-_FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "list", "all",
-                  "forged", *_DEFAULTS)  # fmt: skip
+_FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "rows", "columns",
+                  "list", "all", "forged", *_DEFAULTS)  # fmt: skip
 """Names of all fields of a URL. A complete URL has the fields in this order."""
 
 
@@ -341,12 +342,29 @@ def _make_segments(subject: Subject, form: Form) -> PageQuery[Any]:
     )
 
 
+def _make_association(subject: Subject, form: Form) -> PageQuery[Any]:
+    names = subject.metric.params.field_names
+    if not names:
+        raise ParamsError(
+            f"an association needs a metric with fields, and {subject.metric.name} has none"
+        )
+    # Without fields in the URL, the first field has the rows and the second field the columns.
+    rows = form.get_choice("rows", names)
+    columns = form.get_choice("columns", (*names[1:], names[0]))
+    if rows == columns:
+        raise ParamsError("columns must be another field than rows")
+    return AssociationQuery(
+        subject=subject, range=_parse_range(form, "from", "to"), fields=(rows, columns)
+    )
+
+
 _QUERY_MAKERS: Final[Mapping[str, Callable[[Subject, Form], PageQuery[Any]]]] = {
     "overview": _make_overview,
     "ranking": _make_ranking,
     "trend": _make_trend,
     "comparison": _make_comparison,
     "segments": _make_segments,
+    "association": _make_association,
 }
 """Function that makes a query from the fields of a URL, by the last part of the path (KIND)."""
 

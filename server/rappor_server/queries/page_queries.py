@@ -7,6 +7,7 @@
 | `TrendQuery`    | How do the shares change by day, week or month?    | `trend`              |
 | `CompareQuery`  | What changed between two ranges of days?           | `compare_samples`    |
 | `SegmentsQuery` | How do segments differ?                            | `compare_segments`   |
+| `AssociationQuery` | How do two fields of a tuple depend on each other? | `associate`       |
 
 A query has two steps, both in a worker process:
 
@@ -369,6 +370,58 @@ class SegmentsQuery(PageQuery[list[Counts]]):
             progress=progress,
         )
         return _render_comparison(comparison, "segments")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociationQuery(PageQuery[Release]):
+    """Query for the association of two fields of a tuple in a range of days.
+
+    Attributes
+    ----------
+    subject : metric with fields, candidates and error rates
+    range : days of the counts
+    fields : names of the two fields, rows first
+    """
+
+    subject: Subject
+    range: Range
+    fields: tuple[str, str]
+
+    def _read_counts(self, engine: Engine) -> Release:
+        return read_whole_strings_by_day(engine, self.subject, *self.range.parse())
+
+    def _compute(
+        self, counts: Release, candidates: Candidates | None, progress: Progress
+    ) -> QueryResult:
+        from rappor.association.associate import associate  # noqa: PLC0415 - loads scipy
+        from rappor.association.field_cells import check_size  # noqa: PLC0415 - loads scipy
+        from rappor.decoding.decoder import decode  # noqa: PLC0415 - loads scipy
+        from rappor.reporting.association_page import association_content  # noqa: PLC0415 - slow
+
+        # A product of long lists is refused before its decode, which would take hours.
+        if candidates is not None:
+            check_size(len(candidates))
+        estimates = decode(
+            list(counts.parts),
+            candidates,
+            error_control=self.subject.error_control,
+            complete=self.metric.complete,
+            progress=progress,
+        )
+        association = associate(estimates, self.fields)
+        progress("drawing", 0, None)
+        return _render_page(
+            association_content(association),
+            charts={
+                "chart": association.plot(),
+                "rows": association.plot(within="rows"),
+                "columns": association.plot(within="columns"),
+            },
+            files={
+                "association.csv": association.to_csv(),
+                "association.json": association.to_json(),
+            },
+        )
 
 
 def add_installations(

@@ -31,9 +31,9 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _fill(database: str, registry: Path) -> None:
-    """Store simulated counts of five days: strings, and categories in two segments."""
+    """Store simulated counts of five days: strings, tuples, and categories in two segments."""
     metrics = Registry.load(registry, today=datetime.date(2025, 1, 1))
-    pages, theme = metrics["home_page"].params, metrics["theme"].params
+    pages, theme, setup = (metrics[name].params for name in ("home_page", "theme", "setup"))
     names = [*NAMES, HOSTILE[0]]
     with open_database(database) as engine:
         for number, day in enumerate(DAYS):
@@ -43,6 +43,14 @@ def _fill(database: str, registry: Path) -> None:
             weights[3] *= 3 if number > 2 else 1
             counts = simulate_counts(
                 Population(names, weights), pages, n_reports=20_000, seed=number, metric="home_page"
+            )
+            put(engine, counts, day)
+            counts = simulate_counts(
+                Population(setup.categories, [4, 1, 2, 3]),
+                setup,
+                n_reports=2000,
+                seed=number,
+                metric="setup",
             )
             put(engine, counts, day)
             for version, shares in (("1", [3, 1]), ("2", [1, 2])):

@@ -109,6 +109,7 @@ VIEWS = {
     "ask": "metrics/theme/ask",
     "health": "metrics/theme/health",
     "segments": "metrics/theme/segments?dimension=version",
+    "association": "metrics/setup/association",
     "ranking": "metrics/home_page/ranking",
     "trend": "metrics/theme/trend",
     "unanswered": "metrics/other/overview",

@@ -184,6 +184,9 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
         ("home_page/overview", {"to": "0001-01-01"}, "to must be a day of this collection"),
         ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
+        ("theme/association", {}, "an association needs a metric with fields, and theme has none"),
+        ("setup/association", {"rows": "x"}, "rows must be one of editor, system"),
+        ("setup/association", {"rows": "system", "columns": "system"}, "another field than rows"),
         ("other/ranking", {}, "No candidates yet"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Trends, comparisons and segments: pages and files with the numbers of the library."""
+"""Trends, comparisons, segments, associations: pages and files with the numbers of the library."""
 
 from __future__ import annotations
 
@@ -61,3 +61,27 @@ def test_segments_page(reader: Visitor) -> None:
     numbers = load_numbers(reader, page, "segments")
     assert [sample["name"] for sample in numbers["samples"]] == ["version=1", "version=2"]
     assert "theme by version" in page.text
+
+
+def test_association_page(reader: Visitor) -> None:
+    """The page of a tuple has a tab, the test of the library, and a colour for each cell."""
+    page = reader.answer("/pages/metrics/setup/association")
+    numbers = load_numbers(reader, page, "association")
+    assert numbers["reports"] == 2000 * len(DAYS)
+    assert (numbers["row_field"], numbers["column_field"]) == ("editor", "system")
+    assert numbers["independence"]["p_value"] < 1e-6
+    assert "setup: editor and system" in page.text
+    assert 'association" aria-current="page"' in page.text
+    assert 'class="heat-6"' in page.text
+    for name in ("rows.svg", "columns.svg"):
+        assert reader.file(page, name).status_code == 200
+    turned = reader.answer("/pages/metrics/setup/association", rows="system", columns="editor")
+    assert load_numbers(reader, turned, "association")["row_field"] == "system"
+
+
+def test_only_tuples_have_an_association(reader: Visitor) -> None:
+    """Other metrics have no tab and no form. A form offers the fields of a tuple."""
+    assert "association" not in reader.get("/pages/metrics/theme/ask").text
+    form = reader.get("/pages/metrics/setup/ask").text
+    assert '<select name="columns">' in form
+    assert "<option selected>system</option>" in form
