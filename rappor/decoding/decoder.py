@@ -195,16 +195,21 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
             )
             selection = select_candidates(target, stream, progress)
             distinct, ranks, n_ranks = stream.strings, stream.ranks, stream.n_streamed
+            repeated = stream.repeated_weight
         else:
             distinct = DistinctCandidates(requested, target, progress)
             selection = fit_all_if_saturated(
                 target, distinct.design, select_candidates(target, distinct.design, progress)
             )
-            ranks, n_ranks = np.arange(1, len(requested) + 1), len(requested)
+            ranks, n_ranks, repeated = np.arange(1, len(requested) + 1), len(requested), 0.0
         weights = None
         if error_control.ranked:
             weights = RankWeights.of(
-                ranks, distinct.entry, n_ranks=n_ranks, others=selection.other_ratios
+                ranks,
+                distinct.entry,
+                n_ranks=n_ranks,
+                repeated=repeated,
+                others=selection.other_ratios,
             )
         design: Columns = distinct.design
         # A shrunken fit has no selected columns that could be refitted.

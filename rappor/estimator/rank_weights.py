@@ -81,12 +81,10 @@ class RatioCounts:
     ----------
     counts : (b,) int64. Histogram of the finite ratios by `count_ratios`.
     least : lower bound on these ratios. It may be sharper than the bins.
-    total_weight : sum of the weights of all tested candidates, in memory or not.
     """
 
     counts: Integers
     least: float
-    total_weight: float
 
 
 def count_ratios(ratios: Floats) -> Integers:
@@ -120,6 +118,7 @@ class RankWeights:
         entry: Integers,
         *,
         n_ranks: int,
+        repeated: float = 0.0,
         others: RatioCounts | None = None,
     ) -> RankWeights:
         """Compute the weights of entries from the ranks of their candidates.
@@ -129,11 +128,14 @@ class RankWeights:
         ranks : (c,) int64. Rank of each candidate in memory.
         entry : (c,) int64. Entry of each candidate. The numbers are 0 to e - 1.
         n_ranks : number of ranks of the whole list.
+        repeated : sum of the weights before scaling of the ranks that repeated strings take up.
+            They are not tested. In a list in memory, repeated strings have no ranks.
         others : as in the class.
         """
-        weights = compute_weight_scale(n_ranks) * invert_ranks(ranks)
+        scale = compute_weight_scale(n_ranks)
+        weights = scale * invert_ranks(ranks)
         return cls(
             in_memory=np.asarray(np.bincount(entry, weights), dtype=np.float64),
-            total=float(n_ranks) if others is None else others.total_weight,
+            total=n_ranks - scale * repeated,
             others=others,
         )

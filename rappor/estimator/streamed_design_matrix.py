@@ -184,6 +184,11 @@ class StreamedDesign:
         """(c,) int64. Rank of each candidate in memory: its position in the stream, from 1."""
         return self._rows.index + 1
 
+    @property
+    def repeated_weight(self) -> float:
+        """Sum of the weights before scaling of the repetitions of candidates in memory."""
+        return self._rows.repeated_weight
+
     def _compute_ratios(self, p_values: Floats, positions: Integers) -> Floats:
         """Compute p / w of candidates at some positions. Infinite for an unranked stream."""
         if self._ranked_level is None:
@@ -200,11 +205,8 @@ class StreamedDesign:
         missing_ratio : ratios of the candidates that are in memory although they are not among the
             best, because the fit or the metric's list needs them. `best` has counted them.
         """
-        repeated_weight = compute_weight_scale(self.n_streamed) * self._rows.repeated_weight
         return RatioCounts(
-            counts=best.dropped_ratios - count_ratios(missing_ratio),
-            least=best.largest_ratio,
-            total_weight=self.n_streamed - repeated_weight,
+            counts=best.dropped_ratios - count_ratios(missing_ratio), least=best.largest_ratio
         )
 
     def _read_first(self, n: int) -> CandidateRows:

@@ -179,7 +179,7 @@ def test_a_histogram_of_ratios_decides_as_all_p_values_do(seed: int, method: str
         kept_weights = RankWeights(
             in_memory=weights.in_memory[kept],
             total=weights.total,
-            others=RatioCounts(counts=counts, least=least, total_weight=weights.total),
+            others=RatioCounts(counts=counts, least=least),
         )
         return Thresholds(control, PValues(in_memory=p_values[kept]), kept_weights)
 
@@ -380,6 +380,19 @@ def test_repeated_strings_of_a_stream_do_not_count() -> None:
     assert found.weight == pytest.approx(expected.weight)
     detected = found.detected
     assert found.ci_low_adjusted[detected] == pytest.approx(expected.ci_low_adjusted[detected])
+
+
+def test_a_long_stream_of_few_strings_is_a_short_list() -> None:
+    """A stream of three strings, each repeated many times, has the tests of a list of three."""
+    counts = collect(BALANCED, ["cat", "dog"], n_reports=1e5)
+    stream = Candidates.from_stream(lambda: ["cat", "dog", "emu"] * 50_000)
+    streamed = decode(counts, stream, error_control=RANKED)
+    listed = decode(counts, ["cat", "dog", "emu"], error_control=RANKED)
+    assert streamed.candidates == listed.candidates
+    assert streamed.weight == pytest.approx(listed.weight)
+    assert streamed.detected_candidates == listed.detected_candidates == ["cat", "dog"]
+    adjusted = streamed.ci_low_adjusted[streamed.detected]
+    assert adjusted == pytest.approx(listed.ci_low_adjusted[listed.detected])
 
 
 def test_tables_show_the_weight() -> None:
