@@ -81,6 +81,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from scipy import sparse
 
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.popcounts import compute_popcount_range
@@ -88,6 +89,7 @@ from rappor.decoding.closed_form import average_by_precision
 from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Columns
 from rappor.estimator.detection_thresholds import Thresholds
+from rappor.estimator.fit import Fit
 from rappor.estimator.proportion_tests import Proportions
 from rappor.estimator.score_tests import NullTail
 from rappor.estimator.selection import Selection
@@ -148,14 +150,6 @@ def compute_string_effects(
     fit, detected = selection.fit, np.flatnonzero(thresholds.detected)
     columns, columns_in_fit = design.columns(detected), _find_columns(target, selection, detected)
     share, std_error = selection.estimate[detected], selection.std_error[detected]
-    gap = target.q_star - target.p_star
-    mean = target.p_star + gap * target.proportions
-    # The variance of the coins is r^2 mu / (N g^2) - r^3 mu^2 / (N g^2). Both coefficients are
-    # averaged over the rows of each string.
-    coins = mean / (np.maximum(target.reports, 1) * gap**2)
-    sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
-    total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
-    coins_r2, coins_r3 = sums.T / total
     # L and D of each string.
     lift, loss = np.zeros((2, len(share)))
     # Compute influences in chunks: an array for all strings would take too much memory.
@@ -163,33 +157,57 @@ def compute_string_effects(
         chunk = slice(start, start + _CHUNK)
         influence = fit.compute_row_influence(columns[:, chunk], columns_in_fit[chunk])
         lift[chunk], loss[chunk] = _find_best_reports(influence, target)
-    # The variance of a row as a polynomial of r, with the forged variance F = a (1 - a) / g^2:
-    #     F (1 - r)^2 + tau^2 r^2 + coins = F - 2 F r + (F + tau^2 + coins_r2) r^2 + coins_r3 r^3
-    # The array contains the coefficients of r^0 to r^3.
-    forged = _compute_forged_variance(target)
-    forged_variance = np.full(len(share), forged)
-    row_variance = np.vstack(
-        [forged_variance, -2 * forged_variance, fit.tau2 + forged + coins_r2, coins_r3]
-    )
     full_fall = share + loss
-    # Scale the coefficients so that the variance at r = 1 is the squared standard error. The
-    # variance is 0 if every report contains all bits of the string.
-    honest_variance = row_variance.sum(axis=0)
-    is_noisy = honest_variance > 0
-    variance = (
-        np.where(is_noisy, row_variance / np.where(is_noisy, honest_variance, 1.0), 0.0)
-        * std_error**2
-    )
+    coefficients = _compute_variance_coefficients(target, fit, columns, std_error)
     threshold_z = _find_z_scores(tail, thresholds.detected_thresholds[detected], share / std_error)
 
     def is_hidden(r: Floats) -> Booleans:
-        variance_at_r = sum(part * r**power for power, part in enumerate(variance))
+        variance_at_r = sum(factor * r**power for power, factor in enumerate(coefficients))
         error_at_r = np.sqrt(np.maximum(variance_at_r, 0.0))
         return np.asarray(share - (1 - r) * full_fall < threshold_z * error_at_r)
 
     return ForgeryEffects(
         share=share, full_fall=full_fall, full_rise=lift - share, is_hidden=is_hidden
     )
+
+
+def _compute_variance_coefficients(
+    target: Target, fit: Fit, columns: sparse.csc_array, std_error: Floats
+) -> Floats:
+    """Compute the variance of each estimate as a polynomial of r, the share of honest reports.
+
+    With F = a (1 - a) / g^2 the variance of forged reports, the variance of a row is
+
+        F (1 - r)^2 + tau^2 r^2 + coins(r) = F - 2 F r + (F + tau^2) r^2 + coins(r)
+        coins(r) = r^2 mu / (N g^2) - r^3 mu^2 / (N g^2)
+
+    Parameters
+    ----------
+    target : n rows.
+    fit : the fit, whose weights average over the rows of each string.
+    columns : (n, d) sparse. Rows of each detected string.
+    std_error : (d,) float64. Standard errors of the estimates.
+
+    Returns
+    -------
+    (4, d) float64. Coefficients of r^0 to r^3. Their sum, the variance at r = 1, is `std_error`^2.
+    """
+    gap = target.q_star - target.p_star
+    mean = target.p_star + gap * target.proportions
+    coins = mean / (np.maximum(target.reports, 1) * gap**2)
+    sums = columns.T @ (fit.weight[:, None] * np.column_stack([coins, -coins * mean]))
+    total = np.maximum(columns.T @ fit.weight, np.finfo(float).tiny)
+    coins_r2, coins_r3 = sums.T / total
+    forged = _compute_forged_variance(target)
+    forged_variance = np.full(len(std_error), forged)
+    row_variance = np.vstack(
+        [forged_variance, -2 * forged_variance, fit.tau2 + forged + coins_r2, coins_r3]
+    )
+    # The variance at r = 1 is 0 if every report contains all bits of the string.
+    honest_variance = row_variance.sum(axis=0)
+    is_noisy = honest_variance > 0
+    ratio = np.where(is_noisy, row_variance / np.where(is_noisy, honest_variance, 1.0), 0.0)
+    return np.asarray(ratio * std_error**2)
 
 
 def _find_columns(target: Target, selection: Selection, candidates: Integers) -> Integers:

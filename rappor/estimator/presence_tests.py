@@ -163,18 +163,11 @@ def _test_selected_candidate(
     is_small_lift = share * np.sqrt(row_weight / len(rows)) < _LIFTED
     psi = compute_redescending_weights if is_small_lift else compute_huber_weights
     draws = draws_by_psi[psi]
-    # The weighted residuals of the own rows if the candidate were not in the fit: `lifted`, at the
-    # noise of rows without the candidate.
-    lifted_residual = fit.residual[rows] + share
-    fitted_without = fit.fitted.copy()
-    fitted_without[rows] -= share
-    absent_variance = target.compute_noise_variance(fitted_without)[rows] + fit.tau2
-    absent_weight = 1 / np.maximum(absent_variance, LEAST_NOISE)
-    lifted = psi(lifted_residual * np.sqrt(absent_weight))[0] * absent_weight * lifted_residual
-    # The weighted residuals of the own rows in the fit. `lifts` is the difference, in the units of
-    # `draws.values`.
-    fitted_residual, fitted_weight = fit.residual[rows], unlifted_weight[rows]
-    unlifted = psi(fitted_residual * np.sqrt(fitted_weight))[0] * fitted_weight * fitted_residual
+    absent_weight = _compute_absent_weight(target, fit, rows, share)
+    # The weighted residuals of the own rows without the candidate in the fit, and in the fit. The
+    # difference is in the units of `draws.values`.
+    lifted = _weigh_residuals(fit.residual[rows] + share, absent_weight, psi)
+    unlifted = _weigh_residuals(fit.residual[rows], unlifted_weight[rows], psi)
     lifts = (lifted - unlifted) / draws.scale
     # z = share sqrt(information). Here the share is the sum of the lifted residuals divided by
     # `usual_weight`, and the information is `remaining` times `usual_weight`. `remaining` is the
@@ -200,6 +193,41 @@ def _test_selected_candidate(
         return max(counted, float(special.ndtr(-z)), lower_bound)
     tail = draws.compute_tail_with_lifts(rows, lifts)
     return max(float(tail.p_values(np.array([z]))[0]), lower_bound)
+
+
+def _compute_absent_weight(target: Target, fit: Fit, rows: Integers, share: float) -> Floats:
+    """Compute the weights 1 / (v + tau^2) of a candidate's rows if no device had the candidate.
+
+    The fitted values of the rows are then smaller by the share. The noise v is that of these values.
+
+    Parameters
+    ----------
+    target : n rows.
+    fit : the fit.
+    rows : (r,) int64. Rows of the candidate.
+    share : the fitted share of the candidate.
+
+    Returns
+    -------
+    (r,) float64.
+    """
+    fitted_without = fit.fitted.copy()
+    fitted_without[rows] -= share
+    variance = target.compute_noise_variance(fitted_without)[rows] + fit.tau2
+    return np.asarray(1 / np.maximum(variance, LEAST_NOISE))
+
+
+def _weigh_residuals(residual: Floats, weight: Floats, psi: Psi) -> Floats:
+    """Compute weighted residuals after the taper, (r,).
+
+    Parameters
+    ----------
+    residual : (r,) float64.
+    weight : (r,) float64. Weights of rows that are not tapered, 1 / variance.
+    psi : the psi function, which gives outliers a smaller weight.
+    """
+    taper_weight, _ = psi(residual * np.sqrt(weight))
+    return taper_weight * weight * residual
 
 
 def _count_outcomes(draws: ResidualDraws, values: Floats, score: float) -> float:
