@@ -198,7 +198,7 @@ def _test_selected_candidate(
 def _compute_absent_weight(target: Target, fit: Fit, rows: Integers, share: float) -> Floats:
     """Compute the weights 1 / (v + tau^2) of a candidate's rows if no device had the candidate.
 
-    The fitted values of the rows are then smaller by the share. The noise v is that of these values.
+    The fitted values of the rows are then smaller by the share. v is computed at these values.
 
     Parameters
     ----------
