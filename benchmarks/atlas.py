@@ -38,7 +38,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,16 +226,21 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
         found=tuple(int(is_detected.sum()) for is_detected in decisions),
         below=tuple(int((p_values[absent] <= tail).sum()) for tail in TAILS),
         absent=int(absent.sum()),
-        unsure=_is_unsure(estimates.diagnostics),
+        unsure=_is_unsure(estimates),
     )
 
 
-def _is_unsure(diagnostics: Mapping[str, Any]) -> bool:
+def _is_unsure(estimates: Estimates) -> bool:
     """Return whether a result warns that its errors are unreliable.
 
-    The warnings are that strings collide too often (`overfull`), and that an absent string has so
-    few patterns of bits that its p-value cannot be small.
+    The warnings are that strings collide too often (`overfull`), that an absent string has so few
+    patterns of bits that its p-value cannot be small, and for sets that the bits do not fit
+    (`bad_fit`), because sets may have been cut. The bits of strings also do not fit if strings are
+    no candidates, but the errors of strings include this case.
     """
+    if estimates.has_sets and any(warning.code == "bad_fit" for warning in estimates.warnings):
+        return True
+    diagnostics = estimates.diagnostics
     capacity = diagnostics.get("capacity") or {"overfull": False}
     return bool(capacity["overfull"] or diagnostics.get("least_p_value", 0.0) > FEW_PATTERNS)
 

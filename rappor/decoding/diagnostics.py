@@ -100,13 +100,6 @@ RELIABLE_FROM: Final = 100
 collections detected an absent string at an error rate of 5 %. From this number on, at most 3 % did.
 """
 
-RELIABLE_SETS_FROM: Final = 10_000
-"""Number of reports below which a table of items of sets warns. Few reports name a bucket, so the
-variance of an item's reports grows with its share. The interval of an item that is not selected has
-the variance of share 0. Intervals of 95 % of ten items of 1 to 50 %, in sets of 8, covered 88 to
-90 % with 1,000 reports, 92 % with 3,000 and 5,000, and 95 to 97 % with 10,000 (measured, in 1 to
-128 cohorts). Intervals of absent items covered 97 to 99 %."""
-
 EVEN_FROM: Final = 200
 """Effective number of devices below which a table warns if devices may have reported unevenly. With
 100 devices, of which two sent 40 % of the reports, an absent category has a p-value up to 1 % in
@@ -436,22 +429,6 @@ class Caution:
     sentence: str
 
 
-def _list_cautions_of_few_reports(n_reports: int, *, has_sets: bool) -> Iterator[Caution]:
-    """Yield a warning if a regression has few reports of strings, or of sets."""
-    if n_reports < RELIABLE_FROM:
-        yield Caution(
-            "few_reports",
-            "Intervals and detections of strings are not reliable below "
-            f"{RELIABLE_FROM} reports, got {n_reports}.",
-        )
-    elif has_sets and n_reports < RELIABLE_SETS_FROM:
-        yield Caution(
-            "few_reports",
-            "95 % intervals of items that devices have may cover only 88 to 92 % below "
-            f"{RELIABLE_SETS_FROM:,} reports of sets, got {n_reports:,}.",
-        )
-
-
 def list_cautions(
     diagnostics: Mapping[str, Any],
     n_reports: int,
@@ -487,21 +464,26 @@ def list_cautions(
         )
     # Closed forms have no fit, and their tests are exact with few reports.
     fit = diagnostics.get("goodness_of_fit")
-    if fit is not None:
-        yield from _list_cautions_of_few_reports(n_reports, has_sets=has_sets)
+    if fit is not None and n_reports < RELIABLE_FROM:
+        yield Caution(
+            "few_reports",
+            "Intervals and detections of strings are not reliable below "
+            f"{RELIABLE_FROM} reports, got {n_reports}.",
+        )
     # A bad fit of the selected candidates is no reason to warn if the fit of all candidates is
     # good. The list is complete then, and many of its strings are too rare to be selected.
     if (
         fit is not None
         and max(fit["p_value"], fit.get("all_candidates_p_value") or 0) < FIT_FALSE_ALARM
     ):
+        cut = "sets may have been cut to the largest number of items, " if has_sets else ""
         p_value = f"= {fit['p_value']:.1e}" if fit["p_value"] >= _LEAST_P else f"< {_LEAST_P:g}"
         yield Caution(
             "bad_fit",
             f"The variance of the bits is {fit['chi2_per_degree']:.3g} times that of honest "
             f"reports of the fitted strings (p {p_value}). Devices may have strings that are no "
-            "candidates, many candidates may be present but too rare to detect, devices may have "
-            "reported more often than assumed, or reports may be forged. "
+            f"candidates, many candidates may be present but too rare to detect, {cut}"
+            "devices may have reported more often than assumed, or reports may be forged. "
             "The counts cannot show which. A good fit would not exclude forgeries.",
         )
     if (least := diagnostics.get("least_p_value", 0.0)) > FEW_PATTERNS:

@@ -150,7 +150,7 @@ def test_sets_are_drawn_from_their_exact_distribution(held: str) -> None:
     response = params.response
     assert isinstance(response, GeneralizedResponse)
     sets = atlas_sets._POPULATIONS[held](np.random.default_rng(1), 2)[:50]
-    buckets = np.random.default_rng(2).integers(0, 12, sets.shape[1])
+    buckets = np.random.default_rng(2).integers(0, 12, size=(sets.shape[1],))
     probabilities, is_kept = atlas_sets._compute_report_probabilities(params, sets, buckets)
     expected = np.full(12, 0.4 / 12)
     for row, kept in zip(sets, is_kept, strict=True):

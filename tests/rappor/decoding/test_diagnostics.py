@@ -15,7 +15,6 @@ from rappor.decoding.diagnostics import (
     FIT_FALSE_ALARM,
     INCOMPLETE_FALSE_ALARM,
     RELIABLE_FROM,
-    RELIABLE_SETS_FROM,
     UNEXPLAINED_FALSE_ALARM,
     list_cautions,
 )
@@ -60,15 +59,16 @@ def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
     assert warned == 0
 
 
-@pytest.mark.parametrize("n", [99, 9_999, 10_000])
-def test_few_reports_of_sets_have_a_sentence(n: int) -> None:
-    """Below 10,000 reports, intervals of present items cover too little, and the table says it."""
-    params = dataclasses.replace(Params.profile("once", encoding="set"), m=8)
-    population = Population.from_values(["git\tvim", "git", ""])
-    estimates = decode(simulate_counts(population, params, n_reports=n, seed=1), ["git", "vim"])
-    sentences = [each.sentence for each in estimates.warnings if each.code == "few_reports"]
-    assert len(sentences) == (n < RELIABLE_SETS_FROM)
-    assert all((f"got {n:,}." in sentence) for sentence in sentences)
+def test_sets_that_are_cut_have_a_sentence() -> None:
+    """With a million devices the misfit of cut sets is visible, and the table names the cause."""
+    params = dataclasses.replace(Params.profile("once", encoding="set", items=2), m=8)
+    names = ["a", "b", "c", "d", "e"]
+    # Every device has all five items, so each report is of two of them. The items own fewer than
+    # five buckets in the cohorts in which two of them share a bucket.
+    counts = simulate_counts(Population(["\t".join(names)], [1]), params, n_reports=1e6, seed=1)
+    sentences = [each.sentence for each in decode(counts, names).warnings if each.code == "bad_fit"]
+    assert all("sets may have been cut to the largest number of items" in s for s in sentences)
+    assert len(sentences) == 1
 
 
 def test_one_cohort_causes_a_warning() -> None:
