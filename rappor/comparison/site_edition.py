@@ -33,7 +33,7 @@ EDITION_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditionSummary:
-    """The line of an edition in the list of editions.
+    """The entry of an edition in the list of editions.
 
     Attributes
     ----------
@@ -80,9 +80,9 @@ class SiteEdition:
     Attributes
     ----------
     trend : the published comparison.
-    released : the counts.
-    candidates : strings; None if the bits are categories.
-    notice : lines of `rappor collects`.
+    released : the counts from which the comparison was computed.
+    candidates : the strings. None if the bits are categories.
+    notice : lines of the privacy notice of the metric, as `rappor collects` prints them.
     program : name of the program that the metric is about; empty if the registry has no name.
 
     Raises
@@ -111,8 +111,8 @@ class SiteEdition:
         for original, restored in itertools.zip_longest(self.candidates.strings, reread.strings):
             if original != restored:
                 raise DecodeError(
-                    "published candidates must be lines that read back as they are, got "
-                    f"{format_value(original)}: leave out what gave it"
+                    "published candidates must not change when a file of lines is written and "
+                    f"read, got {format_value(original)}: remove this candidate"
                 )
 
     @property
@@ -163,7 +163,7 @@ class SiteEdition:
 
     @property
     def entry(self) -> EditionSummary:
-        """The line of the edition in the list of editions."""
+        """The entry of the edition in the list of editions."""
         return EditionSummary(
             id=self.id,
             metric=self.trend.metric,
@@ -188,6 +188,7 @@ class SiteEdition:
         }
 
     def _encode_inputs(self) -> dict[str, bytes]:
+        """Return the files that the command reads, by name."""
         files = {"counts.json": self.released.to_json()}
         if self.candidates is not None:
             files["candidates.txt"] = self._encode_lines(self.candidates)
@@ -195,6 +196,7 @@ class SiteEdition:
 
     @staticmethod
     def _encode_lines(candidates: Candidates) -> bytes:
+        """Return the candidates as lines of a text file in UTF-8."""
         return "".join(f"{string}\n" for string in candidates.strings).encode()
 
 

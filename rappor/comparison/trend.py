@@ -156,14 +156,25 @@ def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[
         D p_t (d_t - mean d) / sum of p_t (d_t - mean d)^2,    mean d weighted by p_t
 
     Periods without reports have the weight 0.
+
+    Example: three weeks of equal precision have d = 0, 7 and 14, mean d = 7 and D = 14. The weights
+    are 14 (-7) / 98 = -1, 0 and 1: the last week minus the first.
+
+    Parameters
+    ----------
+    samples : the decoded periods.
+    columns : descriptions of the periods.
     """
+    # Row t of `unit` contains the weights that select period t.
     nonempty, unit = samples.nonempty.tolist(), np.eye(len(columns))
+    # One period with reports cannot be compared with another period.
     if len(nonempty) < 2:
         return
     # Days are counted from the first period. Ordinals near 740,000 would cost digits of the slope.
     days = np.array([(_day(sample.first) + _day(sample.last)) / 2 for sample in columns])
     days -= days[0]
     precision = samples.precision
+    # Weights of the precision-weighted means of the first and of the last third of the periods.
     n_third = max(len(nonempty) // 3, 1)
     thirds = (nonempty[:n_third], nonempty[-n_third:])
     first, last = (unit[third].sum(axis=0) * precision for third in thirds)

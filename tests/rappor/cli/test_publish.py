@@ -383,4 +383,4 @@ def test_candidates_that_no_line_reads_back_as_are_refused(weeks: Shell) -> None
     (weeks.place / "odd.txt").write_text(2 * "\ufeff" + "duckduckgo\nqwant\n", encoding="utf-8")
     words = ("--registry", "metrics.toml", "--candidates", "odd.txt")
     err = refused(weeks("publish", "weeks.json", *words, "--out", weeks.path("site")), 1)
-    assert "must be lines that read back as they are" in err
+    assert "must not change when a file of lines is written" in err
