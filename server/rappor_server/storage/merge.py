@@ -7,25 +7,16 @@ calls `merge_all` first.
 Each batch has the day (UTC) of its receipt. A counter is the sum of the reports of one metric,
 fingerprint (hash of the parameters), day and cohort.
 
-A device repeats an upload until it gets a response, so the inbox may contain the same report many
-times. Every attempt has the same bytes. Keys (`ingest.retry_keys`) prevent that a report counts
-twice:
+The inbox may contain the same report many times, because a device repeats an upload until it gets a
+response. `retries` recognises by stored keys which reports were counted before.
 
-- An upload of which no report was refused is *whole*. A merge stores the key of the upload.
-- An upload of which some reports were refused is *partial*. A later attempt may have more reports
-  accepted, for example after the registry was updated. So a merge stores a key for each accepted
-  report of the upload.
+A merge repeats this transaction until no sealed batch is in the inbox:
 
-Example: two attempts of an upload with the reports 1, 2 and 3.
-
-    first attempt         second attempt        counted
-    whole                 whole                 1, 2 and 3. The key of the upload is stored
-    whole                 partial, 2 refused    1, 2 and 3. The key of the upload is stored
-    partial, 2 refused    partial, 3 refused    1 and 3, then 2. The key of report 1 is stored
-    partial, 2 refused    whole                 1 and 3, then 2. The keys of the reports 1 and 3 are
-                                                stored
-
-Both attempts may be in one merge, in either order. They count as if the whole attempt came first.
+    inbox -- take --> batches -- decode --> records -- find_new_reports --> new reports
+                         |                     |                               | by day and kind
+                         | unreadable          | refusals                      v
+                         v                     v                            counters (`tally`)
+                  unreadable_batch          refusal                         keys (`day_tables`)
 """
 
 from __future__ import annotations
@@ -38,11 +29,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from rappor.protocol.params import Params
-from rappor_server.ingest.retry_keys import key_of_report
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
@@ -51,9 +40,10 @@ from rappor_server.storage.database import (
     try_maintenance_lock,
     write_transaction,
 )
-from rappor_server.storage.day_tables import PART, UPLOAD, find_known_keys, list_days, store_keys
+from rappor_server.storage.day_tables import PART, UPLOAD, store_keys
 from rappor_server.storage.inbox import Batch, Inbox, open_inbox, take_unreadable
 from rappor_server.storage.record import Kind, Record, RecordError, Reports, decode
+from rappor_server.storage.retries import find_new_reports
 from rappor_server.storage.tallies import Tally, sum_by_cohort
 
 _MAX_REPORTS_SUMMED: Final = 4096
@@ -151,22 +141,26 @@ def _record_heartbeat(db: Connection, today: datetime.date) -> None:
 def _merge_batches(db: Connection, batches: Sequence[Batch], today: datetime.date) -> MergeResult:
     """Add the new reports of batches to the counters, and store the keys of their uploads."""
     records, n_failed = _decode_batches(db, batches, today)
-    duplicates = _DuplicateCheck(db, [record for _, record in records])
+    new = find_new_reports(db, [record for _, record in records])
     refusals: Counter[tuple[datetime.date, str, str]] = Counter()
     new_reports: dict[tuple[datetime.date, Kind], list[Reports]] = defaultdict(list)
-    for index, (day, record) in enumerate(records):
+    for (day, record), masks in zip(records, new.masks, strict=True):
         for metric_and_reason, number in record.refusals.items():
             refusals[day, *metric_and_reason] += number
-        for reports in record.reports:
-            selected = duplicates.select_new(index, reports)
-            if len(selected.cohorts):  # no report counts if all of them are retries
+        for reports, is_new in zip(record.reports, masks, strict=True):
+            if is_new.any():
+                # Nothing but the cohorts and the bits is needed to count reports.
+                selected = reports._replace(
+                    cohorts=reports.cohorts[is_new], packed=reports.packed[is_new]
+                )
                 new_reports[day, reports.kind].append(selected)
-    duplicates.store_keys(db, today)
+    store_keys(db, UPLOAD, new.upload_keys, today)
+    store_keys(db, PART, new.report_keys, today)
     n_counters = sum(
         _add_to_counters(db, day, kind, parts) for (day, kind), parts in new_reports.items()
     )
     add_refusals(db, refusals)
-    return MergeResult(duplicates.n_uploads, duplicates.n_duplicates, n_counters, n_failed)
+    return MergeResult(new.n_uploads, new.n_duplicates, n_counters, n_failed)
 
 
 def _decode_batches(
@@ -201,107 +195,6 @@ def _decode_batches(
             # for today. Under the later day, they could be released only after that day.
             records.append((min(day, today), record))
     return records, n_failed
-
-
-class _DuplicateCheck:
-    """The decision which reports of some records count, and the keys to store afterwards.
-
-    Use: create the object, call `select_new` for the reports of each record, and then `store_keys`.
-
-    Upload i of record r is identified by (r, i), both from 0. Report number `position` of this
-    upload is identified by (r, i, position), with `position` from 1. Several uploads may have one
-    key: they are attempts of one upload.
-
-    The check has two ways:
-
-        by uploads    fast. The key of an upload decides about all of its reports (`_is_new`). Used
-                      if all uploads are whole, and no key of a single report is stored
-        by reports    slow. A key of its own decides about each report (`_new_reports`)
-
-    Attributes
-    ----------
-    n_uploads : number of uploads of which at least one report counts
-    n_duplicates : number of all other uploads
-    """
-
-    def __init__(self, db: Connection, records: Sequence[Record]) -> None:
-        uploads = [
-            (r, i, key) for r, record in enumerate(records) for i, key in enumerate(record.keys)
-        ]
-        self._known_uploads = find_known_keys(db, UPLOAD, {key for _, _, key in uploads})
-        """Keys of the uploads that an earlier merge counted as a whole."""
-        self._whole_uploads = {key for r, i, key in uploads if records[r].is_whole[i]}
-        """Keys of the whole uploads of the records."""
-        self._partial_reports: set[bytes] = set()
-        """Keys of the accepted reports of the partial uploads of the records."""
-        self._new_reports: set[tuple[int, int, int]] | None = None
-        """Reports that count if the check is by reports, else None."""
-        # Among several uploads with one key the first one counts: `reversed` makes it the last one
-        # that is written into the dictionary.
-        new_uploads = {
-            key: (r, i) for r, i, key in reversed(uploads) if key not in self._known_uploads
-        }
-        self._is_new = [np.zeros(len(record.keys), bool) for record in records]
-        """Whether upload i of record r counts, if the check is by uploads."""
-        for r, i in new_uploads.values():
-            self._is_new[r][i] = True
-        self.n_uploads = len(new_uploads)
-        has_partial_uploads = not all(all(record.is_whole) for record in records)
-        if has_partial_uploads or list_days(db, PART):
-            self._new_reports = self._find_new_reports(db, records)
-            self.n_uploads = len({(r, i) for r, i, _ in self._new_reports})
-        self.n_duplicates = len(uploads) - self.n_uploads
-
-    def _find_new_reports(
-        self, db: Connection, records: Sequence[Record]
-    ) -> set[tuple[int, int, int]]:
-        """Return the reports that count, and set `_partial_reports`.
-
-        A report does not count if
-
-        - an earlier merge counted its upload as a whole,
-        - or the upload is partial, and another attempt among the records is whole and counts,
-        - or an earlier merge stored the key of the report,
-        - or a report before it in the records has the same key.
-        """
-        reports_by_key: dict[bytes, tuple[int, int, int]] = {}
-        for r, record in enumerate(records):
-            for reports in record.reports:
-                rows = zip(reports.owners.tolist(), reports.positions.tolist(), strict=True)
-                for i, position in rows:
-                    key, is_whole = record.keys[i], record.is_whole[i]
-                    has_whole_attempt = not is_whole and key in self._whole_uploads
-                    if key in self._known_uploads or has_whole_attempt:
-                        continue
-                    report_key = key_of_report(key, position)
-                    reports_by_key.setdefault(report_key, (r, i, position))
-                    if not is_whole:
-                        self._partial_reports.add(report_key)
-        known = find_known_keys(db, PART, reports_by_key)
-        return {report for key, report in reports_by_key.items() if key not in known}
-
-    def select_new(self, record_index: int, reports: Reports) -> Reports:
-        """Return the reports that count, among the reports of one kind in a record.
-
-        Only the cohorts and the bits are selected, because nothing else is needed to count them.
-        """
-        is_counted: NDArray[np.bool_] = self._is_new[record_index][reports.owners]
-        if self._new_reports is not None:
-            rows = zip(reports.owners.tolist(), reports.positions.tolist(), strict=True)
-            is_counted = np.array(
-                [(record_index, i, position) in self._new_reports for i, position in rows]
-            )
-        cohorts, packed = reports.cohorts[is_counted], reports.packed[is_counted]
-        return reports._replace(cohorts=cohorts, packed=packed)
-
-    def store_keys(self, db: Connection, today: datetime.date) -> None:
-        """Store the keys of all uploads and of the reports of partial uploads for 14 days.
-
-        The 14 days begin again for a key that was stored before. A device that retries did not get
-        the response, and may retry again after the first 14 days.
-        """
-        store_keys(db, UPLOAD, self._whole_uploads | self._known_uploads, today)
-        store_keys(db, PART, self._partial_reports, today)
 
 
 def _add_to_counters(
