@@ -3,13 +3,18 @@
     python web_application.py serve 8000     # http://localhost:8000, any name, any password
     python web_application.py send           # from a timer: sends what waits for all people
 
-One Client for all visitors would be wrong: it would count them as one device with one noise. So
-each account has a folder, and consent is asked of each person. A request only records; the sending
-is a job of its own, so that the time of an upload says nothing about the time of a visit.
+One `Client` for all visitors would be wrong: the collector would count all visitors as one device
+with one noise. So each account has a device, a folder of its own, and each person is asked for
+consent. A request only records a value. A separate job sends the reports, so that the time of an
+upload says nothing about the time of a visit.
 
-The server sees the true values while it serves the page, as it always did. What the devices
-protect is what leaves the server: uploads, the collector's database, and whoever reads them. Guard
-the form against forged requests as you guard your other forms.
+    request of a visitor   `application` records the theme in the folder of the account
+    job of a timer         `send_all` sends the queued reports of all accounts with consent
+    consent ends           `open_telemetry` with consent=False erases the device of the account
+
+The server sees the true values while it serves the page. The noise protects the values in uploads
+and in the database of the collector. A real application must protect the form against forged
+requests (CSRF), as its other forms.
 """
 
 from __future__ import annotations
@@ -40,7 +45,17 @@ Start = Callable[[str, list[tuple[str, str]]], object]
 
 
 class Account(NamedTuple):
-    """A person: the name of their device's folder, and their answer (None: not asked yet)."""
+    """A person with an account.
+
+    Attributes
+    ----------
+    name
+        Name with which the person signs in.
+    device
+        Name of the folder of the account's device.
+    consent
+        Answer of the person, None before an answer.
+    """
 
     name: str
     device: str
@@ -48,26 +63,29 @@ class Account(NamedTuple):
 
 
 @contextlib.contextmanager
-def accounts() -> Iterator[sqlite3.Connection]:
-    """Open the table of accounts."""
+def open_accounts() -> Iterator[sqlite3.Connection]:
+    """Open the database of accounts, and create its table if necessary."""
     HOME.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(sqlite3.connect(HOME / "accounts.sqlite3")) as db, db:
         db.execute("CREATE TABLE IF NOT EXISTS account (name PRIMARY KEY, device, consent)")
         yield db
 
 
-def account_of(name: str) -> Account:
-    """Return a person's account, a new one at the first visit."""
-    with accounts() as db:
+def load_account(name: str) -> Account:
+    """Return the account of a name. The first visit creates the account."""
+    with open_accounts() as db:
         db.execute("INSERT OR IGNORE INTO account VALUES (?, ?, NULL)", (name, uuid.uuid4().hex))
         query = "SELECT device, consent FROM account WHERE name = ?"
         device, consent = db.execute(query, (name,)).fetchone()
     return Account(name, device, None if consent is None else bool(consent))
 
 
-def answer(account: Account, *, is_yes: bool) -> Account:
-    """Keep a person's answer; a "no" erases their device at once."""
-    with accounts() as db:
+def store_answer(account: Account, *, is_yes: bool) -> Account:
+    """Store the answer of a person, and return the changed account.
+
+    Opening the device applies the answer: without consent, the device is erased.
+    """
+    with open_accounts() as db:
         db.execute("UPDATE account SET consent = ? WHERE name = ?", (is_yes, account.name))
     account = account._replace(consent=is_yes)
     open_telemetry(account).close()
@@ -75,21 +93,23 @@ def answer(account: Account, *, is_yes: bool) -> Account:
 
 
 def open_telemetry(account: Account, collector: str | None = None) -> Client:
-    """Open a person's device."""
+    """Open the device of an account. Without a collector, the client sends nothing."""
+    # A background thread for each visitor would be too many threads, and `send_all` sends.
+    options = ClientOptions(background=False)
     return Client.open(
         HOME / "devices" / account.device,
         registry=REGISTRY,
         consent=account.consent is True,
         collector=collector,
-        options=ClientOptions(background=False),  # no thread for each person: the job sends
+        options=options,
     )
 
 
-def delete(account: Account) -> None:
-    """Delete an account with all that it has."""
-    answer(account, is_yes=False)
+def delete_account(account: Account) -> None:
+    """Delete an account and its device."""
+    store_answer(account, is_yes=False)
     shutil.rmtree(HOME / "devices" / account.device, ignore_errors=True)
-    with accounts() as db:
+    with open_accounts() as db:
         db.execute("DELETE FROM account WHERE name = ?", (account.name,))
 
 
@@ -98,28 +118,28 @@ def send_all() -> None:
 
     A fixed order would link the uploads of one account to its position.
     """
-    with accounts() as db:
+    with open_accounts() as db:
         names = [name for (name,) in db.execute("SELECT name FROM account WHERE consent")]
     random.shuffle(names)
     for name in names:
-        with open_telemetry(account_of(name), COLLECTOR) as telemetry:
+        with open_telemetry(load_account(name), COLLECTOR) as telemetry:
             telemetry.flush(timeout=10.0)
 
 
 def application(environ: Environ, start: Start) -> Iterable[bytes]:
     """Serve one request of a signed-in person (WSGI)."""
-    account = account_of(environ["REMOTE_USER"])
+    account = load_account(environ["REMOTE_USER"])
     form = read_form(environ)
     start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
     if "delete" in form:
-        delete(account)
+        delete_account(account)
         return [b"Your account and its telemetry are deleted."]
     if "consent" in form:
-        account = answer(account, is_yes=form["consent"] == "yes")
+        account = store_answer(account, is_yes=form["consent"] == "yes")
     if form.get("theme") in THEMES:
         with open_telemetry(account) as telemetry:
             telemetry.record("theme", form["theme"])
-    return [page(account).encode()]
+    return [render_page(account).encode()]
 
 
 def read_form(environ: Environ) -> dict[str, str]:
@@ -128,8 +148,8 @@ def read_form(environ: Environ) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(body.decode()).items()}
 
 
-def page(account: Account) -> str:
-    """Return the page: the themes, the question, and what has been reported."""
+def render_page(account: Account) -> str:
+    """Return the page: buttons for themes and consent, and the privacy loss of the account."""
     themes = "".join(f"<button name=theme value='{theme}'>{theme}</button>" for theme in THEMES)
     question = (
         "<p>May we count, with noise added, which theme you use? "
@@ -138,14 +158,17 @@ def page(account: Account) -> str:
     with open_telemetry(account) as telemetry:
         spent = f"<pre>{telemetry.privacy_spent()}</pre>" if account.consent else ""
     withdraw = "<button name=consent value=no>Stop, and erase all of it</button>"
-    asked = question if account.consent is None else withdraw if account.consent else ""
+    consent_buttons = {None: question, True: withdraw, False: ""}[account.consent]
     close = "<button name=delete value=yes>Delete my account</button>"
-    form = f"<form method=post>{themes}{asked}{close}</form>"
+    form = f"<form method=post>{themes}{consent_buttons}{close}</form>"
     return f"<!doctype html><title>Themes</title>{form}{spent}"
 
 
-def sign_in(application: Callable[[Environ, Start], Iterable[bytes]]) -> Any:
-    """Stand in for your program's own sign-in: it believes every name and any password."""
+def require_sign_in(application: Callable[[Environ, Start], Iterable[bytes]]) -> Any:
+    """Return the application with a sign-in that accepts every name and every password.
+
+    A real application uses its own sign-in in this place.
+    """
 
     def signed_in(environ: Environ, start: Start) -> Iterable[bytes]:
         kind, _, login = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -163,6 +186,6 @@ if __name__ == "__main__":
         send_all()
     else:
         port = int(sys.argv[2]) if sys.argv[1:2] == ["serve"] else 8000
-        server = make_server("localhost", port, sign_in(application))
+        server = make_server("localhost", port, require_sign_in(application))
         print(f"Serving http://localhost:{server.server_port}", flush=True)
         server.serve_forever()

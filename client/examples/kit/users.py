@@ -1,8 +1,11 @@
-"""Three hundred people use greet for a month; each device sends what it drew, with its noise.
+"""Simulate three hundred people who use greet for a month, and send the report of each device.
 
-A month passes in seconds: each device has a clock of its own. On the last day but one of a month
-every device has reached the day that it drew, so one use there is enough. The report leaves on the
+Each device draws a day of the month, and reports one use of the first day with a use from then on.
+The drawn day is never one of the last eight days of the month. So on the last day but one every
+device has reached its drawn day, and a single use on that day is reported. The report leaves on the
 last day. A use of the last day is not reported, because its report would leave in the next month.
+
+Each simulated device has a clock of its own, so the program takes seconds.
 """
 
 import calendar
@@ -18,11 +21,14 @@ from rappor_client.testing import FixedClock
 COLLECTOR = os.environ["GREET_COLLECTOR"]
 REGISTRY = Path(__file__).with_name("metrics.toml")
 USES = {"hello": 120, "hello --loud": 90, "bye": 60, "wave": 30}
-"""What is used, by how many of them."""
+"""Number of people by the use that they make: a command, or a command with a flag."""
 
 
-def live(use: str, day: datetime.date, folder: Path) -> int:
-    """Let a person agree, use the tool once, and send; return how many reports left."""
+def simulate_person(use: str, day: datetime.date, folder: Path) -> int:
+    """Let a person agree and use the tool once on a day, and send the report on the next day.
+
+    Returns the number of sent reports.
+    """
     clock = FixedClock(f"{day}T20:00:00")
     person = Host("greet", registry=REGISTRY, collector=COLLECTOR, folder=folder, clock=clock)
     person.agree()
@@ -32,14 +38,14 @@ def live(use: str, day: datetime.date, folder: Path) -> int:
 
 
 def main() -> None:
-    """Let all of them live through the last two days of this month."""
+    """Simulate the last two days of this month for all people, and print the number of reports."""
     today = datetime.datetime.now(datetime.UTC).date()
     n_days = calendar.monthrange(today.year, today.month)[1]
     day = today.replace(day=n_days - 1)
     uses = random.sample(list(USES), 300, counts=list(USES.values()))
     with tempfile.TemporaryDirectory() as home:
-        n = sum(live(use, day, Path(home, f"{i}")) for i, use in enumerate(uses))
-    print(f"{n} reports of {len(uses)} devices")
+        n_reports = sum(simulate_person(use, day, Path(home, f"{i}")) for i, use in enumerate(uses))
+    print(f"{n_reports} reports of {len(uses)} devices")
 
 
 if __name__ == "__main__":
