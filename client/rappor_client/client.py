@@ -19,10 +19,20 @@ Three promises to the host:
 - No method makes a system call on the folder in the caller's thread. A disk that hangs does not
   return from such a call, so it once held the host in `close`, `open` and `flush` without end.
 - Only mistakes of the host raise: wrong arguments, a wrong registry, and with `raise_errors`
-  unknown metrics and values of the wrong kind.
-  Every other failure is counted and logged (`_run_safely`).
-- Nothing true is in an exception or a log line. `hide_frames` removes the frames of a method from
-  its exceptions, and a value is checked before the secret is read.
+  unknown metrics and values of the wrong kind. Every other failure is counted and logged
+  (`_run_safely`).
+- No exception and no log line contains a recorded value or the secret. `hide_frames` removes the
+  frames of a method from its exceptions, because frames contain local variables. (A signal at a bad
+  time is an exception for values: `folder/tracebacks.py`.) A value is checked before the secret is
+  read, so that the frames of a refused value have no secret.
+
+How a value goes through the client:
+
+    `record`             checks the value, draws a noisy report, and appends the report to memory
+    folder's thread      commits the report to the spool (`outbox/writer.py`)
+    end of the interval  the report is queued (`budget/admission.py`)
+    `flush`, or the      sends the queued reports that may leave (`outbox/uploader.py`)
+    thread rappor-sender
 """
 
 from __future__ import annotations
@@ -77,12 +87,14 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _LOCK_SECONDS: Final = 0.05
-"""Seconds that a durable `record` waits for the lock of another process. A longer wait holds up the
+"""Seconds that a durable `record` waits for the lock of another process. A longer wait delays the
 host."""
 _OPEN_SECONDS: Final = BUSY_SECONDS + 0.5
-"""Seconds that opening waits for the disk. Longer than for a lock, which gets its own message."""
+"""Seconds that opening waits for the disk. Longer than the wait for a lock (`BUSY_SECONDS`): if
+another process keeps the lock, the reason is the lock, and not a disk that does not answer."""
 _JOIN_SECONDS: Final = 1.0
-"""Seconds that the end waits for the background sender before it severs the exchange under way."""
+"""Seconds that `close` and `withdraw` wait for the background sender. Then they sever its exchange
+with the collector. A larger value lets more exchanges end, and delays the host."""
 
 
 class Client:
@@ -145,7 +157,7 @@ class Client:
         self._logged_skips: tuple[int, frozenset[str]] | None = None
         # By process id: the child of a fork creates a sender of its own.
         self._senders: dict[int, Sender] = {}
-        # The last known number, which methods return if the disk does not answer.
+        # Number of queued reports when the disk last answered. Methods return it if the disk hangs.
         self._n_queued = 0
 
     @classmethod
@@ -626,7 +638,7 @@ class Client:
         Each step is appended to `steps`, which the caller reads if the disk hangs.
         """
         if self._writer is not None and self._consent:
-            seconds = _disk_seconds(deadline)
+            seconds = _compute_disk_seconds(deadline)
             self._writer.commit(lock_seconds=compute_lock_seconds(deadline), disk_seconds=seconds)
         while self._consent and (sender := self._get_sender()) is not None:
             step = sender.uploader.step(
@@ -657,7 +669,7 @@ class Client:
             return 0
         try:
             self._n_queued = writer.read(
-                spool.count_queued, 0, disk_seconds=_disk_seconds(deadline)
+                spool.count_queued, 0, disk_seconds=_compute_disk_seconds(deadline)
             )
         except HungError:
             raise
@@ -816,10 +828,10 @@ def _describe_obstacle(error: Exception) -> str:
     return f"the folder cannot be used: {name_failure(error)}"
 
 
-def _disk_seconds(deadline: float) -> float:
-    """Return the seconds that a flush waits for the disk: until its deadline, or .5 at least.
+def _compute_disk_seconds(deadline: float) -> float:
+    """Return the seconds that a flush waits for the disk: until its deadline, and 0.5 or more.
 
-    A flush without time would otherwise fail whenever the client's own thread is writing.
+    A flush with the timeout 0 would otherwise fail whenever the client's own thread is writing.
     """
     return max(deadline - time.monotonic(), compute_lock_seconds(deadline))
 
