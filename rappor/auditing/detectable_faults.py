@@ -262,7 +262,7 @@ def _yield_history_powers(
 def _predict_choice_power(params: Params, devices: int) -> tuple[str, float]:
     """Return the power for a client that reports the first event of every interval.
 
-    The check (`rappor.auditing.device._check_choice`) counts the reports that indicate the value of
+    The check (`rappor.auditing.event_choice`) counts the reports that indicate the value of
     the first event. A report indicates one of two values if exactly one of their two bits is set.
     The indication is right with probability r = q* (1 - p*) / (q* (1 - p*) + p* (1 - q*)). A
     correct client reports the first of the n events once in n times, and another event has its

@@ -1,8 +1,16 @@
 """Audit of a client: compare the reports of simulated devices over restarts, days and epochs.
 
 For authors of a client of the protocol. Input: a command that represents the client, and a metric.
-Output: an `Audit` with about 20 checks. `rappor.auditing.device_histories` runs the devices, and
-this module compares their states and reports with a correct client.
+Output: an `Audit` with about 20 checks. This module compares the states and reports of devices with
+a correct client. Other modules of the audit of a client:
+
+    device_histories    runs the devices
+    device_reports      their reports as arrays, with the true bits behind them
+    many_reports        the check of 1,000 reports of a device
+    event_choice        the check of the choice among the events of an interval
+    folder              the checks of files
+    likelihood_ratios   how much better a fault explains the reports than a correct client
+    detectable_faults   which faults the number of devices is too small for
 
 The audit sees reports, cohorts, recorded losses and files, but neither a secret nor a permanent
 response. There are three kinds of checks:
@@ -37,7 +45,6 @@ response. There are three kinds of checks:
 
 False alarms: an exact check never errs, and each other check errs with probability at most
 `FALSE_ALARM_RATE`. `NOT_EXAMINED` lists what the audit does not look at.
-`rappor.auditing.detectable_faults` computes which faults the number of devices is too small for.
 
 The true bits of a report are the bits of the value that a correct client reports: a scope is
 memoized with the first value of its epoch, so later values of the epoch do not count. p* and q* are
@@ -49,10 +56,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from scipy import stats
@@ -76,38 +83,38 @@ from rappor.auditing.detectable_faults import (
     list_missed_faults,
 )
 from rappor.auditing.device_histories import (
-    EVENTS_TO_CHOOSE,
     FIRST_DAY,
-    MANY_REPORTS,
     RESTART_DAY,
     ClientProgram,
     DeviceHistories,
     DeviceState,
     RecordedReports,
-    Report,
     choose_values,
 )
+from rappor.auditing.device_reports import (
+    CasesAndRatios,
+    DayReports,
+    MetricReports,
+    SeveralDays,
+)
+from rappor.auditing.event_choice import check_choice
 from rappor.auditing.evidence import MatchCounts
 from rappor.auditing.folder import check_folder
 from rappor.auditing.likelihood_ratios import (
-    LogRatio,
-    OnesOf,
     compute_common_response_ratio,
-    compute_noiseless_ratio,
     compute_redrawn_ratio,
     compute_repeated_coins_ratio,
     compute_second_response_ratio,
     compute_shared_response_ratio,
     sum_log_ratio,
 )
-from rappor.auditing.pairs import TrueBits, unpack
+from rappor.auditing.many_reports import compare_many_reports
+from rappor.auditing.pairs import TrueBits
 from rappor.auditing.probabilities import yield_independent_cases, yield_repeated_cases
 from rappor.auditing.reference_encoder import check_separate_bits
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
 from rappor.base.sentence_numbers import format_count
-from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.privacy.report_linkage import reports_to_recover
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 from rappor.protocol.tuples import split_fields
@@ -134,13 +141,6 @@ _MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - private folders below i
 """Folder in memory in which the devices' folders are created, if the system has it.
 
 Devices flush every event to the disk, which takes most of the time on a real disk.
-"""
-
-_PERIODS: Final = (2, 3, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 1000)
-"""Periods, in reports, at which the audit looks for reports without fresh noise.
-
-A fault such as a buffer that wraps around comes again after a fixed number of reports: a small
-number, a power of 2 or a round number. Faults at other periods are missed.
 """
 
 NOT_EXAMINED: Final = (
@@ -257,7 +257,7 @@ def audit_client(
         level=FALSE_ALARM_RATE,
         checks=(
             *comparison.checks(),
-            _check_choice(comparison.metric_reports, chosen),
+            check_choice(comparison.metric_reports, chosen),
             *file_checks,
         ),
         not_examined=(*NOT_EXAMINED, *_format_missed(missed, sizes.histories)),
@@ -274,172 +274,8 @@ def _format_missed(missed: Sequence[str], devices: int) -> list[str]:
     ]
 
 
-_Evidence = tuple[Sequence[Case], Sequence[LogRatio]]
-"""Input of one check: counts with their probabilities, and log ratios of named faults."""
-
-
-class _DayReports(NamedTuple):
-    """First report of each device for one day, as arrays of n devices."""
-
-    devices: Integers
-    """(n,) index of the device, in increasing order."""
-    cohorts: Integers
-    """(n,) cohort of the report."""
-    bits: Booleans
-    """(n, k) bits of the report."""
-    truth: Booleans
-    """(n, k) true bits of the value that a correct client reports: the first of the epoch."""
-    recorded: Booleans
-    """(n, k) true bits of the value that the device recorded on this day."""
-
-    def select(self, rows: Integers | Booleans) -> _DayReports:
-        """Return the reports of some rows, given by index or as (n,) bool."""
-        return _DayReports(
-            self.devices[rows],
-            self.cohorts[rows],
-            self.bits[rows],
-            self.truth[rows],
-            self.recorded[rows],
-        )
-
-    def match_devices(self, other: _DayReports) -> tuple[_DayReports, _DayReports]:
-        """Return the reports of the devices that have a report on both days, in the same order."""
-        _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
-        return self.select(here), other.select(there)
-
-
-class _SeveralDays(NamedTuple):
-    """First reports of several days, of the n devices that have a report on each of these days."""
-
-    devices: Integers
-    """(n,) index of the device, in increasing order."""
-    cohorts: Integers
-    """(n,) cohort of the first of the days."""
-    bits: Booleans
-    """(days, n, k) bits of the reports."""
-    truth: Booleans
-    """(n, k) true bits of the value that a correct client reports on the last of the days."""
-    recorded: Booleans
-    """(n, k) true bits of the value that the device recorded on the last of the days."""
-
-    def select(self, rows: Integers | Booleans) -> _SeveralDays:
-        """Return the reports of some rows, given by index or as (n,) bool."""
-        return _SeveralDays(
-            self.devices[rows],
-            self.cohorts[rows],
-            self.bits[:, rows],
-            self.truth[rows],
-            self.recorded[rows],
-        )
-
-    def match_devices(self, other: _SeveralDays) -> tuple[_SeveralDays, _SeveralDays]:
-        """Return the reports of the devices that both objects have, in the same order."""
-        _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
-        return self.select(here), other.select(there)
-
-    def count_ones(self, days: slice = slice(None)) -> OnesOf:
-        """Count the reports of these days in which each bit is 1."""
-        bits = self.bits[days]
-        return OnesOf(bits.sum(axis=0), len(bits))
-
-
-class _MetricReports:
-    """Reports of the metric under audit as arrays, with the true bits behind them.
-
-    Reports of another metric, or of an unknown form, are left out here. `_count_invalid` finds
-    them.
-    """
-
-    def __init__(self, metric: Metric, histories: DeviceHistories, texts: Sequence[str]) -> None:
-        self.metric, self.params = metric, metric.params
-        # Probabilities of a reported 1, by true bit.
-        self.expected = self.params.p_star, self.params.q_star
-        self.histories = histories
-        self._texts = texts
-        # True bits by fingerprint of the parameters: each part of a metric has its own parameters.
-        self._true_bits_by_params: dict[str, TrueBits] = {}
-
-    def is_valid(self, report: Report) -> bool:
-        """Return whether a report has known parameters, a valid cohort and valid bits."""
-        params = self.metric.accepted.get(report.params)
-        return (
-            params is not None
-            and 0 <= report.cohort < params.m
-            and len(report.bits) == params.n_bytes
-            and not int.from_bytes(report.bits, "little") >> params.k
-        )
-
-    def select_valid(self, reports: Iterable[Report]) -> list[Report]:
-        """Return the valid reports of this metric."""
-        return [
-            report
-            for report in reports
-            if report.metric == self.metric.name and self.is_valid(report)
-        ]
-
-    def read_day(self, day: int) -> _DayReports:
-        """Return the first report that each device made of a day's values, by index of the day.
-
-        If twins have the same true bits, only the first twin is included: the twins share permanent
-        coins, so their reports are dependent.
-        """
-        # A report is finished on the day after its values were recorded.
-        first_reports = {
-            device: valid[0]
-            for device, reports in enumerate(self.histories.list_new_reports(day, 1))
-            if (valid := self.select_valid(reports))
-        }
-        devices = np.array(list(first_reports), dtype=np.int64)
-        reports = list(first_reports.values())
-        day_reports = _DayReports(
-            devices,
-            np.array([report.cohort for report in reports], dtype=np.int64),
-            unpack(b"".join(report.bits for report in reports), self.params),
-            self.compute_true_bits(reports, self._list_reported_values(day)[devices]),
-            self.compute_true_bits(reports, self.histories.values[devices, day]),
-        )
-        # Rows i whose devices are a first twin (an even index) followed by its second twin.
-        first_twins = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
-        truth = day_reports.truth
-        has_same_truth = (truth[first_twins] == truth[first_twins + 1]).all(axis=1)
-        second_twins = first_twins[has_same_truth] + 1
-        return day_reports.select(np.delete(np.arange(len(devices)), second_twins))
-
-    def read_days(self, day_indices: Sequence[int]) -> _SeveralDays | None:
-        """Return the first reports of several days; return None if there are no days."""
-        if not day_indices:
-            return None
-        days = [self.read_day(day) for day in day_indices]
-        devices = days[0].devices
-        for day in days[1:]:
-            devices = np.intersect1d(devices, day.devices)
-        days = [day.select(np.isin(day.devices, devices)) for day in days]
-        bits = np.stack([day.bits for day in days])
-        return _SeveralDays(devices, days[0].cohorts, bits, days[-1].truth, days[-1].recorded)
-
-    def compute_true_bits(self, reports: Sequence[Report], values: Integers) -> Booleans:
-        """Return the (n, k) true bits of values, given by index, under the part of each report."""
-        bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
-        for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
-            if report.params not in self._true_bits_by_params:
-                params = self.metric.accepted[report.params]
-                self._true_bits_by_params[report.params] = TrueBits(params, self._texts)
-            true_bits = self._true_bits_by_params[report.params]
-            bits[row] = true_bits.bits(np.array([value]), np.array([report.cohort]))[0]
-        return bits
-
-    def _list_reported_values(self, day: int) -> Integers:
-        """Return the (devices,) values that a correct client reports on a day.
-
-        A scope is memoized with its first value, so it is the first value of the day's epoch.
-        """
-        epochs = [calendar_day.epoch for calendar_day in self.histories.calendar.days]
-        epoch = epochs[day]
-        return self.histories.values[:, epochs.index(epoch)]
-
-
 class _ClientComparison:
-    """The comparisons of this module's table, except the choice among events and the files."""
+    """The checks of this module's table, except the choice among events and the files."""
 
     def __init__(
         self,
@@ -448,7 +284,7 @@ class _ClientComparison:
         many: RecordedReports,
         texts: Sequence[str],
     ) -> None:
-        self.metric_reports = _MetricReports(metric, histories, texts)
+        self.metric_reports = MetricReports(metric, histories, texts)
         self._metric, self._histories, self._many, self._texts = metric, histories, many, texts
         self._calendar = histories.calendar
 
@@ -465,10 +301,10 @@ class _ClientComparison:
             "client: one report an interval": self._count_extra_reports,
             "client: one cohort in an epoch": self._count_changed_cohorts,
         }
-        binomial: dict[str, Callable[[_MetricReports], Iterator[Case]]] = {
+        binomial: dict[str, Callable[[MetricReports], Iterator[Case]]] = {
             "client: share of ones": _yield_bit_cases,
         }
-        compared: dict[str, Callable[[_MetricReports], _Evidence]] = {
+        compared: dict[str, Callable[[MetricReports], CasesAndRatios]] = {
             "client: one permanent response in an epoch": self._compare_days,
             "client: another epoch is independent": self._compare_epochs,
             "client: each of 1,000 reports has its noise": self._compare_many_reports,
@@ -588,7 +424,7 @@ class _ClientComparison:
             n_reports += len(later.cohorts)
         return n_changed, n_reports
 
-    def _compare_days(self, metric_reports: _MetricReports) -> _Evidence:
+    def _compare_days(self, metric_reports: MetricReports) -> CasesAndRatios:
         """Compare the reports of the first epoch, which share one permanent response.
 
         Counts: a bit is 1 in the first report and in a later report. Log ratios: a permanent
@@ -622,7 +458,7 @@ class _ClientComparison:
             sum_log_ratio("a second permanent response after the value has changed", second),
         ]
 
-    def _compare_runs(self, metric_reports: _MetricReports) -> _Evidence:
+    def _compare_runs(self, metric_reports: MetricReports) -> CasesAndRatios:
         """Compare the fresh coins of two runs in a row, in which devices have one order.
 
         A generator that restarts with the process draws the same coins for the same device again.
@@ -652,7 +488,7 @@ class _ClientComparison:
         ratio = compute_repeated_coins_ratio(both, neither, len(pairs), days.truth, params)
         return cases, [sum_log_ratio("fresh coins of the run before", ratio)]
 
-    def _compare_epochs(self, metric_reports: _MetricReports) -> _Evidence:
+    def _compare_epochs(self, metric_reports: MetricReports) -> CasesAndRatios:
         """Compare the reports of two epochs, which have independent coins and cohorts.
 
         Counts: a bit is 1 in both epochs, and a device has the same cohort in both epochs. Log
@@ -688,7 +524,7 @@ class _ClientComparison:
         )
         return cases, [sum_log_ratio("one permanent response for two epochs", ratio)]
 
-    def _check_clock(self, metric_reports: _MetricReports) -> Check:
+    def _check_clock(self, metric_reports: MetricReports) -> Check:
         """Compare the reports after the clock was set back with the reports of both epochs.
 
         A correct client repeats the response of the first epoch, to which its clock points, or of
@@ -710,7 +546,7 @@ class _ClientComparison:
         if back is None or len(epochs) < 2:
             return mark_not_seen(name, "the metric has no second epoch")
         matched_devices = set[int]()
-        evidence: list[_Evidence] = []
+        evidence: list[CasesAndRatios] = []
         for number, epoch in enumerate(epochs, start=1):
             earlier, after = epoch.match_devices(back)
             same = earlier.cohorts == after.cohorts
@@ -732,78 +568,9 @@ class _ClientComparison:
         ratios = [ratio for _, compared in evidence for ratio in compared]
         return check_binomial(name, [*cases, unknown], ratios)
 
-    def _compare_many_reports(self, metric_reports: _MetricReports) -> _Evidence:
-        """Compare the i-th reports of all sending devices, and the reports at each period.
-
-        Three statistics:
-
-        - Ones in the i-th report of all devices, by input bit. The input is the permanent response
-          if enough reports of the epoch reveal it, else the true bits.
-        - Devices whose report i equals their report i - 1.
-        - Log ratios for reports without fresh noise at a period, compared with the other reports of
-          their epoch, which share one permanent response. They show a fault of every 100th report
-          in few bits, and in epochs of few reports.
-        """
-        cases: list[Case] = []
-        log_ratios = np.zeros((len(_PERIODS), 2))
-        params = metric_reports.params
-        # Axes: report; (devices with a report equal to the one before, all devices).
-        repeats = np.zeros((MANY_REPORTS, 2), dtype=np.int64)
-        # Largest probability that two correct reports of one permanent response are equal.
-        match_probability = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-        # Twice the number of reports that reveals the permanent response with probability .99.
-        n_needed = 2 * (reports_to_recover(params) or MANY_REPORTS)
-        # Axes: report; input is the true bits (0) or the permanent response (1); input bit;
-        # (ones, bits).
-        counts = np.zeros((MANY_REPORTS, 2, 2, 2), dtype=np.int64)
-        values, many, epochs = self._many
-        inputs_of_first_twin = np.zeros((MANY_REPORTS, params.k), dtype=np.bool_)
-        for device, (value, device_reports) in enumerate(zip(values.tolist(), many, strict=True)):
-            reports = metric_reports.select_valid(device_reports)[:MANY_REPORTS]
-            n_reports = len(reports)
-            inputs = metric_reports.compute_true_bits(reports, np.full(n_reports, value))
-            # Twins with the same true bits share their permanent coins, so only the first twin of
-            # such a pair is counted.
-            differs = (inputs != inputs_of_first_twin[:n_reports]).any(axis=1)
-            is_counted = np.full(n_reports, device % 2 == 0) | differs
-            inputs_of_first_twin[:n_reports] = inputs
-            bits = unpack(b"".join(report.bits for report in reports), params)
-            is_equal = (bits[1:] == bits[:-1]).all(axis=1)
-            repeats[1:n_reports] += np.stack([is_equal, np.ones_like(is_equal)], axis=1)
-            log_ratios += _compare_periods(
-                bits, inputs, epochs[:n_reports], is_counted, metric_reports.params
-            )
-            is_known = np.zeros(n_reports, dtype=np.int64)
-            for epoch in np.unique(epochs):
-                rows = np.flatnonzero(epochs == epoch)
-                # A device with fewer reports has unknown epochs: its i-th report may be of a later
-                # interval.
-                if n_reports == MANY_REPORTS and len(rows) >= n_needed:
-                    # The permanent bit is 1 if the share of ones is nearer to q than to p.
-                    inputs[rows] = bits[rows].mean(axis=0) > (params.p + params.q) / 2
-                    is_known[rows] = 1
-            for one in (0, 1):
-                selected = (inputs == one) & is_counted[:, None]
-                rows_and_input = np.arange(n_reports), is_known
-                np.add.at(counts[..., one, 0], rows_and_input, (bits & selected).sum(axis=1))
-                np.add.at(counts[..., one, 1], rows_and_input, selected.sum(axis=1))
-        expected = (metric_reports.expected, (params.p, params.q))
-        for index, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
-            ones, n = counts[index, is_permanent, one].tolist()
-            what = f"report {index + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
-            cases.append(Case(what, ones, n, expected[is_permanent][one]))
-        # With few bits two correct reports are often equal. Then a probability of 1/2 is tested,
-        # because 8 devices cannot show that equal reports are too frequent.
-        for index, (n_equal, n) in enumerate(repeats.tolist()):
-            what = f"report {index + 1:,} equals the one before"
-            cases.append(Case(what, n_equal, n, min(match_probability, 0.5)))
-        names = [
-            f"no fresh noise in {which} {period:,} reports"
-            for period in _PERIODS
-            for which in ("each of", "the first of each")
-        ]
-        values_by_period = log_ratios.ravel().tolist()
-        return cases, [LogRatio(*pair) for pair in zip(names, values_by_period, strict=True)]
+    def _compare_many_reports(self, metric_reports: MetricReports) -> CasesAndRatios:
+        """Compare the reports of the sending devices (`rappor.auditing.many_reports`)."""
+        return compare_many_reports(metric_reports, self._many)
 
     def _check_noise(self, name: str, *, equals_truth: bool) -> Check:
         """Count the devices with a report that equals its true bits, or another report of theirs.
@@ -915,73 +682,7 @@ def _count_twin_differences(runs: Sequence[Sequence[object]]) -> tuple[int, int]
     return sum(first != second for first, second in pairs), len(pairs)
 
 
-def _check_choice(metric_reports: _MetricReports, chosen: RecordedReports) -> Check:
-    """Test that each event of an interval is equally likely to be reported.
-
-    Each choosing device records n = 16 events of value 0 or 1, drawn by fair coins, and makes one
-    report. The audit compares the value that the report indicates with the value of each event.
-
-    How a report indicates a value: let bit A be set by value 0 only, and bit B by value 1 only. A
-    report with one of the two bits indicates the bit's value. The indication is right with
-    probability
-
-        r = q* (1 - p*) / (q* (1 - p*) + p* (1 - q*)).
-
-    If only one of the values has such a bit, the bit indicates its value and the absence of the bit
-    indicates the other value. The indication is then right with probability r = (q* + 1 - p*) / 2.
-
-    A correct client reports event i once in n times, and then the indication agrees with the value
-    of event i with probability r. Otherwise it agrees with probability 1/2. Together
-
-        P(indication agrees with event i) = (r + (n - 1) / 2) / n.
-
-    The last case of the check is whether both values are indicated equally often.
-    """
-    name = "client: any event of an interval is chosen"
-    # The last valid report of each device, with the device's row in `chosen`.
-    rows_and_reports = [
-        (row, valid[-1])
-        for row, reports in enumerate(chosen.reports)
-        if (valid := metric_reports.select_valid(reports))
-    ]
-    reports = [report for _, report in rows_and_reports]
-    values = chosen.values[[row for row, _ in rows_and_reports]]
-    bits = unpack(b"".join(report.bits for report in reports), metric_reports.params)
-    zero, one = (
-        metric_reports.compute_true_bits(reports, np.full(len(reports), value)) for value in (0, 1)
-    )
-    # 1, -1 or 0 for each report: bit A is set, is not set, or does not exist. The same for bit B.
-    bit_a, bit_b = _compute_indications(bits, zero & ~one), _compute_indications(bits, one & ~zero)
-    # 1 indicates value 1, -1 indicates value 0, and 0 indicates nothing.
-    indicated = np.sign(bit_b - bit_a)
-    has_both_bits = (bit_a != 0) & (bit_b != 0)
-    p, q = metric_reports.params.p_star, metric_reports.params.q_star
-    p_right = q * (1 - p) / (q * (1 - p) + p * (1 - q)), (q + 1 - p) / 2
-    rows_by_case = has_both_bits & (indicated != 0), ~has_both_bits & (indicated != 0)
-    cases = [
-        Case(
-            f"the value of event {event + 1} of {EVENTS_TO_CHOOSE}",
-            int((indicated[rows] == 2 * values[rows, event] - 1).sum()),
-            int(rows.sum()),
-            (probability + (EVENTS_TO_CHOOSE - 1) / 2) / EVENTS_TO_CHOOSE,
-        )
-        for rows, probability in zip(rows_by_case, p_right, strict=True)
-        for event in range(EVENTS_TO_CHOOSE)
-    ]
-    ones, n = int((indicated[rows_by_case[0]] == 1).sum()), int(rows_by_case[0].sum())
-    return check_binomial(name, [*cases, Case("the second of two values", ones, n, 0.5)])
-
-
-def _compute_indications(bits: Booleans, only: Booleans) -> Integers:
-    """Return, by report, 1 if the first bit of `only` is set, -1 if not, and 0 without such a bit.
-
-    `only` is (n, k) bool: the bits that one of two values sets and the other does not.
-    """
-    first_bits = np.take_along_axis(bits, np.argmax(only, axis=1)[:, None], axis=1)[:, 0]
-    return np.where(only.any(axis=1), np.where(first_bits, 1, -1), 0)
-
-
-def _yield_bit_cases(metric_reports: _MetricReports) -> Iterator[Case]:
+def _yield_bit_cases(metric_reports: MetricReports) -> Iterator[Case]:
     """Yield the counts of ones on the first day: of all devices, and of devices with each value."""
     seen = metric_reports.read_day(FIRST_DAY)
     values = metric_reports.histories.values[seen.devices, FIRST_DAY]
@@ -993,7 +694,7 @@ def _yield_bit_cases(metric_reports: _MetricReports) -> Iterator[Case]:
             yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
-def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
+def _compare_devices(metric_reports: MetricReports) -> CasesAndRatios:
     """Compare the reports and cohorts of pairs of unrelated devices.
 
     Only first twins are compared, each in one pair: the i-th device of the first half with the i-th
@@ -1037,46 +738,9 @@ def _compare_devices(metric_reports: _MetricReports) -> _Evidence:
     ]
 
 
-def _compare_periods(
-    bits: Booleans, truth: Booleans, epochs: Integers, is_counted: Booleans, params: Params
-) -> Floats:
-    """Compute the log ratios of one device for reports without fresh noise at each period.
-
-    Parameters
-    ----------
-    bits, truth : (n, k) bool. Reports of the device in their order, and their true bits.
-    epochs : (n,) int64. Index of the epoch of each report.
-    is_counted : (n,) bool. False if the first twin has the same permanent coins.
-
-    Returns
-    -------
-    (len(_PERIODS), 2). Log ratio of the fault at the last and at the first report of each period.
-    """
-    ratios = np.zeros((len(_PERIODS), 2))
-    if not len(bits):
-        return ratios
-    _, first_rows, epoch_rows = np.unique(epochs, return_index=True, return_inverse=True)
-    # (epochs, k) ones and (epochs, 1) reports of each epoch.
-    all_ones = np.zeros((len(first_rows), bits.shape[1]), dtype=np.int64)
-    np.add.at(all_ones, epoch_rows, bits)
-    n_all = np.bincount(epoch_rows)[:, None]
-    is_epoch_counted = is_counted[first_rows]
-    for row, period in enumerate(_PERIODS):
-        for column, start in enumerate((period - 1, 0)):
-            # The suspected reports: start, start + period, start + 2 period, ...
-            ones = np.zeros_like(all_ones)
-            np.add.at(ones, epoch_rows[start::period], bits[start::period])
-            n = np.bincount(epoch_rows[start::period], minlength=len(first_rows))[:, None]
-            ratio = compute_noiseless_ratio(
-                OnesOf(all_ones - ones, n_all - n), OnesOf(ones, n), truth[first_rows], params
-            )
-            ratios[row, column] = ratio[is_epoch_counted].sum()
-    return ratios
-
-
 def _compare_clock(
-    earlier: _SeveralDays, after: _SeveralDays, epoch: int, params: Params
-) -> _Evidence:
+    earlier: SeveralDays, after: SeveralDays, epoch: int, params: Params
+) -> CasesAndRatios:
     """Compare the reports after the clock was set back with the reports of one epoch.
 
     `earlier` has the reports of the epoch with number `epoch` (1 or 2), `after` the later reports
@@ -1093,7 +757,7 @@ def _compare_clock(
     return cases, [sum_log_ratio(f"a third permanent response, compared with epoch {epoch}", ratio)]
 
 
-def _count_matches(first: _DayReports, second: _DayReports) -> MatchCounts:
+def _count_matches(first: DayReports, second: DayReports) -> MatchCounts:
     """Count the bits that are 1 in both of two reports, row by row."""
     matches = MatchCounts()
     matches.add(first.bits, second.bits, (first.truth, second.truth))

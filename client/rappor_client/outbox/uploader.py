@@ -68,8 +68,8 @@ Example: a daily metric, and a device that was offline from October 3 to 5.
                      unless it is the newest report of its metric
 
 Clocks may be wrong. A wait that is longer than the longest possible wait was computed by a clock
-that was ahead, so the wait is ignored. An upload whose first attempt was in the future,
-or more than a year ago, is not given up: one of the two clock readings is wrong.
+that was ahead, so the wait is ignored. An upload whose first attempt was in the future, or more
+than a year ago, is not given up: one of the two clock readings is wrong.
 """
 
 from __future__ import annotations

@@ -1,0 +1,192 @@
+"""Reports of simulated devices as arrays, for the audit of a client.
+
+`rappor.auditing.device_histories` returns the reports of each device as objects. `MetricReports`
+selects the reports of the metric under audit, and returns them as arrays with the true bits behind
+them:
+
+    method      result         axes
+    read_day    `DayReports`   (n, k): the first report of each device for one day
+    read_days   `SeveralDays`  (days, n, k): the devices that have a report on each of several days
+
+n is a number of devices and k the number of bits of a report. The true bits of a report are the
+bits of the value that a correct client reports. Devices 2i and 2i + 1 are twins: they have one
+secret, and so one permanent response to equal true bits. Reports of such twins are dependent, so
+only the first twin is included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rappor.auditing.check import Case
+from rappor.auditing.device_histories import DeviceHistories, Report
+from rappor.auditing.likelihood_ratios import LogRatio, OnesOf
+from rappor.auditing.pairs import TrueBits, unpack
+from rappor.counts.arrays import Booleans, Integers
+from rappor.registry.metric import Metric
+
+CasesAndRatios = tuple[Sequence[Case], Sequence[LogRatio]]
+"""Input of one check: counts with their probabilities, and log ratios of named faults."""
+
+
+class DayReports(NamedTuple):
+    """First report of each device for one day, as arrays of n devices."""
+
+    devices: Integers
+    """(n,) index of the device, in increasing order."""
+    cohorts: Integers
+    """(n,) cohort of the report."""
+    bits: Booleans
+    """(n, k) bits of the report."""
+    truth: Booleans
+    """(n, k) true bits of the value that a correct client reports: the first of the epoch."""
+    recorded: Booleans
+    """(n, k) true bits of the value that the device recorded on this day."""
+
+    def select(self, rows: Integers | Booleans) -> DayReports:
+        """Return the reports of some rows, given by index or as (n,) bool."""
+        return DayReports(
+            self.devices[rows],
+            self.cohorts[rows],
+            self.bits[rows],
+            self.truth[rows],
+            self.recorded[rows],
+        )
+
+    def match_devices(self, other: DayReports) -> tuple[DayReports, DayReports]:
+        """Return the reports of the devices that have a report on both days, in the same order."""
+        _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
+        return self.select(here), other.select(there)
+
+
+class SeveralDays(NamedTuple):
+    """First reports of several days, of the n devices that have a report on each of these days."""
+
+    devices: Integers
+    """(n,) index of the device, in increasing order."""
+    cohorts: Integers
+    """(n,) cohort of the first of the days."""
+    bits: Booleans
+    """(days, n, k) bits of the reports."""
+    truth: Booleans
+    """(n, k) true bits of the value that a correct client reports on the last of the days."""
+    recorded: Booleans
+    """(n, k) true bits of the value that the device recorded on the last of the days."""
+
+    def select(self, rows: Integers | Booleans) -> SeveralDays:
+        """Return the reports of some rows, given by index or as (n,) bool."""
+        return SeveralDays(
+            self.devices[rows],
+            self.cohorts[rows],
+            self.bits[:, rows],
+            self.truth[rows],
+            self.recorded[rows],
+        )
+
+    def match_devices(self, other: SeveralDays) -> tuple[SeveralDays, SeveralDays]:
+        """Return the reports of the devices that both objects have, in the same order."""
+        _, here, there = np.intersect1d(self.devices, other.devices, return_indices=True)
+        return self.select(here), other.select(there)
+
+    def count_ones(self, days: slice = slice(None)) -> OnesOf:
+        """Count the reports of these days in which each bit is 1."""
+        bits = self.bits[days]
+        return OnesOf(bits.sum(axis=0), len(bits))
+
+
+class MetricReports:
+    """Reports of the metric under audit as arrays, with the true bits behind them.
+
+    Reports of another metric, or of an unknown form, are left out here. `_count_invalid` finds
+    them.
+    """
+
+    def __init__(self, metric: Metric, histories: DeviceHistories, texts: Sequence[str]) -> None:
+        self.metric, self.params = metric, metric.params
+        # Probabilities of a reported 1, by true bit.
+        self.expected = self.params.p_star, self.params.q_star
+        self.histories = histories
+        self._texts = texts
+        # True bits by fingerprint of the parameters: each part of a metric has its own parameters.
+        self._true_bits_by_params: dict[str, TrueBits] = {}
+
+    def is_valid(self, report: Report) -> bool:
+        """Return whether a report has known parameters, a valid cohort and valid bits."""
+        params = self.metric.accepted.get(report.params)
+        return (
+            params is not None
+            and 0 <= report.cohort < params.m
+            and len(report.bits) == params.n_bytes
+            and not int.from_bytes(report.bits, "little") >> params.k
+        )
+
+    def select_valid(self, reports: Iterable[Report]) -> list[Report]:
+        """Return the valid reports of this metric."""
+        return [
+            report
+            for report in reports
+            if report.metric == self.metric.name and self.is_valid(report)
+        ]
+
+    def read_day(self, day: int) -> DayReports:
+        """Return the first report that each device made of a day's values, by index of the day.
+
+        If twins have the same true bits, only the first twin is included: the twins share permanent
+        coins, so their reports are dependent.
+        """
+        # A report is finished on the day after its values were recorded.
+        first_reports = {
+            device: valid[0]
+            for device, reports in enumerate(self.histories.list_new_reports(day, 1))
+            if (valid := self.select_valid(reports))
+        }
+        devices = np.array(list(first_reports), dtype=np.int64)
+        reports = list(first_reports.values())
+        day_reports = DayReports(
+            devices,
+            np.array([report.cohort for report in reports], dtype=np.int64),
+            unpack(b"".join(report.bits for report in reports), self.params),
+            self.compute_true_bits(reports, self._list_reported_values(day)[devices]),
+            self.compute_true_bits(reports, self.histories.values[devices, day]),
+        )
+        # Rows i whose devices are a first twin (an even index) followed by its second twin.
+        first_twins = np.flatnonzero((np.diff(devices) == 1) & (devices[:-1] % 2 == 0))
+        truth = day_reports.truth
+        has_same_truth = (truth[first_twins] == truth[first_twins + 1]).all(axis=1)
+        second_twins = first_twins[has_same_truth] + 1
+        return day_reports.select(np.delete(np.arange(len(devices)), second_twins))
+
+    def read_days(self, day_indices: Sequence[int]) -> SeveralDays | None:
+        """Return the first reports of several days; return None if there are no days."""
+        if not day_indices:
+            return None
+        days = [self.read_day(day) for day in day_indices]
+        devices = days[0].devices
+        for day in days[1:]:
+            devices = np.intersect1d(devices, day.devices)
+        days = [day.select(np.isin(day.devices, devices)) for day in days]
+        bits = np.stack([day.bits for day in days])
+        return SeveralDays(devices, days[0].cohorts, bits, days[-1].truth, days[-1].recorded)
+
+    def compute_true_bits(self, reports: Sequence[Report], values: Integers) -> Booleans:
+        """Return the (n, k) true bits of values, given by index, under the part of each report."""
+        bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
+        for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
+            if report.params not in self._true_bits_by_params:
+                params = self.metric.accepted[report.params]
+                self._true_bits_by_params[report.params] = TrueBits(params, self._texts)
+            true_bits = self._true_bits_by_params[report.params]
+            bits[row] = true_bits.bits(np.array([value]), np.array([report.cohort]))[0]
+        return bits
+
+    def _list_reported_values(self, day: int) -> Integers:
+        """Return the (devices,) values that a correct client reports on a day.
+
+        A scope is memoized with its first value, so it is the first value of the day's epoch.
+        """
+        epochs = [calendar_day.epoch for calendar_day in self.histories.calendar.days]
+        epoch = epochs[day]
+        return self.histories.values[:, epochs.index(epoch)]
