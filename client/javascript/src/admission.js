@@ -134,8 +134,10 @@ export function queueEndedReports(device, spool, now, coins) {
     // True if no page was open until the epoch was over. In the next epoch the report would take the turn of that
     // epoch's report, which would then be late as well. So the report is given up, and both events are counted.
     const isLate = leavesBefore !== undefined && now >= leavesBefore;
-    if (isLate) for (const name of ["recorded", "given_up"]) addCount(device, name);
-    if (!isLate && !hasAllReports(device, scope)) {
+    if (isLate) {
+      addCount(device, "recorded");
+      addCount(device, "given_up");
+    } else if (!hasAllReports(device, scope)) {
       // A uniform time of the next interval. `ends` is far ahead only if the clock was wrong; `now` limits it.
       const sendAfter = Math.min(ends, now) + (coins(1)[0] / ONE) * seconds;
       const { metric, params: fingerprint, cohort, bits } = isOfScope ? report : drawReport(scope, params, coins);

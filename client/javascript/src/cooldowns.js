@@ -50,15 +50,15 @@ export function recordAttempt(spool, { metric, interval }, now, coins) {
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
- * @param {boolean} ignoreSpread
+ * @param {unknown} [ignoreSpread] truthy for the end of the cooldown without the spread
  * @returns {Map<string, number>}
  */
 export function findCooldowns(device, spool, now, ignoreSpread) {
   const cooldowns = new Map();
-  // The oldest report of each metric decides.
-  const oldestFirst = [...spool.reports].sort((a, b) => a.sendAfter - b.sendAfter);
-  for (const report of oldestFirst) {
-    const end = cooldowns.get(report.metric) ?? findEnd(device, spool, report, now, ignoreSpread);
+  // The oldest report of each metric decides, because it overwrites the entry of a newer report.
+  const newestFirst = [...spool.reports].sort((a, b) => b.sendAfter - a.sendAfter);
+  for (const report of newestFirst) {
+    const end = findEnd(device, spool, report, now, ignoreSpread);
     if (end) cooldowns.set(report.metric, end);
   }
   return cooldowns;
@@ -80,7 +80,7 @@ export function findCooldowns(device, spool, now, ignoreSpread) {
  * @param {Spool} spool
  * @param {FinishedReport} report
  * @param {number} now
- * @param {boolean} ignoreSpread
+ * @param {unknown} ignoreSpread
  */
 function findEnd(device, spool, { metric, sendAfter, interval, epoch = "month" }, now, ignoreSpread) {
   const stopEnd = findStopEnd(device, metric, now);

@@ -93,9 +93,10 @@ export function buildUpload(spool, report) {
 export function giveUpLateReports(device, spool, now) {
   dropReports(device, spool, ({ leavesBefore = Infinity }) => now < leavesBefore, "given_up");
   const last = new Map(spool.reports.map((report) => [report.metric, report]));
-  const [since, before] = [now - IMPLAUSIBLE_SECONDS, now - GIVE_UP_SECONDS];
   const isKept = (/** @type {FinishedReport} */ report) =>
-    last.get(report.metric) === report || report.sendAfter < since || before <= report.sendAfter;
+    last.get(report.metric) === report ||
+    report.sendAfter < now - IMPLAUSIBLE_SECONDS ||
+    report.sendAfter >= now - GIVE_UP_SECONDS;
   dropReports(device, spool, isKept, "given_up");
 }
 

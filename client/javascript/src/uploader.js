@@ -203,7 +203,7 @@ export class Uploader {
     const untried = spool.uploads.find(({ id, attempts }) => id === before?.id && !attempts);
     if (untried || spool.uploads.length >= MAX_TRIED) return untried;
     giveUpLateReports(device, spool, now);
-    const report = findUntried(spool, now, now, findCooldowns(device, spool, now, false));
+    const report = findUntried(spool, now, now, findCooldowns(device, spool, now));
     return report && Object.assign(buildUpload(spool, report), { first: now });
   }
 
@@ -258,7 +258,7 @@ export class Uploader {
       recordResult(device, spool, log, id, "given_up", { now, limits });
     }
     giveUpLateReports(device, spool, now);
-    const cooldowns = findCooldowns(device, spool, now, Boolean(tried ?? isBacklog));
+    const cooldowns = findCooldowns(device, spool, now, tried ?? isBacklog);
     const next = chooseUpload(device, spool, now, tried, mayLeave, cooldowns);
     if (!next) {
       const times = spool.reports.map(({ metric, sendAfter }) => {
