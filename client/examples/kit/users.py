@@ -21,7 +21,7 @@ from rappor_client.testing import FixedClock
 COLLECTOR = os.environ["GREET_COLLECTOR"]
 REGISTRY = Path(__file__).with_name("metrics.toml")
 USES = {"hello": 120, "hello --loud": 90, "bye": 60, "wave": 30}
-"""Number of people by the use that they make: a command, or a command with a flag."""
+"""Counts the people by the use that they make: a command, or a command with a flag."""
 
 
 def simulate_person(use: str, day: datetime.date, folder: Path) -> int:

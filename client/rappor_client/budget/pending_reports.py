@@ -50,7 +50,7 @@ _TAG_OFFSET: Final = 1 << 63
 _EMPTY_ROW: Final = "UPDATE held SET report = NULL"
 
 RowKey = tuple[str, str, float]
-"""Metric, epoch and end of the interval: the primary key of the table."""
+"""Metric, epoch and end of the interval, which are the primary key of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

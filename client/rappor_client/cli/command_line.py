@@ -16,7 +16,7 @@ COMMANDS: Final = {
     "send": send.COMMAND,
     "preview": preview.COMMAND,
 }
-"""Commands by name, in the order of the help."""
+"""Commands by name. The help lists them in this order."""
 DONE: Final = 0
 """Exit code: the command did its work, and its answer is yes."""
 NOT_DONE: Final = 1

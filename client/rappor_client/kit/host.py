@@ -77,9 +77,9 @@ _MACHINE_VARIABLES: Final = (
 a machine would count as the runs of a person."""
 
 _CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
-"""Files that Docker and Podman create inside a container."""
+"""Docker and Podman create one of these files inside a container."""
 _DAY: Final = 86400
-"""Seconds of a day: the longest cooldown."""
+"""Seconds of a day. No cooldown is longer."""
 _HOUR: Final = 3600
 """Cooldown after the collector was not reached, in seconds. With a longer cooldown, the report
 leaves later after an outage. With a shorter cooldown, more processes start during the outage."""

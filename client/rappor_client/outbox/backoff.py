@@ -44,7 +44,7 @@ from rappor_client.periods import DAY, HOUR
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 """Largest backoff after the first attempt, in seconds. Every further attempt doubles the limit."""
 _MAX_BACKOFF_SECONDS: Final = HOUR
-"""Largest backoff, in seconds. With a larger value, reports arrive later after an outage."""
+"""No backoff is longer, in seconds. With a larger value, reports arrive later after an outage."""
 _MAX_WAIT_SECONDS: Final = DAY
 """Longest wait that this module sets: Retry-After of at most 23 h, plus a backoff of at most 1 h.
 In seconds. A longer wait in the spool was set by a wrong clock."""
