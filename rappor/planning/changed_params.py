@@ -38,7 +38,8 @@ class JointError:
 def can_decode_together(old: Params, new: Params) -> bool:
     """Return whether counts before and after can be decoded in one regression."""
     is_same_layout = old.normalize == new.normalize and old.layout == new.layout
-    return is_same_layout and get_encoding(old).has_same_categories(new)
+    is_same_value = is_same_layout and old.field_names == new.field_names
+    return is_same_value and get_encoding(old).has_same_categories(new)
 
 
 def compute_joint_error(old: Params, new: Params, *, before: int, after: int) -> JointError:
@@ -59,10 +60,10 @@ def compute_joint_error(old: Params, new: Params, *, before: int, after: int) ->
     Raises
     ------
     ParamsError
-        The parameters differ in encoding, categories or normalizer.
+        The parameters differ in encoding, categories, fields or normalizer.
     """
     if not can_decode_together(old, new):
-        raise ParamsError("parameters must agree in encoding, categories and normalizer")
+        raise ParamsError("parameters must agree in encoding, categories, fields and normalizer")
     error_before = compute_standard_error(old, before) / before
     error_after = compute_standard_error(new, after) / after
     variance_sum = error_before**2 + error_after**2

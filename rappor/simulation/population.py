@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,10 @@ from rappor.base.errors import FileError, ParamsError
 from rappor.base.ranges import check_integer, check_number
 from rappor.protocol.normalizers import FIELD_SEPARATOR
 from rappor.simulation.keystream import Keystream
+
+_Texts = TypeVar("_Texts", bound=Sequence[str])
+"""Type of a tuple of texts. Keys of a Mapping are invariant, so a caller's type of keys must be a
+variable."""
 
 _HEADERS: Final = (["value", "weight"], ["value", "count"])
 """Allowed headers of a CSV file. The meaning is the same: numbers are divided by their sum."""
@@ -86,7 +90,7 @@ class Population:
         return cls(tuple(numbers), list(numbers.values()))
 
     @classmethod
-    def of_tuples(cls, weights: Mapping[Sequence[str], float]) -> Population:
+    def of_tuples(cls, weights: Mapping[_Texts, float]) -> Population:
         r"""Return tuples with a joint distribution, for metrics with fields.
 
         Parameters

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rappor.protocol.encodings import get_encoding
+from rappor.protocol.tuples import format_fields
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
@@ -78,17 +79,20 @@ def _compare_values(old: Metric, new: Metric) -> Iterator[Finding]:
     encoding = get_encoding(old.params)
     has_same_values = encoding.has_same_encoding(new.params)
     if removed and encoding.has_category_values and has_same_values:
+        names = ", ".join(map(format_fields, removed))
         yield Finding(
             "refused",
-            f"{old.name}: a category must stay, got none of {', '.join(removed)}: devices still "
-            "hold it",
+            f"{old.name}: a category must stay, got none of {names}: devices still hold it",
         )
     # The description alone may be corrected, and the encoding alone may be improved. Both together
-    # are another question, whose results would continue the trend of the old one.
-    if old.description != new.description and not has_same_values:
+    # are another question, whose results would continue the trend of the old one. A field more or
+    # less is another encoding in this sense.
+    has_same_fields = old.params.field_names == new.params.field_names
+    if old.description != new.description and not (has_same_values and has_same_fields):
+        changed = "fields" if has_same_values else "encoding"
         yield Finding(
             "refused",
-            f"{old.name}: a name must keep its meaning, got another description and encoding: "
+            f"{old.name}: a name must keep its meaning, got another description and {changed}: "
             "use a new name",
         )
 

@@ -109,7 +109,13 @@ async def upload_list(request: Request, analyst: Analyst, form: Form) -> Respons
     if len(text) > candidate_lists.MOST_BYTES:
         raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")
     most = collector.settings.max_candidates
-    await asyncio.to_thread(collector.lists.save, metric.name, text, most=most)
+    await asyncio.to_thread(
+        collector.lists.save,
+        metric.name,
+        text,
+        most=most,
+        field_names=metric.params.field_names,
+    )
     return redirect(f"/pages/metrics/{metric.name}/ask#lists")
 
 

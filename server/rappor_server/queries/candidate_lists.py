@@ -30,11 +30,12 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rappor.base.errors import ParamsError
+from rappor.base.errors import FileError, ParamsError
 from rappor.base.text_lines import split_filled_lines
 from rappor.candidates.candidates import Candidates
 from rappor_server.base.errors import StoreError
@@ -101,7 +102,15 @@ class CandidateLists:
         self._folder = folder
         self._days = days
 
-    def save(self, metric: str, text: bytes, *, most: int, now: float | None = None) -> str:
+    def save(
+        self,
+        metric: str,
+        text: bytes,
+        *,
+        most: int,
+        field_names: Sequence[str] = (),
+        now: float | None = None,
+    ) -> str:
         """Save a list and return its digest.
 
         Parameters
@@ -109,12 +118,14 @@ class CandidateLists:
         metric : name of a metric of the registry, which is also a safe name of a folder
         text : the candidates in UTF-8, one a line
         most : largest number of candidates
+        field_names : names of the fields of a metric of tuples, which tabs separate in a line
         now : the time of the upload, in seconds since 1970; None reads the clock
 
         Raises
         ------
         ParamsError
-            The text is not UTF-8, or it has no candidate or too many.
+            The text is not UTF-8, it has no candidate or too many, or a line has another number of
+            fields than the metric.
         StoreError
             The list cannot be written.
         """
@@ -125,7 +136,10 @@ class CandidateLists:
         content = "".join(f"{line}\n" for line in lines).encode()
         digest = hashlib.sha256(content).hexdigest()
         folder = self._folder / metric
-        candidates = Candidates.from_lines(lines)
+        try:
+            candidates = Candidates.from_lines(lines, field_names=field_names)
+        except FileError as error:
+            raise ParamsError(f"candidate {error.line} is not valid: {error.reason}") from None
         numbers = f"{len(lines)}.{candidates.n_spaced}.{candidates.n_marked}"
         path = folder / f"{digest}.{now:.0f}.{numbers}.txt"
         try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registries import toml_of
 from shell import Shell, ok, refused
 
 from rappor import Counts, Params, decode
@@ -259,3 +260,41 @@ def test_a_result_is_no_list_of_its_metric(shell: Shell, counts: str) -> None:
         assert "a result of engine (" in err
     err = refused(shell.metric(*words, "--weights", "x", "--ranked"))
     assert "--ranked must be omitted with --weights" in err
+
+
+def test_tuples_are_simulated_and_decoded_field_by_field(shell: Shell) -> None:
+    """Lists in the entry, a table with a file, and lines with tabs are the same candidates."""
+    table = "{site = ['a.org', 'b.org'], country = ['de', 'fr']}"
+    keys = {"fields": "['site', 'country']", "normalize": "{site = 'casefold'}", "epoch": "'year'"}
+    files = {
+        "lists.toml": table,
+        "table.toml": "{country = ['de', 'fr'], site = 'sites.txt'}",
+        "lines.toml": "'pairs.tsv'",
+        "none.toml": None,
+    }
+    for name, candidates in files.items():
+        entry = keys if candidates is None else keys | {"candidates": candidates}
+        (shell.place / name).write_text(toml_of("pair", **entry))
+    (shell.place / "sites.txt").write_text("A.org\nB.org\n")
+    pairs = "".join(
+        f"{site}\t{country}\n" for site in ("A.org", "b.org") for country in ("de", "fr")
+    )
+    (shell.place / "pairs.tsv").write_text(pairs)
+    (shell.place / "pairs.csv").write_text("value,weight\nA.ORG\tde,3\nb.org\tfr,1\nc.org\tde,1\n")
+    words = ("--reports", "1e5", "--seed", "1", "--out", "pair.counts")
+    source = ("--registry", "lists.toml", "--population", "pairs.csv")
+    ok(shell("simulate", "pair", *source, *words))
+    shares = {}
+    for name in files:
+        more = ("--candidates", "pairs.tsv") if name == "none.toml" else ()
+        words = ("decode", "pair.counts", "--registry", name, *more, "--json", "--all")
+        rows = json.loads(ok(shell(*words)))["estimates"]
+        shares[name] = {row["candidate"]: row["share"] for row in rows}
+        assert set(shares[name]) == {"a.org\x1fde", "a.org\x1ffr", "b.org\x1fde", "b.org\x1ffr"}
+        assert shares[name] == shares["lists.toml"]
+    # Six standard errors are .024 and less.
+    assert abs(shares["lists.toml"]["a.org\x1fde"] - 0.6) < 0.03
+    assert "a.org | de" in ok(shell("decode", "pair.counts", "--registry", "lists.toml"))
+    (shell.place / "pairs.tsv").write_text("a.org\tde\nb.org\n")
+    message = refused(shell("decode", "pair.counts", "--registry", "lines.toml"))
+    assert "pairs.tsv, line 2: it must have 2 fields separated by tabs (site, country)" in message

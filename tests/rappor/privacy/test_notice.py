@@ -16,6 +16,7 @@ from rappor.privacy.report_linkage import linkability
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
 from rappor.protocol.segments import Dimension
+from rappor.protocol.tuples import combine_categories
 
 DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
@@ -50,6 +51,27 @@ def test_a_description_for_life() -> None:
         "days only if it has at least 100 reports, and no device sent more than one in 10 of a "
         "cohort.",
     ]
+
+
+def test_a_notice_names_the_fields_of_a_tuple() -> None:
+    """Each field with what is kept of it, and with its categories in closed lists."""
+    pair = Params.profile("balanced", field_names=("site", "country"), normalize="host,none")
+    assert (
+        "Recorded at most once a day: site (only the host of a web address) and country together, "
+        "hashed to 1 of 128 bits."
+    ) in privacy_notice(make(pair))
+    lists = {"editor": ("vim", "code"), "system": ("linux", "mac")}
+    choice = Params.profile(
+        "balanced",
+        encoding="onehot",
+        categories=combine_categories(lists),
+        field_names=tuple(lists),
+        normalize="casefold,none",
+    )
+    assert (
+        "Recorded at most once a day: one of 4 combinations of editor (vim, code; upper and lower "
+        "case count as the same) and system (linux, mac)."
+    ) in privacy_notice(make(choice))
 
 
 def test_epochs_are_named_in_the_promise() -> None:

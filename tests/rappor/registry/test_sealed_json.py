@@ -10,7 +10,7 @@ import math
 import pytest
 from registries import metric_of
 
-from rappor import Metric, Params, Registry
+from rappor import Metric, Params, Registry, combine_categories
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.registry.sealed_json import format_sealed_json
@@ -47,6 +47,25 @@ def test_the_seal_comes_last_and_is_of_all_before_it() -> None:
     before, _, seal = text.partition(',"seal":"')
     assert seal == hashlib.sha256(f"{before}}}".encode()).hexdigest() + '"}'
     assert "Häufige Seiten" in text
+
+
+def test_fields_are_a_list_in_their_order() -> None:
+    """JavaScript would sort the keys of an object that look like integers."""
+    params = Params.profile("balanced", field_names=("b", "a"), normalize="none,strip")
+    (entry,) = json.loads(seal_registry(dataclasses.replace(METRIC, params=params)))["metrics"]
+    assert entry["params"]["fields"] == ["b", "a"]
+    assert entry["params"]["normalize"] == "none,strip"
+    lists = {"size": ("10", "9"), "colour": ("red", "blue")}
+    params = Params.profile(
+        "balanced",
+        encoding="onehot",
+        categories=combine_categories(lists),
+        field_names=tuple(lists),
+    )
+    (entry,) = json.loads(seal_registry(dataclasses.replace(METRIC, params=params)))["metrics"]
+    assert entry["params"]["fields"] == ["size", "colour"]
+    expected = ["10\x1fred", "10\x1fblue", "9\x1fred", "9\x1fblue"]
+    assert entry["params"]["categories"] == expected
 
 
 def test_an_entry_has_all_that_devices_need() -> None:

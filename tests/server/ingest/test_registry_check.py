@@ -20,7 +20,7 @@ from rappor_server.ingest.registry_check import (
 )
 from registries import registry_of
 
-from rappor import Metric, Params, Registry
+from rappor import Metric, Params, Registry, combine_categories
 from rappor.privacy.parameter_changes import cost_of_change
 from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
@@ -66,6 +66,33 @@ def test_levels_of_edits(old: Metric, new: list[Metric], expected: list[str]) ->
     Other changes get a note.
     """
     assert list_levels(old, *new) == expected
+
+
+def test_edits_of_the_fields_of_a_tuple() -> None:
+    """Devices that are not updated still send combinations in the old order of fields."""
+    lists = {"editor": ("vim", "code"), "system": ("linux", "mac")}
+
+    def make_metric(*names: str, description: str = "a") -> Metric:
+        chosen = {name: lists[name] for name in names}
+        params = Params.profile(
+            "balanced",
+            encoding="onehot",
+            categories=combine_categories(chosen),
+            field_names=names,
+        )
+        return metric_of(params=params, description=description)
+
+    old, turned = make_metric("editor", "system"), make_metric("system", "editor")
+    refusal, _ = check_edit(registry_of(old), registry_of(turned))
+    assert refusal.level == "refused"
+    assert "got none of vim | linux, vim | mac, code | linux, code | mac: devices" in refusal.text
+    pair = Params.profile("balanced", field_names=("site", "country"))
+    plain = dataclasses.replace(pair, field_names=())
+    before = metric_of(params=pair)
+    assert list_levels(before, metric_of(params=plain)) == ["note"]
+    renamed = metric_of(params=plain, description="b")
+    refusal, _ = check_edit(registry_of(before), registry_of(renamed))
+    assert "page: a name must keep its meaning, got another description and fields" in refusal.text
 
 
 @pytest.mark.parametrize(

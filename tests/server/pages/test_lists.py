@@ -125,6 +125,16 @@ def test_hostile_candidates_of_a_list_are_escaped(reader: Visitor) -> None:
     assert text.text == f"{candidate}\n"
 
 
+def test_lists_of_tuples_have_every_field(tmp_path: Path) -> None:
+    """Tabs separate the fields of a line. The refusal counts the candidates from 1."""
+    lists, fields = CandidateLists(tmp_path / "lists", days=90), ("site", "country")
+    digest = lists.save("page", b"a.org\tde\nb.org\t\n", most=9, field_names=fields)
+    assert lists.read("page", digest) == b"a.org\tde\nb.org\t\n"
+    with pytest.raises(ParamsError, match=r"candidate 2 is not valid: it must have 2 fields"):
+        lists.save("page", b"a.org\tde\nb.org\n", most=9, field_names=fields)
+    assert len(lists.list_all("page")) == 1
+
+
 def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     """Each metric has its own lists. An equal text is the same list, and then the newest one."""
     lists = CandidateLists(tmp_path / "lists", days=90)
