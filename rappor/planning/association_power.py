@@ -13,6 +13,7 @@ A *cell* is a pair of listed values, one of each field.
 | symbol | meaning |
 |---|---|
 | A, B | numbers of listed values of the two fields |
+| C | number of combinations of the other fields, over which each cell is summed; 1 without others |
 | T | share of the devices whose values are listed in both fields |
 | V | Cramer's V |
 | sigma^2 | variance of the estimated share of a cell |
@@ -38,6 +39,7 @@ If an association lies in rare values, the same V has a smaller sum of d^2, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +51,7 @@ from rappor.planning.frequencies import Frequencies
 from rappor.planning.power import DetectionTarget, predict
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
+from rappor.registry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +63,11 @@ class AssociationPower:
     n_values : A and B, numbers of listed values of the fields.
     listed : T, share of the devices whose values are listed in both fields.
     level : probability that independent fields are rejected.
-    power : probability of detection for which `cramers_v` is computed.
+    power : requested probability of detection.
     cramers_v : smallest Cramer's V that is detected with this probability. None if even V = 1 is
         detected with a smaller probability.
     cell_share : share of each cell, T / (A B).
-    cell_error : standard error of the share of a cell.
+    cell_error : standard error of the share of a cell, a sum of C combinations.
     noncentrality : non-centrality of the test statistic at V = 1.
     """
 
@@ -72,10 +75,17 @@ class AssociationPower:
     listed: float
     level: float
     power: float
-    cramers_v: float | None
     cell_share: float
     cell_error: float
     noncentrality: float
+
+    @property
+    def cramers_v(self) -> float | None:
+        """Smallest Cramer's V that is detected with the requested probability.
+
+        None if even V = 1 is detected less often.
+        """
+        return self.find_strength(self.power)
 
     def compute_power(self, cramers_v: float) -> float:
         """Compute the probability that an association of a strength is detected."""
@@ -83,12 +93,26 @@ class AssociationPower:
             cramers_v**2 * self.noncentrality, _count_degrees(self.n_values), self.level
         )
 
+    def find_strength(self, power: float) -> float | None:
+        """Find the Cramer's V that is detected with a probability; None if it would be above 1."""
+
+        def excess(cramers_v: float) -> float:
+            return self.compute_power(cramers_v) - power
+
+        if excess(1.0) < 0:
+            return None
+        # Case: a power below the level. Fields without any association are rejected as often.
+        if excess(0.0) >= 0:
+            return 0.0
+        return float(optimize.brentq(excess, 0.0, 1.0))
+
 
 def predict_association(  # noqa: PLR0913 - a design, a size and a goal
     params: Params,
     n_values: tuple[int, int],
     *,
     reports: float,
+    n_summed: int = 1,
     listed: float = 1.0,
     reports_per_device: float = 1.0,
     level: float = 0.05,
@@ -104,6 +128,7 @@ def predict_association(  # noqa: PLR0913 - a design, a size and a goal
     params : the parameters of a metric with fields.
     n_values : numbers of listed values of the two fields, each at least 2.
     reports : number of reports of all devices.
+    n_summed : C, number of combinations of the values of all other fields of the metric.
     listed : share of the devices whose values are listed in both fields, in (0, 1].
     reports_per_device : mean number of reports of a device.
     level : probability that the test rejects fields that are independent.
@@ -133,36 +158,48 @@ def predict_association(  # noqa: PLR0913 - a design, a size and a goal
     check_number("power", power, "(0, 1)")
     if not get_encoding(params).supports_fields:
         raise ParamsError(f"encoding must have fields, got {params.encoding}")
-    n_cells = n_rows * n_columns
-    share = listed / n_cells
-    error = _predict_cell_error(params, n_reports, n_cells, listed, reports_per_device)
-    covariance = _predict_cell_covariance(params, n_reports, share, reports_per_device)
+    n_summed = read_count("n_summed", n_summed, 1, 10**6)
+    n_combinations = n_rows * n_columns * n_summed
+    error = _predict_error(params, n_reports, n_combinations, listed, reports_per_device)
+    covariance = _predict_covariance(params, n_reports, listed / n_combinations, reports_per_device)
+    own_variance = n_summed * (error**2 - covariance)
     smaller = min(n_rows, n_columns) - 1
-    noncentrality = smaller * listed**2 / (n_cells * (error**2 - covariance))
-    degrees = _count_degrees((n_rows, n_columns))
+    noncentrality = smaller * listed**2 / (n_rows * n_columns * own_variance)
     return AssociationPower(
         n_values=(n_rows, n_columns),
         listed=listed,
         level=level,
         power=power,
-        cramers_v=_find_smallest_v(noncentrality, degrees, level, power),
-        cell_share=share,
-        cell_error=error,
+        cell_share=listed / (n_rows * n_columns),
+        cell_error=math.sqrt(max(own_variance + n_summed**2 * covariance, 0.0)),
         noncentrality=noncentrality,
     )
 
 
-def _predict_cell_error(
-    params: Params, n_reports: int, n_cells: int, listed: float, reports_per_device: float
+def count_listed_values(metric: Metric) -> tuple[int, ...]:
+    """Return the number of listed values of each field of a metric.
+
+    The result is empty if the metric has no fields, or if its entry does not contain the lists.
+    """
+    params, table = metric.params, metric.candidates
+    if params.field_categories:
+        return tuple(map(len, params.field_categories))
+    lists = [table[field] for field in params.field_names] if isinstance(table, Mapping) else []
+    # A text is the name of a file.
+    return () if any(isinstance(values, str) for values in lists) else tuple(map(len, lists))
+
+
+def _predict_error(
+    params: Params, n_reports: int, n_combinations: int, listed: float, reports_per_device: float
 ) -> float:
-    """Predict the standard error of a cell. All cells have equal shares.
+    """Predict the standard error of a combination. All combinations have equal shares.
 
     Values outside the lists are assumed to be spread over so many strings that they are part of the
     background of every row.
     """
     frequencies = Frequencies(
-        shares=np.array([listed / n_cells]),
-        candidates=np.array([float(n_cells)]),
+        shares=np.array([listed / n_combinations]),
+        candidates=np.array([float(n_combinations)]),
         non_candidates=np.zeros(1),
         absent=0,
     )
@@ -170,10 +207,10 @@ def _predict_cell_error(
     return predict(params, n_reports, target).largest_error
 
 
-def _predict_cell_covariance(
+def _predict_covariance(
     params: Params, n_reports: int, share: float, reports_per_device: float
 ) -> float:
-    """Predict the covariance of two cells with equal shares.
+    """Predict the covariance of two combinations with equal shares.
 
     Strings have the covariance of a multinomial sample of devices. Categories have the covariance
     of their response, in which a report names one bucket and no other.

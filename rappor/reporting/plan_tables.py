@@ -25,6 +25,7 @@ from rappor.reporting.numbers import (
 from rappor.reporting.tables import Column, Table, table_of_cells, table_of_pairs
 
 if TYPE_CHECKING:
+    from rappor.planning.association_power import AssociationPower
     from rappor.planning.discovery_plan import DiscoveryPlan
 
 _CORRECTIONS: Final = {
@@ -42,6 +43,10 @@ _ERROR_PARTS: Final = {
     "candidates": "candidates on the same bits",
 }
 """Descriptions of the parts of a standard error. The keys are the keys of `Prediction.parts`."""
+
+_POWERS: Final = (0.5, 0.95)
+"""Probabilities of detection in the table of a test of independence, in addition to the requested
+probability."""
 
 _SAME_NOISE: Final = 1e-6
 """Difference of two probabilities below which they count as equal. The output has six digits, so
@@ -133,6 +138,25 @@ def discovery_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
                 f"{plan.layout.found:,.1f} strings in {format_count(plan.reports, 'report')} "
                 f"(false discovery rate {format_short_percent(question.error_control.alpha)})",
             ),
+        ),
+    )
+
+
+def association_table(test: AssociationPower) -> Table[Sequence[str]]:
+    """Return the table of the strengths of an association that are detected, by probability."""
+    n_rows, n_columns = test.n_values
+    title = (
+        f"Association of {n_rows:,} x {n_columns:,} equally frequent values at "
+        f"{format_short_percent(test.level)}: a cell has {format_percent(test.cell_share, 2)} with "
+        f"a standard error of {format_percent(test.cell_error, 3)}"
+    )
+    strengths = [(power, test.find_strength(power)) for power in sorted({*_POWERS, test.power})]
+    return table_of_cells(
+        title,
+        ("detected with probability", "Cramer's V"),
+        (
+            (format_short_percent(power), "none" if strength is None else f"{strength:.3f}")
+            for power, strength in strengths
         ),
     )
 

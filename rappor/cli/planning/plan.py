@@ -19,6 +19,7 @@ from rappor.cli.options import (
     save_chart,
 )
 from rappor.cli.planning.plan_options import (
+    AssociationOptions,
     BudgetOptions,
     DiscoveryOptions,
     PaceOptions,
@@ -30,6 +31,7 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.privacy.unchanged_values import list_unchanged_losses
 
 if TYPE_CHECKING:
+    from rappor.planning.association_power import AssociationPower
     from rappor.planning.collection_pace import CollectionPace
     from rappor.planning.discovery_plan import DiscoveryPlan
     from rappor.planning.plans import Plan
@@ -55,6 +57,7 @@ def plan(
     pace_options: PaceOptions = option_group(PaceOptions),
     strings: StringOptions = option_group(StringOptions),
     discovery: DiscoveryOptions = option_group(DiscoveryOptions),
+    association: AssociationOptions = option_group(AssociationOptions),
     detection: ErrorControl = detection_options(include_ranked=True),
     power: float = option_field(
         "PROBABILITY",
@@ -77,6 +80,10 @@ def plan(
 
     With --ranked, or ranked = true in the entry of METRIC, the prediction is for a ranked list: its
     order says how likely the candidates are. The prediction assumes that the order is right.
+
+    For a metric with fields, or with --cells, the command also predicts how strong an association
+    of two fields must be, so that the test of `rappor associate` detects it. The prediction assumes
+    that all listed values of a field are equally frequent.
 
     With --discover the command plans a metric for strings without a list of candidates: the parts
     of the strings, their shares of the devices, bits and cohorts. It predicts how many strings
@@ -124,22 +131,40 @@ def plan(
     repeats: tuple[RepeatedReports, ...] = ()
     if reports_per_device > 1:
         repeats = compare_repeats(result, epochs=pace.epochs, once=pace.is_once)
+    test = association.predict(planned, result, reports_per_device=reports_per_device)
     save_chart(result, chart)
     if as_json:
-        print_json(result.to_dict(), toml=entry, **({"repeats": repeats} if repeats else {}))
+        further = {"repeats": repeats, "association": test}
+        print_json(
+            result.to_dict(), toml=entry, **{key: part for key, part in further.items() if part}
+        )
     else:
-        _print(result, pace, repeats, entry)
+        _print(result, pace, repeats, test, entry)
 
 
 def _print(
-    plan: Plan, pace: CollectionPace, repeats: tuple[RepeatedReports, ...], entry: str
+    plan: Plan,
+    pace: CollectionPace,
+    repeats: tuple[RepeatedReports, ...],
+    test: AssociationPower | None,
+    entry: str,
 ) -> None:
-    """Print the summary, repeated reports, unchanged values, other designs, and the entry."""
+    """Print the summary, the power of a test of independence, and the entry.
+
+    Between them are repeated reports, unchanged values and other designs.
+    """
     from rappor.planning.repeats import describe_once
-    from rappor.reporting.plan_tables import alternatives_table, plan_table, repeats_table
+    from rappor.reporting.plan_tables import (
+        alternatives_table,
+        association_table,
+        plan_table,
+        repeats_table,
+    )
     from rappor.reporting.privacy_tables import choose_staying_note, staying_table
 
     print_pairs(plan_table(plan))
+    if test is not None:
+        print_table(association_table(test))
     if pace.is_once:
         print_parts(f"\n{describe_once(pace.epoch)}")
     if repeats:

@@ -7,6 +7,8 @@ call `rappor.planning`, which computes.
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 if TYPE_CHECKING:
+    from rappor.planning.association_power import AssociationPower
     from rappor.planning.collection_pace import CollectionPace
     from rappor.planning.discovery_plan import DiscoveryPlan
     from rappor.planning.plans import Plan
@@ -390,3 +393,49 @@ class DiscoveryOptions:
             longest=self.longest,
             characters=len(expand_alphabet(self.alphabet or "a-z")),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociationOptions:
+    """Options for the test of independence of two fields of a tuple."""
+
+    cells: str | None = option_field(
+        "AxB",
+        "Also predict the test of independence of two fields with A and B listed values, such as "
+        "20x5. Default: the lists of the first two fields of METRIC.",
+    )
+    listed_share: float = option_field(
+        "SHARE", "Share of the devices whose values are listed in both fields.", default=1.0
+    )
+
+    def predict(
+        self, planned: PlannedMetric, plan: Plan, *, reports_per_device: float
+    ) -> AssociationPower | None:
+        """Predict the power of the test; None without fields, or without the sizes of their lists.
+
+        The level of the test is 5 %, as for the default confidence of `rappor associate`.
+        """
+        from rappor.planning.association_power import count_listed_values, predict_association
+
+        sizes = () if planned.metric is None else count_listed_values(planned.metric)
+        if self.cells is not None:
+            sizes = _parse_cells(self.cells)
+        if len(sizes) < 2:
+            return None
+        return predict_association(
+            plan.params,
+            (sizes[0], sizes[1]),
+            reports=plan.reports,
+            n_summed=math.prod(sizes[2:]),
+            listed=self.listed_share,
+            reports_per_device=reports_per_device,
+            power=plan.question.power,
+        )
+
+
+def _parse_cells(text: str) -> tuple[int, int]:
+    """Return the two numbers of a text such as 20x5; a usage error for another text."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}x[1-9][0-9]{0,5}", text):
+        raise click.UsageError(f"--cells must be two numbers such as 20x5, got '{text}'")
+    n_rows, n_columns = text.split("x")
+    return int(n_rows), int(n_columns)

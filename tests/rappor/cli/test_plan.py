@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from registries import toml_of
-from shell import Shell, ok
+from shell import Shell, ok, refused
 
 from rappor import Registry
 from rappor.planning.entry import format_params_lines
@@ -147,3 +147,16 @@ def test_an_entry_of_a_tuple_keeps_its_fields(shell: Shell, keys: str) -> None:
     head = "[budget]\ntotal = inf\n[metrics.pair]\ndescription = 'a'\nowner = 'b'\n"
     lines = [*format_params_lines(after), "expires = 2099-12-31", "epoch = 'quarter'"]
     assert Registry.loads(head + "\n".join(lines))["pair"].params == after
+
+
+def test_association_of_two_fields_is_planned(shell: Shell) -> None:
+    """--cells adds the strengths of an association that the test of independence detects."""
+    words = ("plan", "--profile", "balanced", "--reports", "1e5", "--cells", "20x5")
+    assert "Association of 20 x 5 equally frequent values at 5 %" in ok(shell(*words))
+    test = json.loads(ok(shell(*words, "--listed-share", "0.7", "--json")))["association"]
+    assert (test["n_values"], test["listed"]) == ([20, 5], 0.7)
+    assert 0 < test["cramers_v"] < 1
+    plain = json.loads(ok(shell(*words[:-2], "--json")))
+    assert "association" not in plain
+    sentence = refused(shell(*words[:-1], "20"))
+    assert "--cells must be two numbers such as 20x5, got '20'" in sentence
