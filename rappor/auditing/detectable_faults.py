@@ -37,12 +37,8 @@ from scipy import stats
 from scipy.special import gammaln
 
 from rappor.auditing.check import FALSE_ALARM_RATE
-from rappor.auditing.device_histories import (
-    EVENTS_TO_CHOOSE,
-    MANY_REPORTS,
-    RESTART_DAY,
-    Calendar,
-)
+from rappor.auditing.device_calendar import RESTART_DAY, Calendar
+from rappor.auditing.device_histories import EVENTS_TO_CHOOSE, MANY_REPORTS
 from rappor.auditing.likelihood_ratios import (
     OnesOf,
     compute_log_likelihood,

@@ -4,6 +4,7 @@ For authors of a client of the protocol. Input: a command that represents the cl
 Output: an `Audit` with about 20 checks. This module compares the states and reports of devices with
 a correct client. Other modules of the audit of a client:
 
+    device_calendar     the days of the histories
     device_histories    runs the devices
     device_reports      their reports as arrays, with the true bits behind them
     many_reports        the check of 1,000 reports of a device
@@ -82,9 +83,8 @@ from rappor.auditing.detectable_faults import (
     choose_sizes,
     list_missed_faults,
 )
+from rappor.auditing.device_calendar import FIRST_DAY, RESTART_DAY
 from rappor.auditing.device_histories import (
-    FIRST_DAY,
-    RESTART_DAY,
     ClientProgram,
     DeviceHistories,
     DeviceState,

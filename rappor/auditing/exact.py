@@ -224,6 +224,7 @@ def draw_random_params(rng: np.random.Generator) -> Params:
     if kind.is_hashed:
         return Params(
             encoding=kind.name,
+            # 128 is the number of bits of the profiles, and 2,040 is the largest number of bits.
             k=int(rng.choice([k, 128, 2040], p=[0.8, 0.15, 0.05])),
             h=int(rng.integers(1, 17)),
             m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
@@ -284,6 +285,8 @@ def _draw_value(rng: np.random.Generator, params: Params) -> str:
     # `params.categories` contains the categories of one-hot or the edges of buckets. A category is
     # a value, and an edge is a number, which is a value of a bucket. Unlisted values are outside
     # all categories or buckets. They are drawn only if the parameters have a bucket for them.
+    # `most_different_pairs` has pairs of texts whose true bits differ most, such as "true" and
+    # "false" of an encoding of booleans.
     texts = [text for pair in encoding.most_different_pairs for text in pair]
     unlisted = encoding.unlisted_values if params.has_other_bucket else ()
     return str(rng.choice([*texts, *params.categories, *unlisted]))

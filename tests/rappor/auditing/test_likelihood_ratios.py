@@ -11,7 +11,8 @@ from registries import toml_of
 from rappor import Params, Registry
 from rappor.auditing.check import FALSE_ALARM_RATE
 from rappor.auditing.detectable_faults import AuditSizes, choose_sizes, list_missed_faults
-from rappor.auditing.device_histories import Calendar, choose_values
+from rappor.auditing.device_calendar import Calendar
+from rappor.auditing.device_histories import choose_values
 from rappor.auditing.likelihood_ratios import (
     OnesOf,
     compute_common_response_ratio,
