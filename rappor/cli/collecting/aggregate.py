@@ -3,6 +3,24 @@
 An upload is one request of a device to a collector, a line of JSON with one or more reports. A row
 is one report in a table of Parquet, CSV or JSON lines. Counts are the number of reports and the
 number of ones at each bit, by cohort.
+
+The command runs in these steps:
+
+1. `_check_out` checks the path of the counts, before work of hours.
+2. `_separate_inputs` finds which files contain uploads, and which contain rows. Spark is given rows
+   only.
+3. Uploads are added up line by line (`engines.json_lines`), and rows on all cores or in Spark
+   (`engines.machine`, `engines.spark`). The first result contains counts for each metric and
+   parameter set, with the refusals, and so does the second one.
+4. `_select_counts` selects the counts of one metric and part. Segments are added.
+5. The counts are saved. Then the command prints a summary, and warns of refusals.
+
+| case                                    | error         |
+|-----------------------------------------|---------------|
+| reports of several metrics, no --metric | MetricError   |
+| reports of several parts, no --part     | MetricError   |
+| no report of the named metric           | DecodeError   |
+| all reports refused, or none at all     | DecodeError   |
 """
 
 from __future__ import annotations
@@ -175,7 +193,15 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
 
 
 def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the paths of uploads, and the paths of rows. A folder may contain both kinds."""
+    """Return the paths of uploads, and the paths of rows. A folder may contain both kinds.
+
+    input                                            contents
+    -, the standard input                            uploads
+    a file without a suffix of a table               uploads
+    a file of Parquet or CSV, also in a folder       rows
+    a file of JSON lines, also in a folder           uploads if its first object has `reports`
+                                                     (`holds_uploads`), else rows
+    """
     from rappor.engines.files import find_files, holds_uploads, is_of_rows
 
     streams: list[str] = []

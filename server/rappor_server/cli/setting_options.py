@@ -3,12 +3,13 @@
 Each field of `Settings` has an option, an environment variable and a key in the TOML file of
 `--config`. click combines the three. The first source that has the setting wins:
 
-    flag   --max-reports 500
-    variable   RAPPOR_SERVER_MAX_REPORTS=500
-    file   max_reports = 500
-    default   1000
+    flag        --max-reports 500
+    variable    RAPPOR_SERVER_MAX_REPORTS=500
+    file        max_reports = 500
+    default     1000
 
-A mistyped name is an error in all three, because a limit that is silently ignored protects nothing.
+A mistyped name is an error in all three, because a limit that is silently ignored protects nothing:
+click refuses a flag, `_load_config` a key of the file, and `read_settings` a variable.
 """
 
 from __future__ import annotations

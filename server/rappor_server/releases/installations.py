@@ -35,6 +35,18 @@ Wednesday's devices would be counted on the days before.
 
 All results of a day stay the same for ever, because a window never changes, and windows that are
 dated after the day do not count.
+
+Steps
+-----
+`read_installations` reads the numbers through a day T, the last day that was moved into blocks, or
+an earlier day of the caller:
+
+1. `_list_ended_intervals` lists the last intervals that have ended by T.
+2. `_count_reports` reads the windows that are dated between the first day of these intervals and T.
+   `_read_shares` divides the blocks of each window into shares by interval, and `join_small_shares`
+   joins the shares. The shares of all windows are added.
+3. `_list_unreleased` lists the days with reports that are in none of these windows. An interval
+   that contains such a day is incomplete: its number may still be too small.
 """
 
 from __future__ import annotations
@@ -101,14 +113,16 @@ def read_installations(engine: Engine, metric: Metric, through: datetime.date) -
         moved = db.execute(
             select(blocked.through).where(blocked.metric == metric.name)
         ).scalar_one_or_none()
+        # The result has no interval if no day was moved into blocks, or no interval has ended.
         intervals: list[DayRange] = []
+        unreleased: list[DayRange] = []
         has_other_pace, reports = False, _Shares(Fraction)
         if moved is not None:
             through = min(moved, through)
             intervals = _list_ended_intervals(db, metric, through)
         if intervals:
             reports, has_other_pace = _count_reports(db, metric, intervals[0][0], through)
-        unreleased = _list_unreleased(db, metric, through) if intervals else []
+            unreleased = _list_unreleased(db, metric, through)
     return Installations(
         metric=metric.name,
         pace=metric.pace,
@@ -127,28 +141,39 @@ def read_installations(engine: Engine, metric: Metric, through: datetime.date) -
 
 
 def _list_ended_intervals(db: Connection, metric: Metric, through: datetime.date) -> list[DayRange]:
-    """Return the last intervals that have ended by a day, in order.
+    """Return the last intervals that have ended by the day `through`, in order.
 
-    The interval in which the collection began is left out unless it began on its first day.
+    There are at most `_MAX_INTERVALS`, and none begins before the first day for which all reports
+    are stored:
+
+        metric without retention    the first day of the first block. The interval in which the
+                                    collection began is left out, unless it began on its first day
+        metric with retention       the date of the oldest window. Older windows were deleted, so an
+                                    interval before this date may lack reports
+
+    Example: a weekly metric began on Wed 4 Nov, and `through` is Thu 26 Nov. The weeks from 9 and
+    from 16 Nov are returned. The first week lacks two days, and the last one has not ended.
     """
     total, window = schema.block_total.c, schema.release_window.c
-    # `retention` deletes windows by their dates. An interval before the oldest date may lack
-    # reports.
-    oldest = func.min(window.last) if metric.retention else func.min(total.first)
-    column = window.metric if metric.retention else total.metric
-    begin = db.execute(select(oldest).where(column == metric.name)).scalar()
+    if metric.retention:
+        query = select(func.min(window.last)).where(window.metric == metric.name)
+    else:
+        query = select(func.min(total.first)).where(total.metric == metric.name)
+    begin = db.execute(query).scalar()
+    if begin is None:  # no block is closed, or no window is formed
+        return []
     intervals: list[DayRange] = []
-    end = find_interval(metric.pace, metric.epoch, through)
-    if end[1] > through:
-        end = (end[0], end[0] - _DAY)
-    last = end[1]
-    while begin is not None and len(intervals) < _MAX_INTERVALS:
+    first, last = find_interval(metric.pace, metric.epoch, through)
+    if last > through:  # the interval of `through` has not ended
+        last = first - _DAY
+    # From the latest interval to the earliest. `last` is the last day of the next one.
+    while len(intervals) < _MAX_INTERVALS:
         interval = find_interval(metric.pace, metric.epoch, last)
         if interval[0] < begin:
             break
-        intervals.insert(0, interval)
+        intervals.append(interval)
         last = interval[0] - _DAY
-    return intervals
+    return intervals[::-1]
 
 
 def _count_reports(
@@ -198,7 +223,7 @@ def _has_same_intervals(params: Params, metric: Metric) -> bool:
 def _read_shares(
     db: Connection, metric: Metric, params: Params, windows: list[_Window]
 ) -> Iterator[Mapping[DayRange, Fraction]]:
-    """Yield the reports of each interval of each window of a fingerprint."""
+    """Yield the joined shares of each window of a fingerprint, by interval."""
     total = schema.block_total.c
     query = select(total.last, total.first, total.reports).where(
         total.metric == metric.name,
@@ -227,6 +252,11 @@ def join_small_shares(
     ----------
     shares : number of reports of a window by interval, together at least `minimum`
     minimum : number of reports of each group of neighbouring intervals
+
+    Returns
+    -------
+    The reports of each interval of a group. The intervals that are too small for a group are
+    missing: the opening of the module has an example of each case.
     """
     groups: list[list[DayRange]] = []
     totals: list[Fraction] = []
@@ -239,6 +269,8 @@ def join_small_shares(
             groups.append(group)
             totals.append(reports)
             group, reports = [], Fraction(0)
+    # What remains are the earliest shares, too few for a group. A group exists, because all shares
+    # together are at least `minimum`.
     totals[-1] += reports
     return {
         interval: total / len(intervals)

@@ -10,6 +10,9 @@ were closed and the windows formed:
 
 Most statements read all metrics together. With several statements for each of 50 metrics, building
 and sending the statements took longer than reading the rows.
+
+A metric with `min_reports` = 0, for trials, has no windows. `_read_trial` adds up its blocks and
+counters instead.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class CohortReports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """Numbers of released reports of a metric. The cost does not grow with blocks and bits.
+    """Numbers of released reports of a metric.
 
     Attributes
     ----------
