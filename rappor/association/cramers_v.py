@@ -32,11 +32,12 @@ This distribution takes the weights D as fixed. Under a strong association the e
 matter, too, because they change the weights. With G the derivatives of phi2 by all shares, the
 variance of Q is G' S G to first order. The interval is stretched around the estimate by the root of
 
-    kappa = max(1, G' S G / (4 g phi2 + 4 t2))
+    kappa = max(1, G' S G / (4 g phi2))
 
-The denominator is the expected value of G' S G if the weights were fixed and the noise had the same
-size in all directions. Without this factor, 95 % intervals of V = .8 contained the true value in 81
-to 90 % of 20 x 5 tables.
+The denominator is the variance if the weights were fixed and the noise had the same size in all
+directions. G is computed from differences that are scaled down to the estimate of phi2, because
+noise enlarges G. Without this factor, 95 % intervals of V = .8 contained the true value in 81 to
+90 % of 20 x 5 tables; with it, in 95 to 100 %.
 
 **Rare values.** A margin that noise makes 0 or negative would give infinite weights. Each margin is
 therefore at least its own standard error. A value that no device has adds only noise to Q, and t1
@@ -101,11 +102,16 @@ def estimate_cramers_v(table: JointTable, confidence: float) -> CramersV:
     squared_noise = float((scaled_noise**2).sum())
     largest = min(n_rows, n_columns) - 1
     low, high = _invert_quadratic_form(quadratic, mean_noise, squared_noise, confidence)
-    gradient = _compute_gradient(table.share, row, column)
-    total_variance = float(gradient @ table.covariance @ gradient)
     phi2 = quadratic - mean_noise
-    fixed_variance = 4 * (squared_noise / mean_noise * max(phi2, 0.0) + squared_noise)
-    stretch = math.sqrt(max(1.0, total_variance / fixed_variance))
+    stretch = 1.0
+    if phi2 > 0:
+        # The noise of the cells would also enlarge the derivatives. The differences are therefore
+        # scaled down, so that their phi2 is the estimate.
+        scaled = math.sqrt(phi2 / quadratic) * difference.reshape(table.share.shape)
+        gradient = _compute_gradient(np.outer(row, column) / total + scaled, row, column)
+        total_variance = float(gradient @ table.covariance @ gradient)
+        fixed_variance = 4 * squared_noise / mean_noise * phi2
+        stretch = math.sqrt(max(1.0, total_variance / fixed_variance))
     # An end that is already 0 stays there: the estimate of phi2 may be negative, and a stretched
     # lower end would rise.
     ends = min(low, phi2 + stretch * (low - phi2)), max(high, phi2 + stretch * (high - phi2))
