@@ -7,12 +7,30 @@
 The call adds the command `telemetry` to the program. Each run records the names of its commands and
 flags, never a value, and a successful run is followed by the consent question.
 
-The module wraps methods of the program's command objects ("watches" a command):
+*Uses.* A recorded name is called a use: a command with its groups, and at most one flag. Uses of a
+program with the group `remote`, the commands `remote add` and `build`, and the flag `--force`:
 
-    make_context   collects the contexts of all commands that one run has parsed
-    invoke         records the run when the first command starts
+    typed by the person              uses
+    build                            build
+    build --force --name=x           build --force, build --name
+    --verbose build                  --verbose, build
+    remote add https://example.org   remote add
+    (only the name of the program)   (no command), if the program allows it
+
+The kit reports one of the uses of a run (see `rappor_client.kit.host`).
+
+*Contexts.* Click makes a context (`ctx`) for each parsed command. The parent of the context of
+`remote add` is the context of `remote`, and its parent is the context of the root: the program
+itself. All contexts of a run share the dictionary `ctx.meta`, in which this module keeps two keys.
+
+*Watching.* The module replaces three methods of the program's command objects ("watches" a command)
+by functions that call them. In the order of a run:
+
     get_command    watches a command when its group looks it up, because groups may load commands
                    late
+    make_context   collects the contexts of all commands that one run has parsed
+    invoke         records the run when the first command starts; at the root it also shows the
+                   consent question at the end
 
 The module imports neither library: typer has its own copy of click in some versions. It uses only
 attributes and methods that both have.
@@ -103,6 +121,7 @@ def list_uses(ctx: Any) -> list[str]:
     uses: list[str] = []
     flags: list[str] = []
     for context in _list_contexts(ctx):
+        # The name of the root is the name of the program, which is part of no use.
         if context.parent is not None:
             if (name := _find_listed_name(context)) is None:
                 return []
@@ -115,8 +134,12 @@ def list_uses(ctx: Any) -> list[str]:
 
 
 def list_all_uses(ctx: Any) -> Iterator[str]:
-    """Yield every name that `list_uses` can return for a program, from a context of its root."""
-    path = [context.info_name for context in _list_contexts(ctx)][1:]
+    """Yield every name that `list_uses` can return for a program, from a context of its root.
+
+    The function calls itself with a context of each command of a group. `telemetry init` writes
+    these names into the registry.
+    """
+    path = [context.info_name for context in _list_contexts(ctx)][1:]  # without the program's name
     if not _is_group(ctx.command) or _may_run_without_command(ctx.command):
         yield " ".join(path) or _NO_COMMAND
     for option in _list_options(ctx.command):
@@ -151,8 +174,11 @@ def _add_to_typer(app: Any, host: Host) -> None:
             "cli must have two commands, or a callback: typer runs a single one alone"
         )
     run = _make_manager(host)
+    # Typer passes the context to an argument that has this annotation.
     run.__annotations__ = {"ctx": typer.Context, "return": None}
     app.command(NAME, help=_help(host), context_settings=_PASS_WORDS)(run)
+    # A program may choose the class of its group in two places: in the decorator of its callback,
+    # `@app.callback(cls=...)`, which comes first, or in `typer.Typer(cls=...)`.
     has_callback_class = isinstance(getattr(app.registered_callback, "cls", None), type)
     info = app.registered_callback if has_callback_class else app.info
     base: Any = info.cls if isinstance(info.cls, type) else TyperGroup
@@ -167,7 +193,7 @@ def _add_to_typer(app: Any, host: Host) -> None:
 
 
 def _make_manager(host: Host) -> Callable[[Any], None]:
-    """Return the function of the command `telemetry`."""
+    """Return the function of the command `telemetry`: it passes the typed words to the kit."""
 
     def manage(ctx: Any) -> None:
         from rappor_client.kit import commands
@@ -179,6 +205,7 @@ def _make_manager(host: Host) -> Callable[[Any], None]:
 
 
 def _help(host: Host) -> str:
+    """Return the help of the command `telemetry`."""
     return f"See what {host.name} reports, agree to it, or refuse it: on, off, status, preview."
 
 
@@ -191,8 +218,8 @@ def _watch_root(group: Any, host: Host) -> None:
         try:
             result = invoke(ctx)
         except (Exception, SystemExit) as error:
-            # `--version` and `--help` also end a program with success, but no command has run. The
-            # help of a command was once followed by the question.
+            # `--version` and `--help` also end a program with success, but no command has run. A
+            # person who reads the help should not be asked.
             if _HAS_RUN in ctx.meta and is_success(error):
                 host.finish_run()
             raise
@@ -233,7 +260,8 @@ def _watch_lookup(group: Any, host: Host) -> None:
         if name == NAME and ctx.parent is None:
             return command or group.commands[NAME]
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            # A watched command has `invoke` as an attribute of its own.
+            # A watched command has `invoke` as an attribute of its own, beside the method of its
+            # class. It is not watched twice: it would record each run twice.
             if command is not None and "invoke" not in vars(command):
                 _watch(command, host)
         return command
@@ -257,7 +285,11 @@ def _record(ctx: Any, host: Host) -> None:
 
 
 def _is_run_without_command(ctx: Any) -> bool:
-    """Return whether a group runs itself: it may, and the person typed no command."""
+    """Return whether a group runs itself: it may, and the person typed no command.
+
+    Click keeps the typed name of a command of the group in "protected args", and the words after it
+    in `args`.
+    """
     words = getattr(ctx, "_protected_args", None)  # the name in click 8.2 and later
     if words is None:
         words = ctx.protected_args
@@ -265,10 +297,12 @@ def _is_run_without_command(ctx: Any) -> bool:
 
 
 def _may_run_without_command(group: Any) -> bool:
+    """Return whether the program allows that a group runs without one of its commands."""
     return bool(getattr(group, "invoke_without_command", False))
 
 
 def _is_group(command: Any) -> bool:
+    """Return whether a command has commands of its own."""
     return hasattr(command, "list_commands")
 
 
@@ -292,7 +326,7 @@ def _list_typed_flags(ctx: Any) -> Iterator[str]:
     for option in _list_options(ctx.command):
         source = ctx.get_parameter_source(option.name)
         if getattr(source, "name", "") == "COMMANDLINE":
-            on, *off = _list_flags(option)
+            on, *off = _list_flags(option)  # `off` has the negation, or is empty
             is_negated = off and ctx.params.get(option.name) is False
             yield off[0] if is_negated else on
 
