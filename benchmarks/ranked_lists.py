@@ -41,7 +41,7 @@ from rappor.simulation.population import Population
 N_PRESENT: Final = 10_000
 """Number of strings that devices have, and number of strings that no device has."""
 
-RUNS: Final = 12
+RUNS: Final = 6
 """Number of collections of each row. Each collection has its own strings and its own seed."""
 
 CELLS: Final = (
