@@ -173,7 +173,11 @@ class _Refinement(NamedTuple):
 def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -> Selection:
     """Select candidates, and compute a de-biased estimate of every candidate in memory.
 
-    The selection is deterministic.
+    The selection is deterministic. Candidates are numbered in three ways:
+
+    - `screening.index` and `selected` contain numbers in the pool: in the list, or in the stream.
+    - Rows of `screening`, and `Selection.selected`, count the candidates in memory.
+    - `best` and `is_selected` count the candidates of the present round, `screened_index`.
 
     Parameters
     ----------
@@ -210,7 +214,7 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
             fit, is_selected = first_refinement.fit, first_refinement.is_selected
         refinement = _refine_selection(screened, fit, is_selected)
         fit, selected = refinement.fit, screened_index[refinement.is_selected]
-        # All candidates were in the refinement, so no candidate can be missing.
+        # All candidates took part in the refinement, so no further candidate can be significant.
         if len(screened_index) == pool.n_candidates:
             break
         # The candidates outside the refinement were scored on the previous fit, in which selected
