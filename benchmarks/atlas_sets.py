@@ -14,7 +14,10 @@ the report is drawn from the n own buckets after padding or cutting. A report na
 - with probability keep max(0, 1 - b / n), one of the k - b other buckets, which padding may add;
 - with probability 1 - keep, one of all k buckets.
 
-The mean over all sets, by w, is the probability of each bucket.
+The mean over all sets, weighted by w, is the probability of each bucket.
+
+Example: n = 8, and a set owns b = 2 buckets. The report is one of the two with the probability keep
+/ 4, another bucket with keep 3 / 4, and any of the k buckets with 1 - keep.
 """
 
 from __future__ import annotations
