@@ -61,7 +61,7 @@ epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 """
-"""Registry of the collector. Every upload of the load reports its only metric."""
+"""Registry of the collector with one metric."""
 
 
 def collector(*, quick: bool) -> list[Table]:
@@ -140,13 +140,13 @@ def _measure_prune(folder: Path, url: str, n_ids: int) -> list[float]:
     from rappor_server.storage.schema_versions import open_checked  # noqa: PLC0415
 
     today = datetime.datetime.now(datetime.UTC).date()
-    with serve(folder, "collector", url) as (port, _):
+    with serve(folder, "collector", url) as (port, _, registry):
         _write_keys(url, today - datetime.timedelta(days=15), n_ids)
         _flush_database(url)
-        before = load(port, 4.0, 1)
+        before = load(port, 4.0, 1, registry)
         engine = open_checked(url)
         with ThreadPoolExecutor(2) as pool:
-            loading = pool.submit(load, port, 6.0, 1)
+            loading = pool.submit(load, port, 6.0, 1, registry)
             time.sleep(2.0)
             start = time.monotonic()
             pruned = pool.submit(prune, engine, today=today)
@@ -215,10 +215,10 @@ def _measure_memory(*, quick: bool) -> Table:
     )
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder:
         url = f"sqlite:///{folder}/counts.sqlite3"
-        with serve(Path(folder), "collector", url) as (port, process):
+        with serve(Path(folder), "collector", url) as (port, process, registry):
             uploads = 0.0
             for seconds in (2, 2) if quick else (10, 60, 120, 120):
-                uploads += load(port, seconds, 1)["total"]
+                uploads += load(port, seconds, 1, registry)["total"]
                 table.rows.append([f"{uploads:,.0f}", _read_resident_bytes(process) / 1e6])
     return table
 
@@ -298,10 +298,10 @@ def _measure_application(
 ) -> dict[str, float]:
     """Measure one application. An attempt with too much stolen time is repeated."""
     tries: list[dict[str, float]] = []
-    with serve(folder, factory, url) as (port, _):
+    with serve(folder, factory, url) as (port, _, registry):
         while not tries or (tries[-1]["stolen"] > _MOST_STOLEN and len(tries) < _TRIES):
             before = _read_processor_time()
-            tries.append(load(port, seconds, n_reports))
+            tries.append(load(port, seconds, n_reports, registry))
             stolen, whole = (b - a for a, b in zip(before, _read_processor_time(), strict=True))
             tries[-1]["stolen"] = stolen / max(whole, 1)
             assert not tries[-1]["bad"], f"{tries[-1]['bad']} uploads were turned away"
@@ -321,10 +321,13 @@ def _read_processor_time() -> tuple[int, int]:
     return stolen, user + nice + system + idle + io_wait + irq + soft_irq + stolen
 
 
-def load(port: int, seconds: float, n_reports: int) -> dict[str, float]:
-    """Send uploads for some seconds. Returns the figures of the load, such as `total` uploads."""
+def load(port: int, seconds: float, n_reports: int, registry: str) -> dict[str, float]:
+    """Send uploads for some seconds. Returns the figures of the load, such as `total` uploads.
+
+    `registry` is the path of the registry that the server has.
+    """
     command = [sys.executable, "-m", "benchmarks.load"]
-    command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports)]
+    command += [str(port), str(_CONNECTIONS), str(seconds), str(n_reports), registry]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)  # noqa: S603
     figures: dict[str, float] = json.loads(process.stdout)
     return figures
@@ -344,9 +347,14 @@ def create_databases(folder: str) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def serve(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
-    """Run one application in a process of its own. Yields its port and its process id."""
-    registry = _prepare_database(folder, url)
+def serve(
+    folder: Path, factory: str, url: str, toml: str = _TOML
+) -> Iterator[tuple[int, int, str]]:
+    """Run one application in a process of its own.
+
+    Yields its port, its process id, and the path of its registry, whose text is `toml`.
+    """
+    registry = _prepare_database(folder, url, toml)
     # The system chooses a free port. It is free again when this socket is closed.
     with socket.create_server(("127.0.0.1", 0)) as free_socket:
         port = free_socket.getsockname()[1]
@@ -354,19 +362,19 @@ def serve(folder: Path, factory: str, url: str) -> Iterator[tuple[int, int]]:
     server = subprocess.Popen(command, cwd=ROOT)  # noqa: S603
     try:
         _wait_for_server(port)
-        yield port, server.pid
+        yield port, server.pid, registry
     finally:
         server.terminate()
         server.wait(30)
 
 
-def _prepare_database(folder: Path, url: str) -> str:
+def _prepare_database(folder: Path, url: str, toml: str = _TOML) -> str:
     """Write the registry and create the tables. Returns the path of the registry."""
     from rappor_server.app.settings import Settings  # noqa: PLC0415
     from rappor_server.cli.serve import prepare_database  # noqa: PLC0415 - the extra 'server'
 
     registry = folder / "metrics.toml"
-    registry.write_text(_TOML, encoding="utf-8")
+    registry.write_text(toml, encoding="utf-8")
     prepare_database(Settings(registry=str(registry), database=url))
     return str(registry)
 

@@ -1,9 +1,11 @@
 """Load a server with uploads over many connections, from a separate process.
 
-`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS` prints JSON: `per_second`, the uploads
-a second; `p50` and `p99`, percentiles of their times in milliseconds; `bad`, the number of
+`python -m benchmarks.load PORT CONNECTIONS SECONDS REPORTS REGISTRY` prints JSON: `per_second`, the
+uploads a second; `p50` and `p99`, percentiles of their times in milliseconds; `bad`, the number of
 responses other than 200; `total`, the number of all uploads. Each connection sends an upload, waits
 for the response, and sends the next upload.
+
+The reports of an upload belong to the metrics of the registry in turn.
 
 The load uses the same processors as the server, so it must be cheap. Uploads are written before the
 first one is sent, and only their ids are new each time.
@@ -12,7 +14,6 @@ first one is sent, and only their ids are new each time.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import json
 import os
@@ -22,11 +23,9 @@ from typing import Any
 
 import uvicorn
 
-from rappor.protocol.params import Params
 from rappor.protocol.wire import Report, Upload
+from rappor.registry.registry import Registry
 
-PARAMS = dataclasses.replace(Params.profile("balanced"), interval="day", epoch="life")
-"""Parameters of the collector's metric, with its interval and epoch: the fingerprint has both."""
 _WARM_SECONDS = 1.0
 """Seconds at the beginning that are not counted, because the server fills its caches."""
 _N_UPLOADS = 4096
@@ -67,8 +66,9 @@ class _Sender(asyncio.Protocol):
 class _Load:
     """The requests, and the figures of their responses."""
 
-    def __init__(self, n_reports: int) -> None:
+    def __init__(self, n_reports: int, registry: Registry) -> None:
         self._n_reports = n_reports
+        self._metrics = itertools.cycle(registry.values())
         self._noise = os.urandom(1 << 16)
         self.seconds: list[float] = []
         self.n_bad = 0
@@ -105,18 +105,22 @@ class _Load:
     def _report(self, j: int) -> Report:
         """Return a report with random bits. `j` distributes the reports over the cohorts."""
         # A step by a prime number makes neighbouring reports different.
-        self._offset = (self._offset + 7919) % ((1 << 16) - 16)
+        metric = next(self._metrics)
+        params = metric.params
+        self._offset = (self._offset + 7919) % (len(self._noise) - params.n_bytes)
         return Report(
-            metric="page",
-            params=PARAMS.fingerprint,
-            cohort=(self._offset + j) % PARAMS.m,
-            bits=self._noise[self._offset : self._offset + 16],
+            metric=metric.name,
+            params=params.fingerprint,
+            cohort=(self._offset + j) % params.m,
+            bits=self._noise[self._offset : self._offset + params.n_bytes],
         )
 
 
-async def _run(port: int, connections: int, seconds: float, n_reports: int) -> dict[str, float]:
+async def _run(
+    port: int, connections: int, seconds: float, n_reports: int, registry: Registry
+) -> dict[str, float]:
     """Send uploads for some seconds, and return the figures of the module's docstring."""
-    load = _Load(n_reports)
+    load = _Load(n_reports, registry)
     loop = asyncio.get_running_loop()
     transports = [
         await loop.create_connection(lambda: _Sender(load), "127.0.0.1", port)
@@ -141,7 +145,8 @@ async def _run(port: int, connections: int, seconds: float, n_reports: int) -> d
 
 
 if __name__ == "__main__":
-    port, connections, seconds, n_reports = sys.argv[1:]
+    port, connections, seconds, n_reports, path = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
-        figures = runner.run(_run(int(port), int(connections), float(seconds), int(n_reports)))
+        run = _run(int(port), int(connections), float(seconds), int(n_reports), Registry.load(path))
+        figures = runner.run(run)
     json.dump(figures, sys.stdout)

@@ -1,12 +1,14 @@
 """The resources that a collector needs for a load of metrics: processors, disk and written bytes.
 
 Question: how many cores and gigabytes does a collector need for 100,000 to 10 million devices that
-report each metric once a day? The cost of one upload is measured in two parts:
+report each metric once a day? The cost of one upload is measured, and multiplied by the number of
+uploads:
 
-    the store    reading the upload, appending its batch to the inbox, merging it into the counters
-    HTTP         a POST that does nothing, on the same HTTP stack
+    processors     a whole collector with its merge process, and PostgreSQL's server, while 64
+                   connections send uploads without pause
+    disk, written  the store by itself: the keys, the counters and the log
 
-The sum is multiplied by the number of uploads. The inbox is the durable queue of accepted uploads.
+The inbox is the durable queue of accepted uploads.
 Counters are the sums of reports by metric and cohort, into which a merge moves the uploads.
 
 A second table has the delay of an upload at the inbox, alone and while a process merges without
@@ -71,18 +73,16 @@ class _Cost(NamedTuple):
 
     Attributes
     ----------
-    seconds : processor time, in seconds
     key_bytes : bytes of its deduplication key on the disk, with the index
     written : bytes that are written to the disk
     """
 
-    seconds: float
     key_bytes: float
     written: float
 
 
 def sizing(*, quick: bool) -> list[Table]:
-    """Measure the store's part of an upload, add the part of HTTP, and multiply by devices."""
+    """Measure the cost of an upload, and multiply it by the number of devices."""
     table = Table(
         title=f"sizing: each device reports each metric once a day, m = {_COHORTS}",
         columns=(
@@ -94,8 +94,8 @@ def sizing(*, quick: bool) -> list[Table]:
                 "written, GB a day",
             ),
         ),
-        note="CPU of reading, appending and merging, and of HTTP, measured by a POST that does "
-        "nothing; on PostgreSQL with the server's processes. Disk: keys of "
+        note="CPU of a whole collector with its merge process, to which 64 connections send "
+        "without pause; on PostgreSQL with the server's processes. Disk: keys of "
         f"{_KEY_DAYS} days and the counters of two days. Written: to the database and its log; on "
         "PostgreSQL the write-ahead log. Blocks and stored reports are not included.",
     )
@@ -109,14 +109,15 @@ def sizing(*, quick: bool) -> list[Table]:
         "pause, which is the worst case: a collector pauses.",
     )
     n_reports = 4096 if quick else 65_536
+    seconds = 1.0 if quick else 10.0
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
-        http = _measure_http(Path(folder), urls["SQLite"], seconds=1.0 if quick else 5.0)
         for (label, url), shape in itertools.product(urls.items(), _SHAPES):
             if url:
                 cost = _measure_store(Path(folder), url, *shape, n_reports=n_reports)
+                processor = _measure_processor(Path(folder), url, *shape, seconds=seconds)
                 for devices in _DEVICES:
                     table.rows.append(
-                        [label, *shape, *_compute_resources(cost, http, *shape, devices)]
+                        [label, *shape, *_compute_resources(cost, processor, *shape, devices)]
                     )
                 waits.rows.append(
                     [label, *shape, *_measure_waits(Path(folder), url, *shape, quick=quick)]
@@ -194,7 +195,7 @@ def _merge_forever(url: str) -> None:
 
 
 def _compute_resources(
-    cost: _Cost, http: float, metrics: int, k: int, reports: int, devices: int
+    cost: _Cost, processor: float, metrics: int, k: int, reports: int, devices: int
 ) -> list[Any]:
     """Return the resources for a number of devices, in the order of the columns of `sizing`.
 
@@ -204,28 +205,46 @@ def _compute_resources(
     Parameters
     ----------
     cost : cost of an upload in the store
-    http : processor seconds of an upload in HTTP
+    processor : processor seconds of an upload in a whole collector
     metrics, k, reports : the load, see `_SHAPES`
     devices : number of devices, each of which reports each metric once a day
     """
     uploads = devices * metrics / reports
-    seconds = cost.seconds + http
     counters = 2 * metrics * _COHORTS * k * 8
     return [
         f"{devices:,}",
-        1e6 * seconds,
-        _PEAK * uploads * seconds / 86_400,
+        1e6 * processor,
+        _PEAK * uploads * processor / 86_400,
         (uploads * cost.key_bytes * _KEY_DAYS + counters) / 1e9,
         uploads * cost.written / 1e9,
     ]
 
 
-def _measure_http(folder: Path, url: str, *, seconds: float) -> float:
-    """Return the processor seconds of HTTP for an upload."""
-    with serve(folder, "nothing", url) as (port, process):
-        before = _read_processor_seconds(process)
-        figures = load(port, seconds, 1)
-        return (_read_processor_seconds(process) - before) / figures["total"]
+def _measure_processor(
+    folder: Path, url: str, metrics: int, k: int, reports: int, *, seconds: float
+) -> float:
+    """Return the processor seconds of an upload in a whole collector with its processes.
+
+    The merge process leaves uploads of the last minute in the inbox. This process merges them, and
+    its own time counts, too.
+    """
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.merge import merge_all  # noqa: PLC0415
+
+    database = _create_database(folder, url)
+    engine = open_engine(database)
+    with serve(folder, "collector", database, _make_toml(metrics, k)) as (port, pid, path):
+        # The first uploads fill caches and start the merge process, and do not count.
+        load(port, 1.0, reports, path)
+        merge_all(engine)
+        meter, before = _Meter(engine), _read_processor_seconds(pid, children=True)
+        figures = load(port, seconds, reports, path)
+        merge_all(engine)
+        after = _read_processor_seconds(pid, children=True)
+        used = meter.read()[0] + after - before
+    engine.dispose()
+    assert not figures["bad"], f"{figures['bad']} uploads were turned away"
+    return float(used / figures["total"])
 
 
 def _measure_store(
@@ -251,19 +270,24 @@ def _measure_store(
             n_waiting = 0
     merge(engine, inbox, wait=True)
     today = datetime.datetime.now(datetime.UTC).date()
-    seconds, written = meter.read()
+    _, written = meter.read()
     key_bytes = meter.read_key_bytes(today) / len(bodies)
     inbox.close()
     engine.dispose()
-    return _Cost(seconds / len(bodies), key_bytes, written / len(bodies))
+    return _Cost(key_bytes, written / len(bodies))
 
 
 def _make_registry(metrics: int, k: int) -> Any:
     """Return a registry of equal metrics with k bits."""
     from rappor import Registry  # noqa: PLC0415 - what is measured is imported late
 
+    return Registry.loads(_make_toml(metrics, k))
+
+
+def _make_toml(metrics: int, k: int) -> str:
+    """Return the text of a registry of equal metrics with k bits."""
     entries = (_METRIC.format(i=i, k=k, m=_COHORTS) for i in range(metrics))
-    return Registry.loads("[budget]\ntotal = inf\n" + "".join(entries))
+    return "[budget]\ntotal = inf\n" + "".join(entries)
 
 
 def _read_batches(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
