@@ -423,7 +423,7 @@ def _tabulate_errors(n_runs: int, pool: Executor) -> Table:
         coverage = [float(share) for share in np.mean([run.coverage for run in runs], axis=0)]
         variation = float(np.mean([run.total_variation for run in runs]))
         table.rows.append([f"one tuple, {profile} ({losses}) nats", variation, *coverage])
-    n_reference = min(n_runs // 10, REFERENCE_RUNS)
+    n_reference = min(max(n_runs // 10, 1), REFERENCE_RUNS)
     for name, answer in {"google/rappor's": GOOGLE, "optimized": OPTIMIZED}.items():
         measure_two = partial(measure_reference, cell=cell, answer=answer)
         variation = float(np.mean(run_many(measure_two, n_reference, pool)))

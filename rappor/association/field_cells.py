@@ -18,8 +18,9 @@ from rappor.association.joint_table import JointTable
 from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Integers
 from rappor.decoding.estimates import Estimates
+from rappor.protocol.normalizers import FIELD_SEPARATOR
 from rappor.protocol.params import Params
-from rappor.protocol.tuples import split_fields
+from rappor.protocol.tuples import format_fields, split_fields
 
 MOST_CELLS: Final = 2048
 """Largest number of cells, and of combinations of all fields. The covariance of the cells and its
@@ -157,6 +158,7 @@ def compute_joint_table(estimates: Estimates, cells: FieldCells) -> JointTable:
         The counts do not determine a cell: it has no reports of its cohorts, or its candidates have
         the same bits as the candidates of another cell.
     """
+    _check_groups(estimates, cells)
     rows = np.arange(len(cells.cell))
     weights = np.zeros((math.prod(cells.shape), len(rows)))
     weights[cells.cell, rows] = 1.0
@@ -169,6 +171,22 @@ def compute_joint_table(estimates: Estimates, cells: FieldCells) -> JointTable:
             for summary in estimates.collections
         ),
     )
+
+
+def _check_groups(estimates: Estimates, cells: FieldCells) -> None:
+    """Raise DecodeError if candidates of two cells have the same bits in every cohort.
+
+    The counts contain only the total of an identifiability group, so the share of neither cell is
+    known. A group within one cell has a known total.
+    """
+    for group in np.unique(estimates.group[estimates.group > 0]).tolist():
+        members = np.flatnonzero(estimates.group == group)
+        if len(np.unique(cells.cell[members])) > 1:
+            first, second = (format_fields(estimates.candidates[i]) for i in members[:2])
+            raise DecodeError(
+                f"cells must have different bits, got {first} and {second} with the same bits in "
+                "every cohort: more cohorts would separate them"
+            )
 
 
 def _list_values(
@@ -200,5 +218,5 @@ def _check_complete(
         missing = next(texts for texts in itertools.product(*lists) if texts not in known)
         raise DecodeError(
             f"candidates must be all {n_combinations:,} combinations of the values of the fields, "
-            f"got {len(tuples):,}: {' | '.join(missing)} is missing"
+            f"got {len(tuples):,}: {format_fields(FIELD_SEPARATOR.join(missing))} is missing"
         )

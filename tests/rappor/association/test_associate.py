@@ -212,3 +212,39 @@ def test_records_have_all_shares_once(three_fields: Estimates) -> None:
     assert len(association.to_csv().splitlines()) == len(rows) + 1
     assert association.to_pandas().shape == (len(rows), 7)
     assert "3 x 2 cells" in repr(association)
+
+
+def test_cells_of_strings_are_within_their_errors() -> None:
+    """Strings outside the lists have 30 %; cells, margins and their sum are within the errors."""
+    params = Params.profile("low-noise", field_names=("site", "country"))
+    pairs = [f"{site}\x1f{country}" for site in "abcd" for country in ("de", "fr", "jp")]
+    truth = 0.7 * np.outer([0.4, 0.3, 0.2, 0.1], [0.5, 0.3, 0.2])
+    others = [f"other {i}\x1fde" for i in range(100)]
+    population = Population([*pairs, *others], [*truth.ravel(), *[0.003] * 100])
+    estimates = decode(simulate_counts(population, params, n_reports=1e5, seed=1), pairs)
+    association = associate(estimates)
+    # Values of strings are sorted by their shares. The margins of neighbours are 20 errors apart.
+    assert association.row_values == tuple("abcd")
+    assert association.column_values == ("de", "fr", "jp")
+    z = stats.norm.isf(FALSE_ALARM / 40)
+    for table, shares in (
+        (association.cells, truth),
+        (association.row_margins, truth.sum(axis=1)),
+        (association.column_margins, truth.sum(axis=0)),
+        (association.within_rows, truth / truth.sum(axis=1, keepdims=True)),
+    ):
+        assert (np.abs(table.share - shares) < z * table.std_error).all()
+    assert abs(association.listed.estimate - 0.7) < z * association.listed.std_error
+    assert association.listed.std_error < 0.01
+    assert association.independence.p_value > FALSE_ALARM
+
+
+def test_cells_with_the_same_bits_are_refused() -> None:
+    """With one cohort of two bits, some of 16 cells share all bits, and none of them is known."""
+    params = Params(
+        k=2, h=1, m=1, f=0.2, p=0.1, q=0.9, insecure=True, field_names=("site", "country")
+    )
+    pairs = [f"{site}\x1f{country}" for site in "abcd" for country in "efgh"]
+    counts = simulate_counts(Population(pairs, [1] * 16), params, n_reports=1e4, seed=1)
+    with pytest.raises(DecodeError, match=r"cells must have different bits, got . \| . and . \| ."):
+        associate(decode(counts, pairs))
