@@ -171,6 +171,16 @@ test("a registry with an unknown encoding or interval is refused", async () => {
   }
 });
 
+test("the tables of the normalizer of each field are loaded", async () => {
+  const pair = { ...PARAMS, fields: ["site", "country"], normalize: "host,none" };
+  const registry = await registryOf([await findMetric("page", pair)]);
+  const client = await Client.open({ registry, consent: true, store: memoryStore() });
+  const value = { site: "https://a.org/x", country: "de" };
+  assert.equal(await outcomeOf(client, "page", value), "recorded");
+  assert.throws(() => client.record("page", { site: "https://a.org/x" }), /texts of site,country, got object/);
+  await client.close();
+});
+
 test("the event with the smallest tag of its interval is pending", async () => {
   const tags = [7, 9, 3, 5, 2];
   const coins = (n) => (n === 2 ? [tags.shift(), 0] : new Uint32Array(n));
