@@ -32,12 +32,18 @@ from rappor.auditing.encoder_under_test import JsonLines
 from rappor.auditing.pairs import draw_random_values
 from rappor.auditing.reference_encoder import DeviceInputs, DeviceOutputs, compute_reference_outputs
 from rappor.base.ranges import read_count
-from rappor.protocol.encodings import ENCODINGS, get_encoding
+from rappor.protocol.encodings import ENCODINGS, Encoding, get_encoding
 from rappor.protocol.normalizers import NORMALIZERS
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES
 from rappor.protocol.responses.rappor_response import Noise
 from rappor.protocol.thresholds import ONE
+from rappor.protocol.tuples import (
+    MAX_FIELDS,
+    MIN_FIELDS,
+    combine_categories,
+    join_normalizers,
+)
 from rappor.registry.metric import Metric
 from rappor.simulation.keystream import Keystream
 
@@ -50,6 +56,15 @@ _BUCKET_SHARE: Final = 0.3
 A convention: of the default 500 inputs, 375 have random parameters. About 110 of these name one
 bucket, so each of the encodings of categories, numbers and sets gets dozens.
 """
+
+_FIELD_SHARE: Final = 0.25
+"""Share of the random parameter sets of strings and of categories whose values are tuples.
+
+A convention: of the default 500 inputs, about 50 are tuples of strings and 25 of categories.
+"""
+
+_FIELD_NAMES: Final = ("a", "b2", "site", "country_code", "z", "k", "m", "v")
+"""Names of fields of drawn tuples. Some equal keys of parameters, which an encoder may mix up."""
 
 _NAME_LETTERS: Final = tuple("abc019_.-")
 """Characters of drawn metric names: letters, digits and all special characters that names allow."""
@@ -184,7 +199,8 @@ def _draw_any_inputs(rng: np.random.Generator) -> DeviceInputs:
     name = "q" + "".join(rng.choice(_NAME_LETTERS, size=int(rng.integers(0, 20))))
     is_bucket = rng.random() < _BUCKET_SHARE
     params = _draw_bucket_params(rng) if is_bucket else draw_random_params(rng)
-    if get_encoding(params).supports_parts:
+    # Tuples have no parts.
+    if get_encoding(params).supports_parts and not params.field_names:
         part = str(rng.choice(("", "", "prefix:1", "prefix:7", "whole")))
         params = dataclasses.replace(params, part=part)
     return _draw_inputs(rng, params, name)
@@ -221,6 +237,7 @@ def draw_random_params(rng: np.random.Generator) -> Params:
     names_of_kinds = [name for name, kind in ENCODINGS.items() if kind.supports_rappor]
     kind = ENCODINGS[str(rng.choice(names_of_kinds))]
     k = int(rng.integers(2, 64))
+    fields = _draw_field_names(rng, kind)
     if kind.is_hashed:
         return Params(
             encoding=kind.name,
@@ -228,14 +245,40 @@ def draw_random_params(rng: np.random.Generator) -> Params:
             k=int(rng.choice([k, 128, 2040], p=[0.8, 0.15, 0.05])),
             h=int(rng.integers(1, 17)),
             m=int(rng.choice([1, 2, 128, int(rng.integers(1, 65537))])),
-            normalize=str(rng.choice(_NORMALIZERS)),
+            field_names=fields,
+            normalize=_draw_normalizers(rng, fields),
             **noise,
         )
-    # Texts such as "1" and "2" are valid categories of one-hot and valid edges of buckets.
-    names = tuple(str(number) for number in range(1, k + 1)) if kind.categories_key else ()
+    names = _draw_categories(rng, k, fields) if kind.categories_key else ()
     # `count_bits` returns None for an encoding whose number of bits is free.
     k = kind.count_bits(names) or k
-    return Params(k=k, encoding=kind.name, categories=names, **noise)
+    return Params(k=k, encoding=kind.name, categories=names, field_names=fields, **noise)
+
+
+def _draw_field_names(rng: np.random.Generator, kind: type[Encoding]) -> tuple[str, ...]:
+    """Draw the names of the fields of a tuple; empty for most parameters."""
+    if not kind.supports_fields or rng.random() >= _FIELD_SHARE:
+        return ()
+    # Tuples of categories have a combination for each category of every field.
+    most = MAX_FIELDS if kind.is_hashed else 3
+    n_fields = int(rng.integers(MIN_FIELDS, most + 1))
+    return tuple(str(name) for name in rng.permutation(_FIELD_NAMES)[:n_fields])
+
+
+def _draw_normalizers(rng: np.random.Generator, fields: tuple[str, ...]) -> str:
+    """Draw a normalizer for each field, or one normalizer for values without fields."""
+    return join_normalizers([str(rng.choice(_NORMALIZERS)) for _ in fields or ("",)])
+
+
+def _draw_categories(rng: np.random.Generator, n: int, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Return n categories, or all combinations of 2 to 5 categories of each field."""
+    # Texts such as "1" and "2" are valid categories of one-hot and valid edges of buckets.
+    if not fields:
+        return tuple(str(number) for number in range(1, n + 1))
+    numbers = [range(1, int(rng.integers(3, 7))) for _ in fields]
+    return combine_categories(
+        {field: list(map(str, listed)) for field, listed in zip(fields, numbers, strict=True)}
+    )
 
 
 def _draw_bucket_params(rng: np.random.Generator) -> Params:
@@ -258,12 +301,12 @@ def _draw_bucket_params(rng: np.random.Generator) -> Params:
             keep=keep,
             normalize=str(rng.choice(_NORMALIZERS)),
         )
-    # Texts such as "1" and "2" are valid categories of one-hot and valid edges of buckets.
-    names = tuple(str(number) for number in range(1, int(rng.integers(3, 64))))
+    fields = _draw_field_names(rng, kind)
+    names = _draw_categories(rng, int(rng.integers(2, 63)), fields)
     k = kind.count_bits(names)
     assert k is not None
     # One more bucket, for values outside all categories.
-    return Params(encoding=kind.name, k=k + 1, keep=keep, categories=names)
+    return Params(encoding=kind.name, k=k + 1, keep=keep, categories=names, field_names=fields)
 
 
 def _draw_set(rng: np.random.Generator, params: Params) -> str:

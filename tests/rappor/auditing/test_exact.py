@@ -276,3 +276,17 @@ def test_a_black_box_audit_refuses_reports_of_one_bucket() -> None:
     ):
         with pytest.raises(ParamsError, match="must be audited bit by bit: rappor audit --exact"):
             call()
+
+
+def test_an_encoder_that_ignores_the_last_field_is_found() -> None:
+    """A quarter of the strings are tuples, and the first output without the field is named."""
+
+    def ignore_last_field(query: DeviceInputs) -> DeviceOutputs:
+        fields = query.value.split("\x1f")
+        if query.params.field_names:
+            query = query._replace(value="\x1f".join([*fields[:-1], fields[0]]))
+        return compute_reference_outputs(query)
+
+    (check,) = audit_exactly(ignore_last_field, SMALL, vectors=200, seed=1).checks
+    assert check.verdict == "fault"
+    assert "the first in bits" in check.detail
