@@ -96,6 +96,9 @@ def _describe_metric(metric: Metric) -> str:
     """Write a paragraph about one metric, with the largest beliefs that its reports allow."""
     until = f"until {metric.expires}, for {metric.owner}"
     text = f"{_quote_description(metric)}: at most once a {metric.pace}, {until}."
+    # A person who agrees should know that the fields of a tuple can be seen in one answer together.
+    if fields := metric.params.field_names:
+        text += f" One answer is about all of these together: {', '.join(fields)}."
     epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
     # Case: the loss has no limit. The largest belief would be 100 %, so the text says it plainly.
     if math.isinf(epsilon_scope):

@@ -117,6 +117,18 @@ def test_consent_is_short_and_without_formulas() -> None:
     assert "erases all of it" in " ".join(long.texts)
 
 
+def test_documents_say_that_fields_are_seen_together() -> None:
+    """The consent text names the fields of one answer, the data sheet also their categories."""
+    table = '{editor = ["vim", "emacs"], system = ["linux", "mac"]}'
+    registry = load_registry(REGISTRY.replace('["vim", "emacs"]', table))
+    _, long = write_consent_texts(registry).sections
+    (paragraph,) = [text for text in long.texts if text.startswith('"Editor"')]
+    assert "One answer is about all of these together: editor, system." in paragraph
+    assert "together" not in " ".join(write_consent_texts(load_registry()).sections[1].texts)
+    expected = "one of 4 combinations of editor (vim, emacs) and system (linux, mac)"
+    assert expected in join_text(write_datasheet(registry))
+
+
 def test_consent_promises_no_more_than_the_notice() -> None:
     """Where the notice calls an observer almost certain after a year, both texts do, too."""
     registry = load_registry()
