@@ -484,6 +484,8 @@ class Client:
         if not cache.encoding.is_representable(value):
             writer.count("unfit")
         is_durable = cache.metric.durable
+        # Each event draws a random tag, and the event with the smallest tag becomes the report of
+        # the interval. So only an event with a smaller tag than all events before goes to memory.
         if not cache.is_complete:
             tag = draw_tag(coins)
             if cache.needs_event(tag):
@@ -591,7 +593,7 @@ class Client:
         identity = writer.identity
         if identity.n_lost_states:
             writer.count("identity_lost")
-            writer.wake()
+            writer.wake()  # stores the count soon, with the next commit
             folder = self._settings.folder
             warn("the state in %s is lost: no metric is recorded until the year is over", folder)
         self._find_unaffordable(identity.state, day_of(self._clock()).year)
@@ -717,6 +719,8 @@ class Client:
             return
 
         def drop() -> None:
+            # A writer is true if events or counts are in memory. A device without them and without
+            # a database has no report to drop, and no database is created for it.
             if writer or writer.store.exists():
                 writer.run(self._drop_opted_out_in, lock_seconds=BUSY_SECONDS)
 

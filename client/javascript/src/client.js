@@ -143,6 +143,7 @@ export class Client {
     const unknown = metrics.length ? refused.filter((name) => !registry.metrics.has(name)) : [];
     // The choice of a person has no effect if a name is misspelt, so the program is told by a log line.
     if (unknown.length && options.consent) warn(`optedOut has names that no metric has: ${quoteNames(unknown)}`);
+    // A message of another tab names the metric that the person refuses there, or no metric after a withdrawal.
     this.#tabs = connectTabs(store.channel, (name) => (name ? this.#refuse(name) : this.#forgetIdentity()));
     if (transport) {
       this.#uploader = new Uploader({
@@ -450,6 +451,7 @@ export class Client {
    */
   async #step(options) {
     const uploader = /** @type {Uploader} */ (this.#uploader);
+    // In seconds: another tab ends its step soon, but a store that fails may fail for long.
     const busy = { nextAt: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
     const step = () => this.#tabs.exclusively(() => uploader.step(options), busy);
     const failed = { nextAt: this.#settings.clock() + 3600, reason: /** @type {const} */ ("failed") };
@@ -502,7 +504,18 @@ export class Client {
     return this.#opening;
   }
 
-  /** Read the identity of the store, or create one, and apply the choices of the person. */
+  /**
+   * Read the identity of the store, or create one, and apply the choices of the person:
+   *
+   * 1. Draw a secret, for the case that the store has no device. A transaction cannot wait for WebCrypto.
+   * 2. In one transaction: create the device if there is none, check that device and secret belong together, drop the
+   *    reports of refused metrics, and store the parameter sets of the registry.
+   * 3. Load the tables of the normalizers, and compute the decisions of the secret for each metric.
+   * 4. Take over the events that earlier pages have deferred.
+   * 5. Enable the client, store the events in memory, and start the background sender if anything is queued.
+   *
+   * The page may end, or consent be withdrawn, during each `await`.
+   */
   async #openIdentity() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
     const fresh = {

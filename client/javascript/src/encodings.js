@@ -1,4 +1,4 @@
-// Encodings: the rules by which a value sets bits of a report.
+// Encodings: the rules by which a value sets bits of a report. The same rules as `rappor/protocol/encodings` in Python.
 //
 //     encoding    value                 bits that it sets
 //     bloom       a string              h bits of k, chosen by the hash functions of the device's cohort
@@ -26,7 +26,10 @@ import { normalize } from "./normalizers.js";
 /** @typedef {Pick<Params, "categories" | "encoding" | "fields" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
 /** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
-/** Character between the strings of the fields of a value. No category contains it. */
+/**
+ * Character between the strings of the fields of a value. No category of a field contains it. A metric with fields has
+ * one category for each combination, such as "vim\x1flinux" for the fields editor and system.
+ */
 const FIELD_SEPARATOR = "\x1f";
 
 /** @type {WeakMap<Shape, string[]>} cache: normalized categories of each parameter set */
@@ -58,6 +61,7 @@ const ENCODINGS = {
   onehot: {
     read: (value, shape) => {
       const { input } = readText(value, shape);
+      // A category of a metric without fields contains no separator, so it is one text.
       let names = NORMALIZED_CATEGORIES.get(shape);
       if (!names) {
         names = shape.categories.map((category) => joinNormalized(shape, category.split(FIELD_SEPARATOR)).input);
@@ -198,6 +202,7 @@ function readText(value, shape) {
  * @returns {{ input: string, fits: boolean }}
  */
 function joinNormalized({ fields, normalize: names }, texts) {
+  // `names` has a normalizer for each field, such as "domain,none". A single "none" stands for all fields.
   const fitting = texts.map((text, i) => {
     const normal = normalize(names.split(",")[i] ?? "none", text);
     // Only a normalizer can leave nothing of a text, such as the host of a text that is no address. U+001F in a
