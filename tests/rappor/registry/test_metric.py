@@ -434,6 +434,10 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
                 ),
             )
         ),
+        (
+            BLOOM + 'fields = ["a", "b"]\ncandidates = {a = ["x"], b = ["y"]}\nranked = true',
+            "ranked must be false for a table of candidates, whose combinations have no order",
+        ),
         (BLOOM + 'candidates = {a = ["x"]}', "candidates must be a list or a file, because the me"),
         (
             BLOOM + f"candidates = {[f'name {i}' for i in range(100_000)]}",
