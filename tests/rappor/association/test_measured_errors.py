@@ -1,0 +1,88 @@
+"""Size and power of the test of independence, and coverage of intervals, in many collections."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from benchmark_modules import benchmark
+from decodings import FALSE_ALARM
+from scipy import stats
+
+from rappor.planning import predict_association
+
+if TYPE_CHECKING:
+    from benchmarks import association
+else:
+    association = benchmark("association")
+
+MANY = 200
+
+INDEPENDENT = [
+    association.Cell(
+        shape=shape,
+        profile=profile,
+        n_reports=n_reports,
+        unlisted=unlisted,
+        are_strings=shape == (20, 5),
+    )
+    for profile, shape in (
+        *(("balanced", (3, 3)), ("once", (3, 3)), ("balanced", (2, 5)), ("once", (2, 5))),
+        ("balanced", (20, 5)),
+    )
+    for n_reports in (20_000, 1_000_000)
+    for unlisted in (0.0, 0.3)
+]
+
+
+def find_bounds(probability: float) -> tuple[float, float]:
+    """Return bounds of a number of successes in `MANY` collections, missed once in 1e9."""
+    return (
+        float(stats.binom.ppf(FALSE_ALARM / 2, MANY, probability)),
+        float(stats.binom.ppf(1 - FALSE_ALARM / 2, MANY, probability)),
+    )
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cell", INDEPENDENT, ids=str)
+def test_independent_fields_are_rejected_at_the_level(cell: association.Cell) -> None:
+    """At a level of 5 % the test rejects about 5 % of the collections, and at 50 % half of them."""
+    p_values = np.array([association.measure_p_value(seed, cell) for seed in range(MANY)])
+    for level in (0.05, 0.5):
+        least, most = find_bounds(level)
+        assert least <= (p_values <= level).sum() <= most
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("profile", ["balanced", "low-noise"])
+def test_intervals_of_strings_contain_the_truth(profile: str) -> None:
+    """Of 20,000 intervals of cells, 93 to 97 % contain the truth, whose cells are correlated."""
+    cell = association.Cell(
+        shape=(20, 5), profile=profile, n_reports=100_000, cramers_v=0.2, are_strings=True
+    )
+    runs = [association.measure_errors(seed, cell) for seed in range(MANY)]
+    cells, margins, conditional, strength = np.mean([run.coverage for run in runs], axis=0)
+    assert 0.93 <= cells <= 0.97
+    assert 0.92 <= margins <= 0.98
+    assert 0.92 <= conditional <= 0.98
+    # The interval of Cramer's V is wider than needed, so its coverage has a lower bound only.
+    assert strength * MANY >= find_bounds(0.95)[0]
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+def test_predicted_power_is_the_share_of_rejections() -> None:
+    """Strings with 30 % of other values are rejected as often as the plan predicts."""
+    settings = association.Cell(
+        shape=(20, 5), profile="balanced", n_reports=100_000, are_strings=True, are_equal=True
+    )
+    planned = predict_association(settings.params, (20, 5), reports=1e5, listed=0.7)
+    assert planned.cramers_v is not None
+    cell = dataclasses.replace(settings, cramers_v=planned.cramers_v)
+    p_values = np.array([association.measure_p_value(seed, cell) for seed in range(MANY)])
+    least, most = find_bounds(planned.power)
+    assert least <= (p_values <= association.LEVEL).sum() <= most
