@@ -54,8 +54,10 @@ _RANKED: Final = 20
 """Largest number of strings of a ranking, as on the dashboard. The table of shares contains all
 strings."""
 
-_DOTS: Final = 2400
-"""Largest number of dots of all charts of shares together. More dots make a larger file."""
+_DOTS: Final = 700
+"""Largest number of dots of all charts of shares together: 12 charts of the weeks of a year. A dot
+with its tooltip has about 150 bytes, so the charts have about 100 kB. With twice as many dots, a
+page of a collector would exceed 200 kB."""
 
 
 def comparison_page(comparison: Comparison) -> str:

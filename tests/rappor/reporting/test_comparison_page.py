@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
+from types import SimpleNamespace
+from typing import cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -107,6 +109,15 @@ def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
         assert any(title.endswith(f": {numbers}") for title in titles(first))
     assert len(titles(first)) == len(expected)
     assert len(shares) == count_drawings(found)
+
+
+@pytest.mark.parametrize(
+    ("n_periods", "n_charts"), [(2, 12), (52, 12), (58, 12), (59, 11), (200, 3), (365, 1), (800, 1)]
+)
+def test_all_charts_have_at_most_700_dots(n_periods: int, n_charts: int) -> None:
+    """The weeks of a year have all charts. Of more periods, fewer strings are drawn."""
+    comparison = SimpleNamespace(by="day", samples=range(n_periods), shown_rows=np.arange(20))
+    assert count_drawings(cast("Comparison", comparison)) == n_charts
 
 
 @pytest.mark.slow
