@@ -151,6 +151,20 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     roots = [root for path in paths for root in spell_out(_root(path))]
     listed_rows, addresses = _list_by_spark(session, paths)
     rows = [row for row in listed_rows if not is_left_out(path_of(row[0]), roots)]
+    file_of = _describe_files(rows)
+    _check_not_hidden(paths, file_of)
+    _check_addresses(file_of)
+    _check_no_table(session, list(file_of))
+    empty = list(_find_empty_files(addresses, file_of, roots))
+    _check_walked(walked, [*file_of, *(file.path for file in empty)], paths)
+    return _choose_access(session, rows, file_of, empty)
+
+
+def _describe_files(rows: Iterable[tuple[Any, ...]]) -> dict[str, ReportFile]:
+    """Return the files of rows of Spark's list (address, time in ms, size), by address.
+
+    Raises FileError for a file that has two rows, and for a path that Java cannot read.
+    """
     file_of: dict[str, ReportFile] = {}
     for path, millis, size in rows:
         if path in file_of:
@@ -162,18 +176,35 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
         file_of[path] = ReportFile(
             path=path, kind=kind_of(path), size=size, mtime_ns=millis, labels={}
         )
-    _check_not_hidden(paths, file_of)
-    _check_addresses(file_of)
-    _check_no_table(session, list(file_of))
-    empty = list(_find_empty_files(addresses, file_of, roots))
-    _check_walked(walked, [*file_of, *(file.path for file in empty)], paths)
+    return file_of
+
+
+def _choose_access(
+    session: SparkSession,
+    rows: Sequence[tuple[Any, ...]],
+    file_of: Mapping[str, ReportFile],
+    empty: Sequence[ReportFile],
+) -> Listing:
+    """Return the files, each once, with the way in which workers read them.
+
+    A file is local if its address begins with file:.
+
+        all files are local, and all tested workers see them    by path
+        no file at all                                          by path: no task has work
+        a worker does not see a local file                      as bytes
+        some files are local, and others are not                as bytes
+
+    A local file with several links that workers see is read once. Of files whose links nobody can
+    see, equal ones are refused (`_check_possible_links`).
+
+    Raises FileError for a file that is too large to be passed as bytes.
+    """
     local = [row for row in rows if row[0].startswith("file:")]
     # None if no file is local, or a worker does not see a file. Empty if there are no files at all.
     distinct = _find_distinct_files(session, local) if local or not rows else None
     # A file with several links is read once, by its path in `distinct`.
     dropped = set() if distinct is None else {path for path, *_ in local}.difference(distinct)
     files = (*(file for path, file in file_of.items() if path not in dropped), *empty)
-    # All files are local, and all workers that were tested see them.
     if distinct is not None and len(local) == len(rows):
         return Listing(files, BY_PATH)
     for file in files:
