@@ -24,7 +24,7 @@ from rappor.association.field_cells import (
     find_cells,
     find_field_names,
 )
-from rappor.association.independence import compute_independence_test
+from rappor.association.independence import compute_independence_test, has_fixed_sum
 from rappor.association.joint_table import JointTable
 from rappor.association.ratios import estimate_ratios
 from rappor.association.share_table import ShareTable
@@ -104,15 +104,22 @@ def associate(estimates: Estimates, fields: Sequence[str] | None = None) -> Asso
         column_margins=column_margins,
         within_rows=_estimate_within_rows(table, critical_value),
         within_columns=_transpose(_estimate_within_rows(table.transpose(), critical_value)),
-        listed=Contrast.from_variance(
-            "listed cells", float(table.share.sum()), float(table.covariance.sum()), critical_value
-        ),
+        listed=_estimate_listed_share(table, critical_value),
         independence=compute_independence_test(table),
         cramers_v=estimate_cramers_v(table, confidence),
         confidence=confidence,
         reports=estimates.reports,
         assumptions=estimates.assumptions,
         warnings=estimates.warnings,
+    )
+
+
+def _estimate_listed_share(table: JointTable, critical_value: float) -> Contrast:
+    """Return the sum of all cells. The sum of complete categories has no error."""
+    covariance = table.covariance
+    variance = 0.0 if has_fixed_sum(covariance) else float(covariance.sum())
+    return Contrast.from_variance(
+        "listed cells", float(table.share.sum()), variance, critical_value
     )
 
 

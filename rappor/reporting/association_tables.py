@@ -14,6 +14,7 @@ write the same texts of the same cells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -162,7 +163,7 @@ def list_association_footnotes(association: Association) -> Iterator[str]:
         f"has {test.degrees_of_freedom:,} degrees of freedom, and refers to the listed values."
     )
     # The shares of complete categories add up to 1 by definition, so the sum has no error.
-    if listed.std_error > 0 and format_share(listed.std_error, listed.std_error) != "0.000 %":
+    if listed.std_error > 0:
         yield (
             f"{format_share(listed.estimate, listed.std_error)} of the reports "
             f"({format_short_percent(association.confidence)} interval {interval}) have a listed "
@@ -204,7 +205,7 @@ def _build_grid(association: Association, table: ShareTable, title: str) -> Grid
     """Return the grid of a table of A x B cells, without margins."""
     cells = _format_cells(table)
     shares = table.share.ravel().tolist()
-    largest = max((share for share in shares if share == share), default=0.0)  # noqa: PLR0124 - NaN
+    largest = max((share for share in shares if not math.isnan(share)), default=0.0)
     n_columns = len(association.column_values)
     with_heat = [
         GridCell(
@@ -232,7 +233,7 @@ def _format_cells(table: ShareTable) -> list[GridCell]:
     return [
         GridCell(
             share=format_share(share, error) or "unknown",
-            error=_format_error(error) if share == share else "",  # noqa: PLR0124 - NaN
+            error="" if math.isnan(share) else _format_error(error),
             interval=format_interval(low, high, error),
         )
         for share, error, low, high in zip(

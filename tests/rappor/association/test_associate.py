@@ -142,7 +142,9 @@ def test_complete_fields_add_up_to_one() -> None:
     estimates = decode(simulate_tuples(params, product), complete=True)
     association = associate(estimates)
     assert association.listed.estimate == pytest.approx(1.0)
-    assert association.listed.std_error == pytest.approx(0.0, abs=1e-9)
+    assert association.listed.std_error == 0.0
+    assert "100.000 % ± 0.000" in str(association)
+    assert "have a listed editor" not in str(association)
     assert association.independence.p_value > FALSE_ALARM
 
 
