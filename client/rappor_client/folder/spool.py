@@ -60,6 +60,7 @@ _DROPPED_OLD: Final = "dropped_old"
 the state of the device, and its reports may have left the device already."""
 _GIVEN_UP: Final = "given_up"
 """Status of a tried report whose time to leave has passed."""
+# Conditions of SQL for two of the states of the table above.
 _UNTRIED: Final = "status IS NULL AND attempts = 0"
 _TRIED: Final = "status IS NULL AND attempts > 0"
 

@@ -29,8 +29,9 @@ from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC, Host
 
 _COHORT_DEVICES: Final = 20
-"""Devices that a cohort needs in a month. With fewer devices its blocks never close
-(server/README.md)."""
+"""Devices that a cohort needs in a month. The collector shows sums of *blocks* only: a block is one
+cohort on consecutive days, and closes when it has enough reports. With fewer devices the blocks of
+a cohort never close (server/README.md)."""
 
 _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
 """Parts of the list encoding. A fifth of the devices report the first three letters of a name, from
@@ -67,7 +68,7 @@ m = {cohorts}"""
 
 _DESCRIPTION: Final = "Which {what} of {name} are used"
 """Description of the metric. Notices and consent texts quote the description inside sentences of
-their own, so it is one phrase. It once had four sentences, which broke all of these texts."""
+their own, so it is one phrase and has no full stop."""
 
 _SECTION: Final = """\
 ## Telemetry
@@ -144,8 +145,8 @@ def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iter
         yield section
         return
     readme = args.readme.read_text(encoding="utf-8") if args.readme.exists() else ""
-    # A second `init` replaces the section of the first one. It once added a second section. The
-    # section is found by its first words and its last sentence, which every version has.
+    # A second `init` replaces the section of the first one. The section is found by its first words
+    # and its last sentence, which every version has.
     first = re.escape(section[: section.index(" reports which")])
     earlier = rf"^{first}.*?^The reports go to [^\n]*"
     parts = re.split(earlier, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
@@ -172,7 +173,7 @@ def _write_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) 
 def _compare_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
     """Yield the differences between an existing registry, which stays, and the call.
 
-    A second `init` once kept quiet about new commands, and their uses were never counted.
+    Without these messages nobody would notice that uses of a new command are never counted.
     """
     path = Path(host.registry)
     registry = Registry.load(path)
@@ -269,6 +270,7 @@ def _format_part(part: Part) -> str:
 
 
 def _quote_names(uses: Sequence[str]) -> str:
+    """Return names as the lines of an array of TOML, one name in a line."""
     return "".join(f"  {json.dumps(use, ensure_ascii=False)},\n" for use in uses)
 
 
@@ -276,7 +278,9 @@ def min_devices_for_list() -> int:
     """Return the smallest number of devices a month for the list encoding.
 
     With so many devices every cohort of every part has blocks that close, for the number of cohorts
-    of the profile. With fewer cohorts rare names would share bits with others.
+    of the profile. With fewer cohorts rare names would share bits with others. In numbers: the
+    rarest part is reported by 0.2 of the devices, and each of its 128 cohorts needs 20 devices, so
+    20 * 128 / 0.2 = 12,800 devices are needed.
     """
     return math.ceil(_COHORT_DEVICES * Params.profile("once").m / _smallest_share())
 
