@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import rappor_server
 from collectors import metric_of, put
+from rappor_server.queries import query as query_module
 from rappor_server.queries.candidate_lists import CandidateLists
 from rappor_server.queries.candidate_sources import (
     CandidateSource,
@@ -27,6 +29,7 @@ from rappor_server.queries.page_queries import (
 from rappor_server.queries.query import QueryResult, Range, Subject, digest_program
 from sqlalchemy import Engine
 
+import rappor
 from rappor import Counts, Params
 from rappor.base.errors import DecodeError, ParamsError
 from rappor.estimator.error_control import ErrorControl
@@ -84,6 +87,21 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
     put(engine, COUNTS, DAY - datetime.timedelta(days=1))
     assert is_new()
     assert not is_new()
+
+
+def test_the_key_covers_the_collector_and_the_library(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A change of the code that reads counts changes the key, as a change of the decoder does."""
+    keys = set()
+    for package in (None, rappor, rappor_server):
+        with monkeypatch.context() as patch:
+            if package is not None:
+                patch.setattr(package, "__path__", [str(tmp_path)])
+            query_module._digest_installed_program.cache_clear()
+            keys.add(ranking(source=uploaded(tmp_path / "one", "a")).compute_key(engine))
+    query_module._digest_installed_program.cache_clear()
+    assert len(keys) == 3
 
 
 def test_another_program_makes_other_results(tmp_path: Path) -> None:

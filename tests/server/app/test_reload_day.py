@@ -1,0 +1,34 @@
+"""The day of a reload: the registry is checked on the day of the collector's own clock."""
+
+from __future__ import annotations
+
+import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rappor_server.app.input_files import InputFiles
+from rappor_server.app.serving import Server
+
+DAY = datetime.date(2020, 2, 29)
+
+
+def test_a_reload_reads_the_files_on_the_day_of_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A collector may have another clock than the machine, such as the demo's."""
+    days: list[datetime.date] = []
+    adopted: list[str] = []
+
+    def read(settings: Any, *, today: datetime.date) -> str:
+        days.append(today)
+        return f"files of {settings}"
+
+    monkeypatch.setattr(InputFiles, "read", read)
+    server = object.__new__(Server)
+    collector = SimpleNamespace(today=lambda: DAY, adopt=adopted.append)
+    server._app = SimpleNamespace(state=SimpleNamespace(collector=collector))  # type: ignore[assignment]
+    server._settings = "settings"  # type: ignore[assignment]
+    server._tls = None
+    server._reload_files()
+    assert (days, adopted) == ([DAY], ["files of settings"])
