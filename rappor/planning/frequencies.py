@@ -116,7 +116,7 @@ class Frequencies:
         --------
         >>> from rappor.planning import Frequencies
         >>> Frequencies.zipf(100).as_items(6).shares[:2].round(2).tolist()
-        [0.83, 0.58]
+        [0.75, 0.5]
         """
         n_strings = self.candidates + self.non_candidates
         if n_strings.sum() <= mean_items:

@@ -183,7 +183,7 @@ def plan_sets(
     --------
     >>> planned = plan_sets(1000, items=8, epsilon=4, reports=1e6)
     >>> planned.params.k, f"{planned.share:.2%}"
-    (464, '0.29%')
+    (464, '0.20%')
     """
     budget = Budget(epsilon, epsilon)
     target = DetectionTarget.of(question, items=items)
