@@ -233,12 +233,14 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 def _is_unsure(estimates: Estimates) -> bool:
     """Return whether a result warns that its errors are unreliable.
 
-    The warnings are that strings collide too often (`overfull`), that an absent string has so few
-    patterns of bits that its p-value cannot be small, and for sets that the bits do not fit
-    (`bad_fit`), because sets may have been cut. The bits of strings also do not fit if strings are
-    no candidates, but the errors of strings include this case.
+    The warnings are that strings collide too often (`overfull`), and that an absent string has so
+    few patterns of bits that its p-value cannot be small. Two warnings count for sets only: buckets
+    have few reports (`few_reports`), or the bits do not fit (`bad_fit`), because sets may have been
+    cut. The bits of strings also do not fit if strings are no candidates, but the errors of strings
+    include this case.
     """
-    if estimates.has_sets and any(warning.code == "bad_fit" for warning in estimates.warnings):
+    codes = {warning.code for warning in estimates.warnings}
+    if estimates.has_sets and codes & {"bad_fit", "few_reports"}:
         return True
     diagnostics = estimates.diagnostics
     capacity = diagnostics.get("capacity") or {"overfull": False}

@@ -222,6 +222,7 @@ class Estimates(DisplayedRecord):
                 devices_known=known,
                 uneven_devices=n_devices if has_squares else math.inf,
                 has_sets=self.has_sets,
+                bucket_reports=self._count_bucket_reports(),
             )
         )
 
@@ -259,6 +260,12 @@ class Estimates(DisplayedRecord):
             total[1],
             compute_critical_value(self.error_control.confidence),
         )
+
+    def _count_bucket_reports(self) -> float:
+        """Return the expected number of reports of an absent item's bucket; infinite if no sets."""
+        if not self.has_sets:
+            return math.inf
+        return sum(summary.n_reports / summary.params.k for summary in self.collections)
 
     @property
     def has_sets(self) -> bool:

@@ -59,6 +59,17 @@ def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
     assert warned == 0
 
 
+@pytest.mark.parametrize("n", [99, 200, 927, 928])
+def test_few_reports_of_sets_have_a_sentence(n: int) -> None:
+    """Below 2 reports for each of 464 buckets, or below 100 reports, the table warns."""
+    params = dataclasses.replace(Params.profile("once", encoding="set"), m=8)
+    population = Population.from_values(["git\tvim", "git", ""])
+    estimates = decode(simulate_counts(population, params, n_reports=n, seed=1), ["git", "vim"])
+    sentences = [each.sentence for each in estimates.warnings if each.code == "few_reports"]
+    assert len(sentences) == (n < 928)
+    assert all(("A bucket has" in sentence) == (n >= 100) for sentence in sentences)
+
+
 def test_sets_that_are_cut_have_a_sentence() -> None:
     """With a million devices the misfit of cut sets is visible, and the table names the cause."""
     params = dataclasses.replace(Params.profile("once", encoding="set", items=2), m=8)
