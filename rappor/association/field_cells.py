@@ -16,6 +16,7 @@ import numpy as np
 
 from rappor.association.joint_table import JointTable
 from rappor.base.errors import DecodeError
+from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Integers
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.normalizers import FIELD_SEPARATOR
@@ -104,13 +105,29 @@ def choose_fields(field_names: Sequence[str], requested: Sequence[str] | None) -
     return names[0], names[1]
 
 
-def check_size(n_combinations: int) -> None:
-    """Raise DecodeError if the combinations of all fields are too many for one covariance."""
-    if n_combinations > MOST_CELLS:
-        raise DecodeError(
-            f"combinations must number at most {MOST_CELLS:,} for an association, got "
-            f"{n_combinations:,}: list fewer values of each field"
-        )
+def load_combinations(candidates: Candidates) -> Candidates:
+    """Return the candidates in memory, before a decode, which for a long list takes hours.
+
+    The lists of two fields may have a billion combinations, which are candidates without being in
+    memory. Only the first combinations of such a product are read.
+
+    Raises
+    ------
+    DecodeError
+        There are too many combinations for one covariance.
+    """
+    loaded = candidates.load_into_memory(MOST_CELLS)
+    if loaded is None:
+        raise _make_size_error(f"{len(candidates):,}" if candidates.is_in_memory else "more")
+    return loaded
+
+
+def _make_size_error(number: str) -> DecodeError:
+    """Return the error for too many combinations of all fields."""
+    return DecodeError(
+        f"combinations must number at most {MOST_CELLS:,} for an association, got {number}: list "
+        "fewer values of each field"
+    )
 
 
 def find_cells(estimates: Estimates, fields: tuple[str, str]) -> FieldCells:
@@ -125,7 +142,8 @@ def find_cells(estimates: Estimates, fields: tuple[str, str]) -> FieldCells:
         There are too many combinations, or the candidates are not all combinations of one list for
         each field.
     """
-    check_size(estimates.n_candidates)
+    if estimates.n_candidates > MOST_CELLS:
+        raise _make_size_error(f"{estimates.n_candidates:,}")
     params = estimates.collections[0].params
     tuples = [split_fields(candidate) for candidate in estimates.candidates]
     lists = params.field_categories or _list_values(estimates, tuples)

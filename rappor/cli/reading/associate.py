@@ -86,7 +86,11 @@ def associate(
     are possible.
     """
     from rappor.association.associate import associate as associate_estimates
-    from rappor.association.field_cells import check_size, choose_fields, find_field_names
+    from rappor.association.field_cells import (
+        choose_fields,
+        find_field_names,
+        load_combinations,
+    )
     from rappor.decoding.decoder import decode
 
     counts = inputs.read()
@@ -97,7 +101,7 @@ def associate(
     )
     candidates = inputs.candidates(counts)
     if candidates is not None:
-        check_size(len(candidates))
+        candidates = load_combinations(candidates)
     with Slow() as progress:
         estimates = decode(
             inputs.add_epoch(counts),

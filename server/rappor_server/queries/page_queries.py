@@ -394,13 +394,12 @@ class AssociationQuery(PageQuery[Release]):
         self, counts: Release, candidates: Candidates | None, progress: Progress
     ) -> QueryResult:
         from rappor.association.associate import associate  # noqa: PLC0415 - loads scipy
-        from rappor.association.field_cells import check_size  # noqa: PLC0415 - loads scipy
+        from rappor.association.field_cells import load_combinations  # noqa: PLC0415 - loads scipy
         from rappor.decoding.decoder import decode  # noqa: PLC0415 - loads scipy
         from rappor.reporting.association_page import association_content  # noqa: PLC0415 - slow
 
-        # A product of long lists is refused before its decode, which would take hours.
         if candidates is not None:
-            check_size(len(candidates))
+            candidates = load_combinations(candidates)
         estimates = decode(
             list(counts.parts),
             candidates,

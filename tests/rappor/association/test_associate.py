@@ -10,7 +10,7 @@ import pytest
 from decodings import FALSE_ALARM
 from scipy import stats
 
-from rappor import DecodeError, Params, ParamsError, Population, associate, decode
+from rappor import Candidates, DecodeError, Params, ParamsError, Population, associate, decode
 from rappor.association import field_cells
 from rappor.counts.counts import Counts
 from rappor.decoding.estimates import Estimates
@@ -195,13 +195,22 @@ def test_other_argument_is_refused() -> None:
 
 
 def test_too_many_combinations_are_refused() -> None:
-    """A covariance of more than 2,048 cells is not computed."""
-    field_cells.check_size(field_cells.MOST_CELLS)
-    with pytest.raises(DecodeError, match=r"must number at most 2,048 .* got 2,049"):
-        field_cells.check_size(field_cells.MOST_CELLS + 1)
+    """Lists of 2,048 combinations are loaded, and longer ones refused, also if they are no list."""
+    names = [f"{number}" for number in range(2049)]
+    short, long = (Candidates.from_list(names[:n]) for n in (2048, 2049))
+    assert len(field_cells.load_combinations(short)) == 2048
+    with pytest.raises(DecodeError, match=r"must number at most 2,048 .* got 2,049: list fewer"):
+        field_cells.load_combinations(long)
+    product = Candidates.product([""], "abcdefghij", 6, 6)
+    with pytest.raises(DecodeError, match=r"must number at most 2,048 .* got more: list fewer"):
+        field_cells.load_combinations(product)
+    params = Params.profile("balanced", field_names=("site", "country"))
+    pairs = [f"{a}\x1f{b}" for a in names[:1025] for b in "xy"]
+    counts = simulate_counts(Population(pairs[:2], [1, 1]), params, n_reports=100, seed=1)
+    with pytest.raises(DecodeError, match=r"must number at most 2,048 .* got 2,050"):
+        associate(decode(counts, pairs))
 
 
-@pytest.mark.slow
 def test_records_have_all_shares_once(three_fields: Estimates) -> None:
     """CSV, JSON and data frames contain the same rows: three tables and two margins."""
     association = associate(three_fields, fields=("editor", "theme"))
