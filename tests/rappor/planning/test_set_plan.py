@@ -113,18 +113,18 @@ def test_a_planned_entry_is_read_back() -> None:
 def test_as_many_items_are_found_as_predicted() -> None:
     """The mean number of detected items agrees with the prediction within 5 %, and the noise.
 
-    Items are independent, 200 have devices and 200 have none. Each of 40 collections has names of
+    Items are independent, 200 have devices and 200 have none. Each of 20 collections has names of
     its own.
     """
     frequencies = dataclasses.replace(Frequencies.zipf(200).as_items(1.5), absent=200)
     params = design_sets(4, 4, m=32)
-    expected = predict(params, 3000, DetectionTarget(frequencies=frequencies)).found
+    expected = predict(params, 30_000, DetectionTarget(frequencies=frequencies)).found
     found = []
-    for seed in range(40):
+    for seed in range(20):
         names = [f"{seed}/{i}" for i in range(200)]
         shares = dict(zip(names, frequencies.shares.tolist(), strict=True))
-        population = Population.of_independent_items(shares, n_sets=3000, seed=seed)
-        counts = simulate_counts(population, params, n_reports=3000, seed=seed)
+        population = Population.of_independent_items(shares, n_sets=30_000, seed=seed)
+        counts = simulate_counts(population, params, n_reports=30_000, seed=seed)
         absent = [f"{seed}/absent/{i}" for i in range(200)]
         detected = set(decode(counts, [*names, *absent]).detected_candidates)
         found.append(len(detected.intersection(names)))
