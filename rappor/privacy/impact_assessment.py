@@ -95,7 +95,7 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
         yield (
             f"{name}: linked epochs name a value that stays a year, of {unchanged.candidates:,}",
             f"{100 * unchanged.named:.0f} %",
-            'another cohort and noise each epoch; epoch = "life" for values that stay',
+            _describe_measure_for_unchanged_values(metric),
             _OPEN,
         )
     if unchanged.named_items is not None:
@@ -109,6 +109,20 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
         )
     if metric.segments:
         yield f"{name}: properties sent without noise single out a device", _OPEN, _OPEN, _OPEN
+
+
+def _describe_measure_for_unchanged_values(metric: Metric) -> str:
+    """Describe how a metric protects a value that stays the same over several epochs.
+
+    The advice names only epochs that the registry accepts for the interval of the metric.
+    """
+    if metric.epoch == "life":
+        return "one permanent response for all years"
+    redrawn = "another cohort and noise" if metric.params.m > 1 else "other noise"
+    # Case: one report an epoch. Such a metric cannot have epoch = "life", because a device draws
+    # the day of its report from an epoch with an end.
+    longest = "year" if metric.interval == "epoch" else "life"
+    return f'{redrawn} each epoch; epoch = "{longest}" for values that stay'
 
 
 def _list_common_risks(registry: Registry) -> Iterator[_Risk]:

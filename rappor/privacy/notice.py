@@ -300,7 +300,8 @@ def _describe_linking(metric: Metric) -> str:
     if most_reports(metric) == 1:
         return (
             f"Linking: a device sends one report a {metric.epoch}, and draws its noise anew for "
-            f"each. Only {links} or the time of sending can link those of several {metric.epoch}s."
+            f"each. Only a value that stays the same, {links} or the time of sending can link "
+            f"reports of several {metric.epoch}s."
         )
     # Several reports of one scope repeat one permanent response, which links them by its noise.
     linked = linkability(metric.params, reports=(_LINKED_REPORTS,))

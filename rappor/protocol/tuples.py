@@ -217,7 +217,7 @@ def parse_assignments(field_names: Sequence[str], texts: Sequence[str]) -> dict[
         name, equals, field_value = text.partition("=")
         # A text without a known field may be the value itself, so the message does not repeat it.
         if not equals or name not in field_names or name in value:
-            reason = f"got {name} twice" if name in value else "got another text"
+            reason = f"got {name} twice" if name in value else "got a text without a field's name"
             expected = " ".join(f"{field}=VALUE" for field in field_names)
             raise ReportError(f"a value must be {expected}, {reason}")
         value[name] = field_value

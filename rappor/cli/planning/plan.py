@@ -122,7 +122,7 @@ def plan(
     reports = size.count_reports(pace)
     result = budget.plan(planned, question, reports=reports, share=size.share)
     if metric is None:
-        entry = result.to_toml(name, **calendar)
+        entry = association.add_fields(result).to_toml(name, **calendar)
     else:
         result = adapt_plan(result, metric, reports=reports)
         entry = format_entry(str(planned.registry_path), metric.name, result.params)

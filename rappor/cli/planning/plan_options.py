@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,7 +22,7 @@ from rappor.cli.options import (
     registry_option,
 )
 from rappor.estimator.error_control import ErrorControl
-from rappor.protocol.encodings import ENCODINGS
+from rappor.protocol.encodings import ENCODINGS, get_encoding
 from rappor.protocol.encodings.sets import DEFAULT_ITEMS, MAX_ITEMS
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import EPOCHS, INTERVALS, MAX_HASHES, Params
@@ -395,6 +395,11 @@ class DiscoveryOptions:
         )
 
 
+_PLACEHOLDER_FIELDS: Final = ("first_field", "second_field")
+"""Names of the two fields of --cells in the entry of a new metric. The author of the entry replaces
+them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssociationOptions:
     """Options for the test of independence of two fields of a tuple."""
@@ -407,6 +412,18 @@ class AssociationOptions:
     listed_share: float = option_field(
         "SHARE", "Share of the devices whose values are listed in both fields.", default=1.0
     )
+
+    def add_fields(self, plan: Plan) -> Plan:
+        """Return a plan of strings with two fields, whose names are placeholders, for its entry.
+
+        Other plans are returned unchanged: a plan without --cells, and a plan of another encoding
+        than strings. The fields of categories are named by the table of categories.
+        """
+        encoding = get_encoding(plan.params)
+        if self.cells is None or not (encoding.is_hashed and encoding.supports_fields):
+            return plan
+        params = dataclasses.replace(plan.params, field_names=_PLACEHOLDER_FIELDS)
+        return dataclasses.replace(plan, params=params)
 
     def predict(
         self, planned: PlannedMetric, plan: Plan, *, reports_per_device: float

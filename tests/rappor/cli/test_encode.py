@@ -167,9 +167,15 @@ def test_encode_of_tuples_takes_each_field_by_name(shell: Shell) -> None:
     ("words", "reason"),
     [
         (("site=secretsite",), "a value must have every field, got none for country"),
-        (("secretsite", "country=x"), "a value must be site=VALUE country=VALUE, got another text"),
+        (
+            ("secretsite", "country=x"),
+            "a value must be site=VALUE country=VALUE, got a text without a field's name",
+        ),
         (("site=secretsite", "site=b"), "a value must be site=VALUE country=VALUE, got site twice"),
-        (("site=secretsite", "land=x"), "a value must be site=VALUE country=VALUE, got another te"),
+        (
+            ("site=secretsite", "land=x"),
+            "a value must be site=VALUE country=VALUE, got a text without",
+        ),
         ((), "a value must have every field, got none for site, country"),
     ],
 )

@@ -153,10 +153,13 @@ def test_association_of_two_fields_is_planned(shell: Shell) -> None:
     """--cells adds the strengths of an association that the test of independence detects."""
     words = ("plan", "--profile", "balanced", "--reports", "1e5", "--cells", "20x5")
     assert "Association of 20 x 5 equally frequent values at 5 %" in ok(shell(*words))
-    test = json.loads(ok(shell(*words, "--listed-share", "0.7", "--json")))["association"]
+    answer = json.loads(ok(shell(*words, "--listed-share", "0.7", "--json")))
+    test, (metric,) = answer["association"], Registry.loads(answer["toml"]).values()
+    assert metric.params.field_names == ("first_field", "second_field")
     assert (test["n_values"], test["listed"]) == ([20, 5], 0.7)
     assert 0 < test["cramers_v"] < 1
     plain = json.loads(ok(shell(*words[:-2], "--json")))
     assert "association" not in plain
+    assert "field" not in plain["toml"]
     sentence = refused(shell(*words[:-1], "20"))
     assert "--cells must be two numbers such as 20x5, got '20'" in sentence

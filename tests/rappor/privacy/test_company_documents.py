@@ -108,6 +108,38 @@ def test_each_risk_has_a_likelihood_and_a_measure() -> None:
         assert severity == "[to be filled in]"
 
 
+@pytest.mark.parametrize("interval", ["day", "epoch"])
+@pytest.mark.parametrize("epoch", ["quarter", "life"])
+def test_the_measure_for_unchanged_values_names_an_accepted_epoch(
+    epoch: str, interval: str
+) -> None:
+    """The registry accepts the epoch that a measure names, for the interval of the metric."""
+    if (epoch, interval) == ("life", "epoch"):
+        return
+    page = f"""
+[budget]
+total = 16
+
+[metrics.theme]
+description = "Light or dark appearance"
+owner = "design@example.org"
+expires = 2099-12-31
+encoding = "onehot"
+categories = ["light", "dark"]
+profile = "strict"
+epoch = "{epoch}"
+interval = "{interval}"
+"""
+    text = join_text(write_impact_assessment(load_registry(page)))
+    (row,) = re.findall(r"linked epochs name a value[^|]*\|[^|]*\|([^|]*)\|", text)
+    assert "cohort" not in row
+    if epoch == "life":
+        assert row == " one permanent response for all years "
+        return
+    (advised,) = re.findall('epoch = "([a-z]*)"', row)
+    assert load_registry(page.replace(f'epoch = "{epoch}"', f'epoch = "{advised}"'))
+
+
 def test_consent_is_short_and_without_formulas() -> None:
     """The short text has four sentences at most, and neither text has an epsilon."""
     short, long = write_consent_texts(load_registry()).sections

@@ -96,7 +96,7 @@ def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: s
     text = privacy_notice(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
     assert text.count("% sure.") == text.count(bounds) == 1
     assert "in each quarter a device sends one report at most." in text
-    assert "draws its noise anew for each. Only its network address" in text
+    assert "draws its noise anew for each. Only a value that stays the same, its network" in text
     assert not re.search("WARNING|All reports|repeats|with .* probability", text)
 
 
