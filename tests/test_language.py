@@ -22,10 +22,10 @@ from places import ROOT
 FOLDERS: Final = ("rappor", "client", "server", "tests", "benchmarks")
 
 BOUNDS: Final = {
-    "pronouns": (60, 60),
+    "pronouns": (60, 59),
     "unclear_clauses": (5, 3),
     "participle_names": (3, 2),
-    "silent_constants": (0, 8.5),
+    "silent_constants": (0, 3),
 }
 """Largest value of each figure: the goal, and the present bound, which only falls.
 
@@ -83,6 +83,9 @@ def test_measures_recognise_what_they_are_made_for() -> None:
     assert not is_participle("format_change")
     assert not has_verb("Of groups, on SQLite.")
     assert has_verb("Largest batch. The limit bounds the memory of a transaction.")
+    assert has_verb("Counts the reports of a day.")
+    assert not has_verb("Counts of a day, from the runs of a week.")
+    assert has_verb("Number of bisections. They find the quantile.")
     assert list(quoted_names("Returns `Counts.add()`, not ``code`` or `a b`.")) == ["Counts.add"]
 
 

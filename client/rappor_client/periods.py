@@ -41,7 +41,9 @@ _INTERVALS: Final[Mapping[str, tuple[float, float]]] = {
     "week": (WEEK, _MONDAY),
     "epoch": (DAY, 0.0),
 }
-"""Length of each interval in seconds, and time at which the first whole one of 1970 begins."""
+"""Length of each interval in seconds, and start of its first whole interval after the beginning of
+1970, in seconds. Every later interval begins a multiple of the length after this start. The
+interval "epoch" has the numbers of a day."""
 _EPOCH_MONTHS: Final = {"year": 12, "quarter": 3, "month": 1}
 
 

@@ -44,7 +44,8 @@ KINDS: Final = ("cell", "row margin", "column margin", "within row", "within col
 """Kinds of the shares of an association, in the order of `Association.rows`."""
 
 COLUMNS: Final = ("kind", "row", "column", "share", "std_error", "ci_low", "ci_high")
-"""Columns of the table, in the order of the CSV file."""
+"""Columns of the table, in the order of the CSV file. `Association.rows` yields dictionaries with
+these keys, and the CSV file has the keys as its first line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -71,7 +71,8 @@ surer evidence.
 """
 
 _Pair = tuple[float, float]
-"""Probability of a 1 for a true bit 0, and probability of a 1 for a true bit 1."""
+"""Probability of a 1 for a true bit 0, and probability of a 1 for a true bit 1. For a bit of a
+report, the pair is (p*, q*). A check compares the measured numbers of ones with the pair."""
 
 
 def check_probabilities(evidence: Evidence, params: Params) -> list[Check]:

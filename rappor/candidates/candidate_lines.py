@@ -49,7 +49,8 @@ _GZIP: Final = b"\x1f\x8b"
 """First two bytes of a file that is packed by gzip."""
 
 _NEWLINE: Final = 10
-"""The byte \\n, which ends every line after `_convert_newlines`."""
+"""The byte \\n as a number, for comparison with an array of bytes. `_convert_newlines` replaces all
+other line ends by this byte, so no other byte separates lines."""
 
 _TAB: Final = 9
 _UNIT_SEPARATOR: Final = ord(FIELD_SEPARATOR)

@@ -24,7 +24,8 @@ _FIRST_COLUMNS: Final = ("candidate", "count", "std_error")
 """First columns of every table of estimates. No list of strings begins with such a line."""
 
 _MARK: Final = "'"
-"""Character in front of a text that a spreadsheet would compute as a formula."""
+"""Character that a table of estimates has in front of a text that a spreadsheet would compute as a
+formula. The reader removes the character, so that the candidate is the recorded string again."""
 
 
 class Origin(NamedTuple):

@@ -16,7 +16,8 @@ PERIOD_KINDS: Final = ("day", "week", "month")
 of one kind."""
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
-"""Number of months of an interval or of an epoch that consists of months."""
+"""Number of months of an interval or of an epoch. Days and weeks are not in this mapping, because
+they do not consist of whole months. `find_period` finds days and weeks."""
 
 DayRange = tuple[datetime.date, datetime.date]
 """Range of days. The two entries are its first and its last day, both included."""

@@ -461,7 +461,8 @@ _CORRECTIONS: Final = {
     "adaptive": "Storey's procedure bounds the expected share of false detections at a level",
     "bonferroni": "Bonferroni bounds the probability of any false detection at a level",
 }
-"""Sentence about the error rate of each method."""
+"""Beginning of the sentence about the error rate, by the method of detection. The report adds the
+level in percent and the number of tested candidates."""
 
 
 def _check_enough_data(share: float | None) -> Check:

@@ -26,7 +26,8 @@ _FOREIGN: Final = 64
 
 _DIGITS: Final = np.full(256, _FOREIGN, dtype=np.uint8)
 _DIGITS[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(64, dtype=np.uint8)
-"""(256,) uint8: the 6-bit value of each byte as a character of base64url."""
+"""(256,) uint8. The 6-bit value of each byte as a character of base64url. Every other byte has the
+value `_FOREIGN`, so a text is valid if no digit is `_FOREIGN`."""
 
 _MAX_CHARACTERS: Final = 340
 """Largest number of characters of a report: 255 bytes in base64url.

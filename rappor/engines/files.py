@@ -33,7 +33,8 @@ _KINDS: Final = {
     ".ndjson": "json",
     ".ndjson.gz": "json",
 }
-"""Kind of a file ("parquet", "csv" or "json"), by the suffix of its name."""
+"""Kind of a file ("parquet", "csv" or "json"), by the suffix of its name. A file with another
+suffix is refused, and the error message lists the suffixes of this mapping."""
 
 TABLES: Final = {
     "_delta_log/*": "Delta Lake",

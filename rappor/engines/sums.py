@@ -58,7 +58,8 @@ _REASON_OF_CODE: Final = ("", *REASONS)
 """Reasons by their code, an index of this tuple. Code 0 means that a row is a report."""
 
 _CODE_OF_REASON: Final = {name: number for number, name in enumerate(_REASON_OF_CODE)}
-"""Code of each reason."""
+"""Code of each reason against a row. An array of codes has one byte for each row, so there can be
+at most 255 reasons."""
 
 _MOST_NAMES: Final = 1000
 """Largest number of different (metric, params, reason) under which refusals are counted.
@@ -115,7 +116,8 @@ class Shape(NamedTuple):
 
 
 Shapes = Mapping[tuple[str, str], Shape]
-"""Shape of each accepted parameter set, by metric and fingerprint."""
+"""Shape of each accepted parameter set, by metric and fingerprint. Rows under any other pair of
+metric and fingerprint are refused."""
 
 Key = tuple[Any, ...]
 """Key of a group of reports: metric, fingerprint, day or None, and the values of `by`. A

@@ -36,7 +36,8 @@ often.
 """
 
 SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
-"""Pattern of the beginning of an address before its path: a scheme, and possibly a host."""
+"""Pattern of the beginning of an address before its path: a scheme, and possibly a host. Spark
+lists files by address, and `path_of` removes the beginning, because Python opens files by path."""
 
 ESTIMATES: Final = {
     "candidate": pa.string(),

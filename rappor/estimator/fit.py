@@ -103,7 +103,8 @@ only if frequent strings that are not candidates lift most rows."""
 
 _DEVIATION_PER_MAD: Final = 1.4826
 """Ratio of the standard deviation to the median absolute deviation of normal noise: 1 divided by
-the 3/4 quantile of the standard normal distribution."""
+the 3/4 quantile of the standard normal distribution. The ratio turns the median absolute deviation
+of the residuals into a standard deviation that a few outliers hardly change."""
 
 LEAST_NOISE: Final = 1e-18
 """Variance of a row that replaces a variance of 0, so that no weight is infinite. A variance is 0

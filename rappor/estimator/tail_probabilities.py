@@ -79,8 +79,8 @@ _LEAST_PROBABILITY: Final = 1e-12
 """Smallest distance of a coin's probability from 0 and 1, so that no division by zero occurs."""
 
 _TERMS_PER_SCALE: Final = 1.5
-"""Number of terms within the scale c. More terms cost time and change no tail by more than 1e-6 of
-itself."""
+"""Number of terms within the scale c. A larger number of terms takes more time, and does not change
+any tail by more than 1e-6 of itself."""
 
 
 def upper_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:

@@ -34,7 +34,8 @@ N_DEVICES = 1_000_000
 """Devices of the simulated collection. Each sends one report."""
 
 N_CANDIDATES = 10_000
-"""Words that the analyst looks for: the most frequent words of English."""
+"""Number of candidates: the most frequent words of English. The decoder estimates the count of each
+candidate, and detects a candidate only if its share is large enough."""
 
 # %% [markdown]
 # ## Plan

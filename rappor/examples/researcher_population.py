@@ -40,16 +40,19 @@ from rappor.trust.models import trust_models
 
 # %%
 EPSILON = 1.0
-"""Privacy loss of one report, a natural logarithm of odds."""
+"""Privacy loss of one report, in nats. A larger value makes fewer bits wrong, so it makes the
+estimates more accurate and the reports less private."""
 
 N_REPORTS = 100_000
-"""Reports of each simulated collection."""
+"""Number of reports of each simulated collection. The standard error of a count grows with the
+square root of this number."""
 
 N_RUNS = 10
 """Collections simulated for each design. With 50 absent values they give 500 errors."""
 
 VALUES = [f"value {i:02}" for i in range(100)]
-"""Values that the decoder looks for."""
+"""Candidates of the decoder. Devices have the first 50 values. The true count of the last 50 values
+is 0, so their estimates are errors."""
 
 PRESENT, ABSENT = VALUES[:50], VALUES[50:]
 """Values that devices have, and values that no device has."""

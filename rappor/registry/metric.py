@@ -53,7 +53,9 @@ _EPOCH_FORMS: Final[Mapping[str, tuple[str, str]]] = {
     "quarter": ("a quarter as 2026-Q4", r"[0-9]{4}-Q[1-4]"),
     "month": ("a month as 2026-11", r"[0-9]{4}-(0[1-9]|1[0-2])"),
 }
-"""Form of an epoch's name in words and as a regular expression, by the length of an epoch."""
+"""Form of an epoch's name in words and as a regular expression, by the length of an epoch.
+`Metric.check_epoch` compares a name with the regular expression, and has the words in its error
+message."""
 
 MIN_COHORT: Final = 10
 """Default number of reports of a cohort below which a collector releases no sum of the cohort. A
@@ -71,7 +73,8 @@ _REMOVED_INTERVALS: Final[Mapping[str, str]] = {
 """Advice for each interval that older registries have and that a metric must not have any more."""
 
 _RETENTION: Final = re.compile(r"([1-9][0-9]{0,3}) (day|week|month|year)s?")
-"""Pattern of a retention: a number and a unit."""
+"""Pattern of a retention such as "90 days". Group 1 is the number, from 1 to 9999. Group 2 is the
+unit without the s of a plural."""
 _DAYS_OF_UNIT: Final[Mapping[str, int]] = {"day": 1, "week": 7, "month": 31, "year": 366}
 """Longest length of each unit of a retention, in days."""
 _LONGEST_EPOCH_DAYS: Final[Mapping[str, int]] = {"month": 31, "quarter": 92, "year": 366}

@@ -44,7 +44,8 @@ _OPTIONAL: Final = (
     "complete",
     "durable",
 )
-"""Optional keys that become fields of `Metric` unchanged."""
+"""Optional keys of an entry. The value of each key goes to the argument of `Metric` with the same
+name. `Metric` has a default for each, so an absent key is not passed."""
 
 _BUCKET_LETTERS: Final = ("items", "keep")
 """Keys of generalized randomized response, beside k and m. A report of this response names one

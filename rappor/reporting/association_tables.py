@@ -34,7 +34,8 @@ Row = Mapping[str, Any]
 """A row as `Association.rows` yields it."""
 
 ALL: Final = "all"
-"""Title of the column and of the row with the margins."""
+"""Title of the column and of the row with the margins. A margin is the sum of the listed cells of a
+row or a column."""
 
 _KINDS: Final = {
     "cell": "share of the reports",

@@ -24,8 +24,9 @@ from rappor.reporting.numbers import (
 )
 
 _SIGNIFICANT: Final = 0.01
-"""Largest p-value at which a footnote calls the overall test significant. A convention, stricter
-than the usual 5 %."""
+"""P-value below which a footnote calls the overall test significant. The number is a convention,
+stricter than the usual 5 %. With a larger number, more contrasts without a change would be called
+significant."""
 
 _NAMED_PERIODS: Final = 5
 """Largest number of periods that a footnote names. Further periods are counted, so that the

@@ -22,10 +22,13 @@ _HEADING: Final = 24
 """Height of the titles of the columns, in units of SVG."""
 
 _NAME_COLUMNS: Final = 24
-"""Largest width of the name of a row, in columns of a terminal."""
+"""Largest width of the name of a row, in columns of a terminal. Longer names are shortened. A
+larger number allows a wider margin on the left side of the chart."""
 
 _TITLE_COLUMNS: Final = 11
-"""Largest width of the title of a column, in columns of a terminal."""
+"""Largest width of the title of a column, in columns of a terminal. Longer titles are shortened. 12
+columns are 90 units of SVG, which is more than the width of a cell, so neighbouring titles could
+overlap."""
 
 _CHARACTER: Final = 7.5
 """Width of an average character, in units of SVG. Fonts differ, so it leaves a margin."""

@@ -58,7 +58,8 @@ _DIMENSION_NAMES: Final = {
     "m": "cohorts m",
     "items": "own buckets n",
 }
-"""Name of each whole number of a parameter set in the table of a collection."""
+"""Name of each whole number of a parameter set. The table of a collection shows the numbers that
+the response of the parameter set has."""
 
 _MOST_GRIDS: Final = 3
 """Largest number of parameter sets whose residuals are drawn. Each grid has up to 64 x 64 squares,

@@ -61,7 +61,8 @@ _LEAST_TEXT: Final = 20
 would break lines after every word."""
 
 RowT = TypeVar("RowT")
-"""Type of a row: a record or a mapping."""
+"""Type of a row: a record or a mapping. The rows of a table and the functions that format its cells
+must have the same type of row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,25 @@ _FINITE_VERB: Final = re.compile(
     r"|[a-z]+(?:es|ises|izes|ates|ects|unds|ains|ires|ows|ads|ets|its|ids|ays|ends|eps|uts|ops|aks"
     r"|eds|eeds|eans|ives|ines|ides|ars|ers|urs|ores|ares|akes|uses|oses|ites|ates|ules|ounts))\b"
 )
+_MORE_VERBS: Final = re.compile(
+    r"\b(?:would|find|stand|stands|begin|begins|began|equals|return|returns|add|adds"
+    r"|wraps|become|contain|display|write|look|take|hides|starts|widens|belong"
+    r"|calls (?:an?|the|another|such))\b"
+)
+"""Verbs that the endings of `_FINITE_VERB` do not match, and that docstrings do not use as nouns.
+Words such as "runs", "counts" or "limits" are missing, because they are nouns inside a sentence."""
+
+_AFTER_PRONOUN: Final = re.compile(r"\b(?:It|They) [a-z]+")
+"""A pronoun at the beginning of a sentence, and its verb. Some verbs, for example "bound", are
+nouns after other words."""
+
+_THIRD_PERSON: Final = re.compile(
+    r"(?:^|[.] )(?:Adds|Begins|Contains|Counts|Describes|Ends|Limits|Lists|Maps|Matches|Returns)\b"
+    r"(?! (?:of|by|per|in|for|and|or|with|that|under)\b|[.,:;]|$)"
+)
+"""A verb at the beginning of a sentence without a subject, for example "Counts the reports". With a
+preposition after it, for example "Counts of reports", the word is a noun."""
+
 _IMPERATIVE: Final = re.compile(r"^(?:Do|Keep|Use|Compute|Count|Limit|Bound|Wait|Match|Test)\b")
 
 _WORD: Final = re.compile(r"[A-Za-z]+")
@@ -198,8 +217,9 @@ def is_participle(name: str) -> bool:
 
 
 def has_verb(sentence: str) -> bool:
-    """Return whether a sentence has a finite verb, judged by the endings of its words."""
-    return bool(_FINITE_VERB.search(sentence) or _IMPERATIVE.search(sentence))
+    """Return whether a sentence has a finite verb, judged by words, their endings and positions."""
+    patterns = (_FINITE_VERB, _MORE_VERBS, _AFTER_PRONOUN, _THIRD_PERSON, _IMPERATIVE)
+    return any(pattern.search(sentence) for pattern in patterns)
 
 
 def count_missing_nouns(clause: str) -> int:

@@ -16,7 +16,7 @@ COMMANDS: Final = {
     "send": send.COMMAND,
     "preview": preview.COMMAND,
 }
-"""Commands by name. The help lists them in this order."""
+"""Commands by name. The help shows the commands in this order."""
 DONE: Final = 0
 """Exit code: the command did its work, and its answer is yes."""
 NOT_DONE: Final = 1

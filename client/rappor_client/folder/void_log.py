@@ -51,7 +51,8 @@ _BYTE_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
 _PAGE_SIZES: Final = tuple(2**power for power in range(9, 17))
 """Page sizes that SQLite allows, in bytes."""
 _WORD: Final = 2**32 - 1
-"""Mask of a 32-bit sum, which wraps around."""
+"""Mask of the lowest 32 bits. SQLite adds the words of a checksum modulo 2^32. Integers of Python
+do not overflow, so the code applies the mask after each sum."""
 _ATTEMPTS: Final = 10
 """Number of attempts to get the exclusive lock, 10 ms apart. If all attempts fail, another
 connection has had the database open all the time, so the index exists. A larger number delays the

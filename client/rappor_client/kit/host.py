@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from rappor_client.network.transport import Transport
 
 METRIC: Final = "command"
-"""Name of the metric. The kit records one metric only."""
+"""Name of the metric under which the kit records every use. The kit has no other metric, and the
+registry of a host must contain this metric."""
 
 _PERSONAL_SWITCHES: Final = ("DO_NOT_TRACK", "RAPPOR_DISABLED")
 """Environment variables with which a person disables telemetry."""

@@ -56,7 +56,9 @@ HOME: Final = "/pages/"
 SIGN_IN: Final = "/pages/sign-in"
 """Path of the page to sign in, to which every other page redirects a stranger."""
 FORM_TOKEN: Final = "form"  # noqa: S105 - the name of a field
-"""Name of the entry of the session that every form repeats in a hidden field of this name."""
+"""Name of an entry of the session, and of a hidden field in every form. A form is refused if its
+hidden field differs from the entry, so that a page of another site cannot send a form in the name
+of the person."""
 
 _VISIT: Final = "visit"
 """Name of the entry of the session that contains the secret of the visit."""

@@ -49,7 +49,8 @@ _MAX_TABLES: Final = 100
 `prune` every day, a kind has 15 tables. If an operator never runs `prune`, the number grows, and
 SQLite allows at most 500 tables in one statement."""
 _SLICE: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
-"""Arguments of `substr` in SQL for key number i, from 0, in a string of joined keys."""
+"""Arguments of `substr` in SQL for key number i, from 0, in a string of joined keys. All keys have
+`KEY_BYTES` bytes, and SQL counts the bytes from 1."""
 _PASSED_KEYS: Final = {
     "sqlite": f"""
         WITH RECURSIVE number (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM number WHERE i < :last),

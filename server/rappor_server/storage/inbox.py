@@ -120,7 +120,10 @@ _CREATE: Final = (
 )
 """Statements that create the tables of an inbox file of SQLite."""
 _APPEND: Final = f"SELECT append_batch(COALESCE(%s::date, {TODAY}), %s, %s)"
-"""Statement of PostgreSQL that adds a batch to the newest inbox table (`schema.py`)."""
+"""Statement of PostgreSQL that adds a batch to the newest inbox table. Its parameters are a day or
+NULL for the present day, the number of reports, and the bytes of the batch. The function
+`append_batch` (`schema.py`) chooses the table under a lock, so no newer table is created before the
+batch is added."""
 _TOTALS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
 """Beginning of a query: numbers of batches, reports and bytes of an inbox table."""
 _SQLITE_TABLE: Final = schema.inbox_table("inbox")
