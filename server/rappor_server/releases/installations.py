@@ -16,9 +16,14 @@ The numbers of all other segments are known from their own windows. If Monday's 
 contained these 12 reports, a reader could subtract the other segments, and learn the 12 reports of
 a segment whose minimum is 30.
 
-So the shares of a window are joined from the latest interval to the earliest, until each group of
-neighbouring intervals has the `min_reports` that the window needed when it was formed. The
-intervals of a group get equal parts. The earliest shares may be too small for a group. They are
+So the shares of a window are joined from the latest interval to the earliest. A group of
+neighbouring intervals is complete if both numbers are at least the `min_reports` that the window
+needed when it was formed:
+
+- the sum of the shares of the group
+- the number of reports of the blocks that begin in the group
+
+The intervals of a group get equal parts. The earliest shares may be too small for a group. They are
 added to the reports of the earliest group, whose intervals stay the same:
 
     shares of the window         Mon 12    Tue 15    Wed 11    min_reports = 30
@@ -32,6 +37,13 @@ added to the reports of the earliest group, whose intervals stay the same:
 The second case is a night in which nearly all cohorts have closed a block of one day, and one
 cohort a block of three days. If its 20 reports formed a group with Wednesday, two thirds of
 Wednesday's devices would be counted on the days before.
+
+Why the shares alone do not suffice: a block of Tue and Wed with 60 reports and a block of Wed with
+12 reports have the shares Tue 30 and Wed 42. Both are at least 30, but their difference is the
+block of 12 reports. With both conditions, every sum or difference of the numbers of a window
+contains all reports that begin in one group, which are at least `min_reports`. Proof: take the
+latest group whose number is used. The blocks that begin in this group have shares in this group and
+in later groups only, and no number of a later group is used. So their reports do not cancel.
 
 All results of a day stay the same for ever, because a window never changes, and windows that are
 dated after the day do not count.
@@ -55,7 +67,7 @@ import bisect
 import datetime
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -79,6 +91,19 @@ _DAY: Final = datetime.timedelta(days=1)
 _Shares = defaultdict[DayRange, Fraction]
 """The number of reports of a window by interval. Thirds and sevenths are exact, so that a share of
 100 reports is not below a minimum of 100 by rounding."""
+
+
+class Block(NamedTuple):
+    """Blocks of a window that have the same days.
+
+    Attributes
+    ----------
+    intervals : intervals that the blocks touch, in order
+    reports : number of reports of the blocks together
+    """
+
+    intervals: tuple[DayRange, ...]
+    reports: int
 
 
 class _Window(NamedTuple):
@@ -232,46 +257,50 @@ def _read_shares(
         total.last.between(windows[0].first, windows[-1].last),
     )
     dates = [window.last for window in windows]
-    shares: list[_Shares] = [defaultdict(Fraction) for _ in windows]
+    blocks: list[list[Block]] = [[] for _ in windows]
     for last, first, reports in db.execute(query):
-        touched = list(list_intervals(params.pace, params.epoch, first, last))
         # The window of a block is the first one that is dated no earlier.
-        of_window = shares[bisect.bisect_left(dates, last)]
-        for interval in touched:
-            of_window[interval] += Fraction(int(reports), len(touched))
-    for window, of_window in zip(windows, shares, strict=True):
+        blocks[bisect.bisect_left(dates, last)].append(
+            Block(tuple(list_intervals(params.pace, params.epoch, first, last)), int(reports))
+        )
+    for window, of_window in zip(windows, blocks, strict=True):
         yield join_small_shares(of_window, window.minimum)
 
 
-def join_small_shares(
-    shares: Mapping[DayRange, Fraction], minimum: int
-) -> dict[DayRange, Fraction]:
-    """Return the shares of a window, none of them known more finely than its minimum.
+def join_small_shares(blocks: Sequence[Block], minimum: int) -> dict[DayRange, Fraction]:
+    """Divide the blocks of a window among intervals, and join the shares that are too small.
 
     Parameters
     ----------
-    shares : number of reports of a window by interval, together at least `minimum`
-    minimum : number of reports of each group of neighbouring intervals
+    blocks : the blocks of a window, together with at least `minimum` reports
+    minimum : smallest number of reports of a group of neighbouring intervals, and of the blocks
+        that begin in the group
 
     Returns
     -------
     The reports of each interval of a group. The intervals that are too small for a group are
     missing: the opening of the module has an example of each case.
     """
+    shares, begun = _Shares(Fraction), _Shares(Fraction)
+    for intervals, reports in blocks:
+        begun[intervals[0]] += reports
+        for interval in intervals:
+            shares[interval] += Fraction(reports, len(intervals))
     groups: list[list[DayRange]] = []
     totals: list[Fraction] = []
     group: list[DayRange] = []
-    reports = Fraction(0)
+    total = n_begun = Fraction(0)
     for interval in sorted(shares, reverse=True):
         group.append(interval)
-        reports += shares[interval]
-        if reports >= minimum:
+        total += shares[interval]
+        n_begun += begun[interval]
+        if min(total, n_begun) >= minimum:
             groups.append(group)
-            totals.append(reports)
-            group, reports = [], Fraction(0)
-    # What remains are the earliest shares, too few for a group. A group exists, because all shares
-    # together are at least `minimum`.
-    totals[-1] += reports
+            totals.append(total)
+            group, total, n_begun = [], Fraction(0), Fraction(0)
+    # The remaining shares are the earliest, and too small for a group. A group exists, because each
+    # block begins in some interval, and all blocks together have at least `minimum` reports.
+    totals[-1] += total
     return {
         interval: total / len(intervals)
         for intervals, total in zip(groups, totals, strict=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
+import itertools
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +16,11 @@ from hypothesis import strategies as st
 from rappor_server.operations.closing import close_all
 from rappor_server.queries.counts import JSON, CountsTask
 from rappor_server.queries.query import Range
-from rappor_server.releases.installations import join_small_shares, read_installations
+from rappor_server.releases.installations import (
+    Block,
+    join_small_shares,
+    read_installations,
+)
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.bulk import insert_rows
@@ -26,6 +31,7 @@ from registries import registry_of
 from sqlalchemy import Engine
 
 from rappor import Metric, Params
+from rappor.counts.calendar_periods import DayRange
 from rappor.counts.installations import Installations
 from rappor.counts.released_counts import ReleasedCounts
 from rappor.protocol.segments import Dimension
@@ -339,31 +345,69 @@ def test_a_later_minimum_does_not_divide_a_window_again(engine: Engine) -> None:
     } == {10: {22}, 50: {22}, 100: {22}}
 
 
-SHARES = st.dictionaries(
-    st.integers(0, 12), st.fractions(min_value=Fraction(1, 7), max_value=60), min_size=1
-)
+def test_a_small_block_is_not_found_by_subtraction_of_two_days() -> None:
+    """A block of 12 reports on Wednesday beside a block of Tuesday and Wednesday.
 
-
-@given(numbers=SHARES, minimum=st.integers(1, 100))
-def test_joined_shares_never_show_less_than_the_minimum(
-    numbers: Mapping[int, Fraction], minimum: int
-) -> None:
-    """Neighbouring intervals with equal numbers have the minimum together, and nothing is lost.
-
-    The shares are a fingerprint's in one window, so their sum is at least the minimum.
+    The shares 30 and 42 both have the minimum, and their difference would be the block of 12.
     """
-    shares = {(day(number), day(number)): share for number, share in numbers.items()}
-    total = sum(shares.values(), Fraction(0))
-    minimum = min(minimum, int(total)) or 1
-    if total < minimum:
-        return
-    joined = join_small_shares(shares, minimum)
-    assert sum(joined.values()) == total
-    ordered = sorted(joined)
-    begin = 0
-    for i in range(1, len(ordered) + 1):
-        if i == len(ordered) or joined[ordered[i]] != joined[ordered[begin]]:
-            assert sum(joined[interval] for interval in ordered[begin:i]) >= minimum
-            begin = i
-    if all(share >= minimum for share in shares.values()):
-        assert joined == shares
+    tuesday, wednesday = ((day(number), day(number)) for number in (1, 2))
+    blocks = [Block((tuesday, wednesday), 60), Block((wednesday,), 12)]
+    assert join_small_shares(blocks, 30) == {tuesday: 36, wednesday: 36}
+    # A larger block of Wednesday may be known.
+    blocks = [Block((tuesday, wednesday), 60), Block((wednesday,), 40)]
+    assert join_small_shares(blocks, 30) == {tuesday: 30, wednesday: 70}
+
+
+BLOCKS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3), st.integers(1, 60)), min_size=1)
+"""First day, number of days and number of reports of each block of a window."""
+
+
+@given(sizes=BLOCKS, minimum=st.integers(1, 100))
+def test_no_sum_of_numbers_of_a_window_contains_less_than_the_minimum(
+    sizes: list[tuple[int, int, int]], minimum: int
+) -> None:
+    """Whatever weights a reader gives the days, the blocks that do not cancel have the minimum.
+
+    All numbers together are the reports of the window, and days with enough reports stay single.
+    """
+    minimum = min(minimum, sum(reports for _, _, reports in sizes))
+    blocks = [
+        Block(tuple((day(first + i), day(first + i)) for i in range(n_days)), reports)
+        for first, n_days, reports in sizes
+    ]
+    joined = join_small_shares(blocks, minimum)
+    assert sum(joined.values()) == sum(block.reports for block in blocks)
+    # The number of a day is linear in the blocks once the groups are known: the first group also
+    # gets all earlier shares. Days of one group have equal numbers.
+    days = sorted(joined)
+    groups: list[list[DayRange]] = [[days[0]]]
+    for interval in days[1:]:
+        is_same = joined[interval] == joined[groups[-1][0]]
+        groups[-1 if is_same else len(groups) :] = (
+            [[*groups[-1], interval]] if is_same else [[interval]]
+        )
+    parts = [
+        [
+            sum(
+                (group[0] <= touched or group is groups[0]) and touched <= group[-1]
+                for touched in block.intervals
+            )
+            / Fraction(len(block.intervals))
+            for block in blocks
+        ]
+        for group in groups
+    ]
+    for weights in itertools.product(range(-2, 3), repeat=len(groups)):
+        if any(weights):
+            visible = [
+                block.reports
+                for i, block in enumerate(blocks)
+                if sum(weight * part[i] for weight, part in zip(weights, parts, strict=True))
+            ]
+            assert sum(visible) >= minimum
+    assert all(sum(joined[interval] for interval in group) >= minimum for group in groups)
+    begun: Counter[DayRange] = Counter()
+    for block in blocks:
+        begun[block.intervals[0]] += block.reports
+    if all(len(block.intervals) == 1 for block in blocks) and min(begun.values()) >= minimum:
+        assert joined == begun
