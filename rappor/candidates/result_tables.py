@@ -38,7 +38,8 @@ class Origin(NamedTuple):
 def is_result_table(head: bytes) -> bool:
     """Return whether the first bytes of a file are the titles of a table of estimates."""
     line = head.removeprefix(b"\xef\xbb\xbf").splitlines()[:1]
-    titles = line[0].decode(errors="replace").split(",") if line else []
+    # A spreadsheet that saves the table may quote every title.
+    titles = line[0].decode(errors="replace").replace('"', "").split(",") if line else []
     return (*titles[:3],) == _FIRST_COLUMNS and titles[-2:] == list(ORIGIN_COLUMNS)
 
 
@@ -53,7 +54,7 @@ def read_result_table(data: bytes, path: str) -> tuple[list[str], frozenset[Orig
     Raises
     ------
     FileError
-        The table is not UTF-8, or a row does not have the columns of the titles.
+        The table is not UTF-8, or a row cannot be read or has other columns than the titles.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -61,13 +62,18 @@ def read_result_table(data: bytes, path: str) -> tuple[list[str], frozenset[Orig
         line = data.count(b"\n", 0, error.start) + 1
         raise FileError(path, describe_wrong_encoding(data), line=line) from None
     reader = csv.reader(io.StringIO(text, newline=""))
-    titles = next(reader)
+    try:
+        # `line_num` counts the lines of a cell that contains line feeds.
+        (_, titles), *rows = ((reader.line_num, row) for row in reader)
+    except csv.Error as error:  # for example a cell of more than 131,072 characters
+        reason = f"its row cannot be read: {error}"
+        raise FileError(path, reason, line=reader.line_num) from None
     strings: list[str] = []
     origins: set[Origin] = set()
-    for row in reader:
+    for line, row in rows:
         if len(row) != len(titles):
             reason = "its rows must have the columns of its titles"
-            raise FileError(path, reason, line=reader.line_num)
+            raise FileError(path, reason, line=line)
         *_, metric, fingerprints = row
         strings.append(row[0].removeprefix(_MARK))
         origins |= {Origin(metric, fingerprint) for fingerprint in fingerprints.split()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import math
@@ -456,6 +457,25 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     path.write_text(decode(counts, ["cat"]).to_csv() + "dog\n")
     with pytest.raises(FileError, match="line 3: its rows must have the columns of its titles"):
         Candidates.from_file(path)
+    path.write_text(decode(counts, ["cat"]).to_csv().replace("cat", "cat" * 50_000))
+    with pytest.raises(FileError, match="line 2: its row cannot be read: field larger than"):
+        Candidates.from_file(path)
+
+
+def test_a_table_with_quoted_titles_is_recognised(tmp_path: Path) -> None:
+    """A spreadsheet may quote each cell. The candidates of such a table come from the metric, too.
+
+    If the titles were not recognised, each row would be a candidate, and nothing would be detected.
+    """
+    counts = dataclasses.replace(collect(BALANCED, ["cat"]), metric="pet")
+    path = tmp_path / "last.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerows(csv.reader(decode(counts, ["cat"]).to_csv().splitlines()))
+    candidates = Candidates.from_file(path)
+    assert candidates.strings == ("cat",)
+    with pytest.raises(DecodeError, match="must not be a result of the same metric"):
+        decode(counts, candidates)
 
 
 def test_analyses_without_weights_refuse_ranks() -> None:
