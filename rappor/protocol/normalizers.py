@@ -107,6 +107,8 @@ def normalize(name: str, text: object) -> str:
         )
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
+    # A method of a subclass of str may raise an error with the value in its text.
+    text = str.__str__(text)
     if name == "none":
         _count_bytes(text)  # raises ReportError for a lone surrogate
         return text

@@ -270,20 +270,19 @@ def normalize_fields(field_names: Sequence[str], normalizer: str, value: object)
     expected = f"a value must be a mapping of the fields {', '.join(field_names)}"
     if not isinstance(value, Mapping):
         raise ReportError(f"{expected}, got {type(value).__name__}")
-    # The class of a mapping may raise anything while it is read. Another exception than ReportError
-    # would pass for a failure of the disk, and its text may contain the value.
+    # The class of a mapping or of a key may raise anything while it is read. Another exception than
+    # ReportError would pass for a failure of the disk, and its text may contain the value.
     try:
-        texts = dict(value.items())
+        keys_and_texts = dict(value.items())
+        texts = {name: keys_and_texts[name] for name in field_names if name in keys_and_texts}
     except MemoryError:  # no mistake of the program
         raise
     except Exception:  # noqa: BLE001
         raise ReportError(f"{expected}, got {type(value).__name__} that cannot be read") from None
     # A wrong key may be a value that stands in the wrong place, so no message contains a key.
-    if texts.keys() != set(field_names):
-        n_known = len(texts.keys() & set(field_names))
-        raise ReportError(
-            f"{expected}, got {n_known} of them and {len(texts) - n_known} other keys"
-        )
+    n_others = len(keys_and_texts) - len(texts)
+    if n_others or len(texts) < len(field_names):
+        raise ReportError(f"{expected}, got {len(texts)} of them and {n_others} other keys")
     normalizers = list_normalizers(normalizer, len(field_names))
     return tuple(
         _normalize_field(field, name, texts[field])

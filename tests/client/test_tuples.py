@@ -115,6 +115,29 @@ class Unreadable(Mapping[str, str]):
         return 2
 
 
+class UnreadableKey(str):
+    """A name of a field that raises when it is compared. Its error contains the value."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("secret-site.example")
+
+
+class UnreadableText(str):
+    """A text whose methods raise. Their error contains the value."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        """Raise an error in place of returning the bytes."""
+        raise ValueError("secret-site.example")
+
+    def __contains__(self, part: object) -> bool:
+        raise ValueError("secret-site.example")
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -128,6 +151,7 @@ class Unreadable(Mapping[str, str]):
         {"site": "secret-site.example", "country": None},
         {"site": "secret-site.example", "country": "secret-site\ud800"},
         Unreadable(),
+        {UnreadableKey("site"): "secret-site.example", "country": "de"},
         None,
         7,
     ],
@@ -143,3 +167,10 @@ def test_a_tuple_of_the_wrong_kind_is_a_mistake_of_the_program(value: object, ho
         home.clock.advance(days=1)
         client.flush()
     assert home.transport.reports == []
+
+
+def test_methods_of_a_text_are_not_called(home: Home) -> None:
+    """A subclass of str is its text. An error of its methods would count as a failed disk."""
+    texts = {"site": UnreadableText("a.example"), "country": UnreadableText("de")}
+    with home.open(metric_of(params=PAIR), collector=home.transport) as client:
+        assert client.record("page", texts) == Outcome.RECORDED
