@@ -561,7 +561,7 @@ class Client:
         seconds = max(deadline - time.monotonic(), 0.0)
         resume = functools.partial(self._run_safely, self._resume, None)
         with contextlib.suppress(BusyError):  # the job goes on as soon as the disk answers
-            self._thread.run_within(resume, seconds=seconds, is_lasting=True)
+            self._thread.run_within(resume, seconds=seconds, is_kept_after_timeout=True)
 
     def _open_folder(self) -> Writer:
         """Finish an interrupted withdrawal, and open the identity; runs in the folder's thread."""
@@ -724,7 +724,7 @@ class Client:
             if writer or writer.store.exists():
                 writer.run(self._drop_opted_out_in, lock_seconds=BUSY_SECONDS)
 
-        self._thread.run_within(drop, seconds=BUSY_SECONDS, is_lasting=True)
+        self._thread.run_within(drop, seconds=BUSY_SECONDS, is_kept_after_timeout=True)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
         """Drop the reports of refused metrics in an open transaction."""

@@ -374,8 +374,8 @@ class Evidence:
         """Counters of single reports, and of permanent responses if the encoder reveals them."""
         self.distinguisher = LearnedDistinguisher()
         """Classifier of the reports of the first pair of values."""
-        self.noiseless_reports = CopyCounts(1, params.k)
-        """Reports that equal the permanent response."""
+        self.copied_permanents = CopyCounts(1, params.k)
+        """Number of reports with a visible permanent response, and of those that equal it."""
         self.repeats = {occasion: RepeatCounts() for occasion in get_args(Occasion)}
         """Agreement of two responses of a device to one value, by occasion."""
         self.changed_cohorts = 0

@@ -94,7 +94,7 @@ def check_probabilities(evidence: Evidence, params: Params) -> list[Check]:
         ),
         _check_copies(
             "report: equal to the permanent response",
-            evidence.noiseless_reports,
+            evidence.copied_permanents,
             (params.p, params.q),
         ),
         *(_check_permanence(occasion, observed) for occasion, observed in evidence.repeats.items()),

@@ -13,6 +13,12 @@ Words of this module:
 - A *pair* is two values whose bits differ as much as the encoding allows. Value indices 2i and
   2i + 1 are pair i, so `index ^ 1` is the other value of the pair.
 - A *round* is one request to each device of a block. `batches[r]` has the responses of round r.
+- A *game* (`rappor.auditing.lower_bound`): an observer knows both values of a pair, sees responses
+  of a device, and names the device's value or passes. There are three games: with one report, with
+  several reports, and with the permanent response.
+- A *game key* is an integer. It contains everything in a device's responses that the observer's
+  rule reads: how many bits only one of the two values sets, and how many of these bits are 1. A
+  trial of a game gives two keys: of the device's value, and of the other value.
 
 The queries, and the faults that they can show:
 
@@ -345,9 +351,10 @@ class QuerySession:
         for stage, bits in batch.stages().items():
             self.evidence.stages[stage].add(bits, truth, values)
         if batch.permanents is not None:
-            # All devices are one group: fresh noise does not depend on the value.
+            # Count the reports that equal the permanent response, as if they had no fresh noise.
+            # All devices are one group, because fresh noise does not depend on the value.
             one_group = np.zeros(len(values), dtype=np.int64)
-            self.evidence.noiseless_reports.add(batch.reports, batch.permanents, one_group)
+            self.evidence.copied_permanents.add(batch.reports, batch.permanents, one_group)
 
     def _record_repeats(
         self, occasion: Occasion, batches: Sequence[ResponseBatch], truth: Booleans
@@ -372,10 +379,11 @@ class QuerySession:
     def _play_game(
         self, stage: Stage, responses: Sequence[Booleans], truth: Booleans, other_truth: Booleans
     ) -> None:
-        """Add one trial of the observer's game for each device (`rappor.auditing.lower_bound`).
+        """Add one trial of an observer's game for each device: the two game keys of its responses.
 
-        `responses` contains an (n, k) array for each round. `truth` and `other_truth` are the
-        (n, k) true bits of the device's value and of the other value of the pair.
+        `stage` names the game. `responses` contains an (n, k) array for each round. `truth` and
+        `other_truth` are the (n, k) true bits of the device's value and of the other value of the
+        pair.
         """
         ones: Integers = np.stack(responses).sum(axis=0, dtype=np.int64)
         keys = compute_game_keys(ones, truth, other_truth, self._params, len(responses))

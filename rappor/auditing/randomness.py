@@ -12,6 +12,13 @@ visible. They are tested as far as its reports reveal on which side of a thresho
     repetition            blocks of coins or of reports that recur       a short period
     no shift register     length of the shortest shift register          xorshift, Mersenne Twister
 
+The thresholds are those of the parameters (`rappor.protocol.params`). t(x) is the integer nearest
+to x times 2^32, so a coin is below t(x) with probability x. f is the share of bits that the
+permanent response forces, and g is the share of the forced bits that become 1. A coin below t(f g)
+forces a bit to 1, a coin from t(f g) to t(f) forces it to 0, and a larger coin keeps the true bit.
+The instantaneous response sends 1 if a coin is below t(p) for a permanent 0, or below t(q) for a
+permanent 1.
+
 Frequencies alone miss the most serious fault: a generator whose future follows from its past. The
 Mersenne Twister, xorshift and other shift registers are linear over the field of two elements for
 every seed. The shortest shift register that produces their bits is no longer than their state. For

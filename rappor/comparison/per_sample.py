@@ -105,8 +105,10 @@ class SeparateDecodes:
                 # through:
                 # - `largest_p_value` alone is uncorrected if R = c. With 20 categories, each used
                 #   on a different day, 5 % of the unused ones would be detected every day.
-                # - The sample's own correction alone divides the error rate by a larger number if
-                #   the sample detects more than the pooled samples.
+                # - The sample's own correction alone has the threshold alpha R_t / c, if the sample
+                #   detects R_t of c strings. If R_t exceeds R, this threshold is larger than
+                #   `largest_p_value`. The third bound may then remove most of the R_t strings, and
+                #   the false detections are more than the share alpha of the remaining strings.
                 # - A string that is not detected overall must not be detected in a sample: the
                 #   page would contradict its own number of strings in use.
                 detected[i] = decoded.detected[rows] & (

@@ -11,12 +11,18 @@ averaged over reports. With n_d reports of device d, R = sum of n_d^2 / sum of n
 by R. R has one of four sources:
 
 - `given`: the analyst passed it.
-- `counts`: the counts contain it.
-- `days`: several collections were added. R is estimated from the variance between them
-  (`device_correlation`). The estimate is at least the R of different devices in each collection.
-  One standard error is added. R is at most the R of the same devices in all collections, which is
-  also assumed if the variance does not determine R. A collection without R counts as one report per
-  device.
+- `counts`: the counts contain the sum of n_d^2, or an upper bound on this sum. So R is the largest
+  number of reports per device that the counts allow.
+- `days`: several collections were added. R is estimated from the variance between the collections
+  (`device_correlation`). Two extreme cases bound R:
+
+      each collection has different devices    R is smallest
+      all collections have the same devices    R is largest
+
+  An estimate below the smallest R is replaced by the smallest R. Then one standard error is added,
+  and a sum above the largest R is replaced by the largest R. If the variance does not determine R,
+  the largest R is assumed, because it gives the widest intervals. In all of these steps, a
+  collection without R counts as one report per device.
 - `unknown`: one collection without R. Each report is assumed to come from a different device.
 """
 
@@ -72,6 +78,8 @@ class Repetition:
                 f"estimated from the variance of {self.collections} collections, including one "
                 f"standard error of {self.std_error:.2g}"
             )
+        # The sum of squared reports in counts is often only an upper bound, so R is a bound as well
+        # (`rappor.counts.squared_reports`).
         return {
             "given": "as given",
             "counts": "the most that the counts allow",

@@ -8,6 +8,11 @@ google/rappor has five kinds of files, all CSV or lines of text:
     candidates.txt  one candidate in each line
     map.csv         for each candidate the bits that it sets, numbered from 1 over all cohorts
 
+params.csv has one probability f of permanent noise: a bit is forced to 1 with probability f/2, and
+to 0 with probability f/2. Parameters of this package have a second letter g (`Params.g`): a bit is
+forced to 1 with probability f g, and to 0 with probability f (1 - g). So params.csv can express
+g = .5 only.
+
 google/rappor hashes strings with MD5. Its hash layout has a name (`Params.layout`), and the name is
 part of the fingerprint, so counts of google/rappor are never added to counts of this package. Bit i
 has the same number in both. Only a pattern in a reports file is written from bit k - 1 down to bit
@@ -158,7 +163,8 @@ def write_params(path: PathLike, params: Params) -> None:
     Raises
     ------
     ParamsError
-        If g is not .5. The file has no g, so google/rappor would assume .5.
+        If g, the share of the permanent noise that forces a bit to 1, is not .5. The file has no
+        column for g, and google/rappor always computes with g = .5.
 
     Examples
     --------

@@ -29,8 +29,8 @@ class PlannedWeights:
     """Weights of present and of absent candidates.
 
     Present candidates are in classes of nearly equal shares (`Frequencies`). Absent candidates are
-    in a groups of nearly equal weights: one group without ranks, otherwise one group for each
-    class of present candidates.
+    in groups of nearly equal weights. Without ranks there is one group. With ranks there is one
+    group for each class of present candidates.
 
     Attributes
     ----------
@@ -38,8 +38,8 @@ class PlannedWeights:
     weights : (classes,) float64. Mean weight of a present candidate of each class, in the order of
         the frequencies.
     sorted_weights : (classes,) float64. The same weights in the order of `shares`.
-    absent : (a,) float64. Number of absent candidates in each group.
-    absent_weights : (a,) float64. Mean weight of the absent candidates in each group.
+    absent : (groups,) float64. Number of absent candidates in each group.
+    absent_weights : (groups,) float64. Mean weight of the absent candidates in each group.
     largest_p_value : upper bound on the p-values that are detected: the error rate of a ranked
         list, otherwise 1.
     """

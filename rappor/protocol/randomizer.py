@@ -9,9 +9,9 @@ low bits of floating-point noise can reveal the true value (Mironov, CCS 2012).
 There are two kinds of coins:
 
 1. Derived coins come from the device's secret by HKDF, with a text as input that names their use.
-   Equal input gives equal coins. The permanent response, the cohort, the part, the sampling and the
-   report day use derived coins. The device can therefore repeat them for years without storing
-   anything for each value.
+   Equal input gives equal coins. The permanent response, the cohort, the part (the prefix of its
+   string that a device reports), the sampling and the report day use derived coins. The device can
+   therefore repeat them for years without storing anything for each value.
 2. System coins come from the generator of the operating system. The instantaneous response uses
    system coins, so every report has new noise.
 
@@ -184,11 +184,15 @@ def derive_cohort(secret: bytes | Secret, metric_name: str, epoch: str, params: 
 
 
 def derive_part_coin(secret: bytes | Secret, metric_name: str, epoch: str, base: Params) -> int:
-    """Return the coin that chooses the part of a device (`rappor.protocol.parts.choose_part`).
+    """Return the coin that chooses the part of a string that a device reports.
+
+    A part is a prefix of some length, or the whole string. A metric of strings may divide its
+    devices among several parts. `rappor.protocol.parts.choose_part` reads the coin.
 
     Parameters
     ----------
-    base : the parameter set of the metric without a part.
+    base : the parameter set of the metric without a part. It is the same for all devices, because
+        the part is not yet chosen.
     """
     info = b"rappor/1/part\0" + encode_scope(metric_name, epoch, base)
     (u,) = _read_coins(expand(secret, info, 4))
@@ -258,7 +262,10 @@ def derive_permanent_coins(
 ) -> Sequence[int]:
     """Return the coins of the permanent response to packed true bits.
 
-    RAPPOR's response has k coins, and generalized randomized response has n + 2.
+    The response of RAPPOR has one coin for each of the k bits. Generalized randomized response
+    (`rappor.protocol.responses.generalized_response`) reports one bucket of a value, and has n + 2
+    coins: n coins pad or cut the buckets of the value to n buckets, one coin decides whether the
+    report names one of them or a random bucket, and one coin draws the bucket. n is `params.items`.
     """
     response = params.response
     info = response.coin_label + encode_scope(metric_name, epoch, params) + b"\0" + bits
@@ -268,9 +275,15 @@ def derive_permanent_coins(
 def derive_own_buckets(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, bits: bytes
 ) -> list[int]:
-    """Return the own buckets of packed true bits after padding or cutting, in ascending order.
+    """Return the n own buckets of a device, in ascending order.
 
-    The list is empty for a response whose reports name no bucket.
+    The own buckets are the buckets of the device's value: the bits of `bits` that are 1. If there
+    are more than n, the device keeps n of them, chosen at random. If there are fewer, the device
+    adds random buckets. The list is empty for RAPPOR's response, whose reports name no bucket.
+
+    Parameters
+    ----------
+    bits : packed true bits of a value in the cohort of the device, `params.n_bytes` bytes.
     """
     coins = derive_permanent_coins(secret, metric_name, epoch, params, bits)
     return params.response.choose_own_buckets(bits, lambda n: coins[:n])

@@ -59,7 +59,11 @@ _DIMENSION_NAMES: Final = {
     "items": "own buckets n",
 }
 """Name of each whole number of a parameter set. The table of a collection shows the numbers that
-the response of the parameter set has."""
+the response of the parameter set has.
+
+Only generalized randomized response has own buckets: the buckets of a device's value, which the
+device pads or cuts to n buckets.
+"""
 
 _MOST_GRIDS: Final = 3
 """Largest number of parameter sets whose residuals are drawn. Each grid has up to 64 x 64 squares,
@@ -131,7 +135,7 @@ def candidates_table(result: EstimatesReport, *, forged: bool = False) -> Table[
     if estimates.listed:
         first = "those of the metric's list first, then detected ones"
     return Table(
-        title=f"Candidates: {first}; undetected ones have the interval of each alone",
+        title=f"Candidates: {first}; the intervals of undetected ones are not adjusted",
         columns=[
             Column("candidate", format_candidate, "name"),
             *(columns[key] for key in keys if key in columns),
@@ -181,7 +185,7 @@ def _draw_estimates(result: EstimatesReport) -> Markup:
         if estimates.listed:
             which = "undetected ones of the list, and those"
         sentences.append(
-            f"Hollow dots are {which} that came nearest, with the interval of each alone."
+            f"Hollow dots are {which} that came nearest, with intervals that are not adjusted."
         )
     n_more = result.n_detected - sum(row["detected"] for row in charted)
     if n_more:
@@ -205,7 +209,7 @@ def _list_masses(result: EstimatesReport) -> Iterator[Markup]:
     if result.masses:
         confidence = format_short_percent(result.estimates.error_control.confidence)
         shares = table_of_cells(
-            "Shares of the reports of several candidates, and of none",
+            "Shares of the reports that belong to several candidates together, or to no candidate",
             ("part", "share", "std error", f"{confidence} interval"),
             (
                 (mass.name, format_share(mass.estimate, mass.std_error),
@@ -312,7 +316,11 @@ def _list_fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield "collisions, as a share of a row's noise", format_percent(diagnostics["collision_share"])
     yield "rows with reduced weight", f"{diagnostics['set_aside_rows']:,}"
-    yield "least p-value that an absent string can have", f"{diagnostics['least_p_value']:.2g}"
+    # No p-value is smaller, because counts cannot tell these two strings apart.
+    yield (
+        "least p-value: the probability that an absent string has the bits of a present string",
+        f"{diagnostics['least_p_value']:.2g}",
+    )
 
 
 def _draw_cohorts(part: CollectionReport, balance: Mapping[str, Any]) -> Iterator[Markup]:

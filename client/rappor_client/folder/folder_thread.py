@@ -5,7 +5,8 @@ return until the disk answers, and nothing can interrupt it. So no caller of the
 call itself. A caller hands the thread a job and waits for the result until a deadline:
 
 - The job ends in time: the caller gets its result or its exception.
-- The deadline passes before the job has begun: the job is dropped, unless it is lasting.
+- The deadline passes before the job has begun: the job is dropped, unless it is kept after a
+  timeout.
 - The deadline passes while the job runs: the job goes on, and ends when the disk answers.
 
 In the last two cases the caller gets HungError, or BusyError where the thread is waiting for the
@@ -19,8 +20,9 @@ Example of `flush(timeout=0.5)` on a disk that hangs for 8 s:
     0.0 s   the caller queues the job "commit and claim an upload". The thread begins it, and is
             inside a write when the disk hangs
     0.5 s   the caller gets HungError and returns. The job is still running
-    1.0 s   another thread calls `opt_out`, which queues a lasting job and waits for 2 s
-    8.0 s   the disk answers. The first job ends, and its result is dropped. The lasting job runs
+    1.0 s   another thread calls `opt_out`, which queues a job that is kept after a timeout, and
+            waits for 2 s
+    8.0 s   the disk answers. The first job ends, and its result is dropped. The second job runs
 """
 
 from __future__ import annotations
@@ -73,14 +75,14 @@ class _Job:
         Called with the exception of the action, after the caller has timed out.
     """
 
-    def __init__(self, action: Callable[[], object], *, is_lasting: bool) -> None:
+    def __init__(self, action: Callable[[], object], *, is_kept_after_timeout: bool) -> None:
         self.ended = threading.Lock()
         self.ended.acquire()
         self.result: object = None
         self.error: BaseException | None = BusyError()
         self.on_failure: Callable[[Exception], object] | None = None
         self._action: Callable[[], object] | None = action
-        self._is_lasting = is_lasting
+        self._is_kept_after_timeout = is_kept_after_timeout
 
     def run(self) -> None:
         """Run the action in the thread, unless the caller has abandoned the job."""
@@ -102,8 +104,8 @@ class _Job:
             self.ended.release()
 
     def abandon(self) -> None:
-        """Drop an action that has not begun, unless the job is lasting."""
-        if not self._is_lasting:
+        """Drop an action that has not begun, unless the job is kept after a timeout."""
+        if not self._is_kept_after_timeout:
             self._action = None
 
 
@@ -128,7 +130,7 @@ class FolderThread(ForkAware):
         super().__init__()
 
     def run_within(
-        self, action: Callable[[], _Result], *, seconds: float, is_lasting: bool = False
+        self, action: Callable[[], _Result], *, seconds: float, is_kept_after_timeout: bool = False
     ) -> _Result:
         """Run an action in the thread, and return its result within some seconds.
 
@@ -138,7 +140,7 @@ class FolderThread(ForkAware):
             Function to call in the thread.
         seconds
             Longest wait of the caller.
-        is_lasting
+        is_kept_after_timeout
             Whether the action runs in any case, if necessary after the caller has timed out. False
             drops an action that has not begun by then.
 
@@ -154,7 +156,7 @@ class FolderThread(ForkAware):
         # A job may use this method itself. The thread would wait for its own next job.
         if threading.get_ident() in self._own_threads:
             return action()
-        job = _Job(action, is_lasting=is_lasting)
+        job = _Job(action, is_kept_after_timeout=is_kept_after_timeout)
         self._jobs.put(job)
         if not self._has_thread():
             try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _started: Final[list[int]] = []
-"""Process ids of the children that have been started and not reaped yet; one at most."""
+"""Process ids of the children that this process has started and not reaped yet."""
 
 
 def start_process(folder: str, args: Sequence[str], use: str) -> bool:
@@ -31,11 +31,6 @@ def start_process(folder: str, args: Sequence[str], use: str) -> bool:
     """
     if getattr(sys, "frozen", False) or not sys.executable:
         return False
-    # A server that runs for months starts many processes. Without `waitpid` each of them would stay
-    # a zombie until the server ends.
-    for process in list(_started) if hasattr(os, "WNOHANG") else ():
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(process, os.WNOHANG)
     child = subprocess.Popen(  # noqa: S603 - this interpreter
         # -P: without it Python would import a module of the folder in which the person works.
         [sys.executable, "-P", "-m", __package__, *args],
@@ -53,5 +48,23 @@ def start_process(folder: str, args: Sequence[str], use: str) -> bool:
     # `Popen` warns about a child that still runs when the object is collected. The child is meant
     # to outlive this process.
     child.returncode = 0
-    _started[:] = [child.pid]
+    if hasattr(os, "WNOHANG"):  # on Windows an ended process leaves no zombie
+        _reap_ended_children()
+        _started.append(child.pid)
     return True
+
+
+def _reap_ended_children() -> None:
+    """Reap the children that have ended, and remove them from `_started`.
+
+    A server that runs for months starts many processes. Without `waitpid` each of them would stay a
+    zombie until the server ends.
+    """
+    for child in list(_started):
+        is_running = False
+        # The host program may have reaped the child itself.
+        with contextlib.suppress(ChildProcessError):
+            ended, _ = os.waitpid(child, os.WNOHANG)
+            is_running = ended == 0
+        if not is_running:
+            _started.remove(child)

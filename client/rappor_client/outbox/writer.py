@@ -308,7 +308,7 @@ class Writer(Shared):
             with self.store.transaction() as db:
                 return action(db)
 
-        return self._thread.run_within(change, seconds=disk_seconds, is_lasting=True)
+        return self._thread.run_within(change, seconds=disk_seconds, is_kept_after_timeout=True)
 
     def read(self, action: Action[_Result], absent: _Result, *, disk_seconds: float) -> _Result:
         """Commit the events in memory, and read the spool by an action; raises as `run`.
@@ -521,7 +521,7 @@ class Writer(Shared):
         Raises HungError if the files are not closed within some seconds.
         """
         deadline = time.monotonic() + seconds
-        self._thread.run_within(self.close_files, seconds=seconds, is_lasting=True)
+        self._thread.run_within(self.close_files, seconds=seconds, is_kept_after_timeout=True)
         self._thread.end(deadline - time.monotonic())
 
     def end_thread(self, seconds: float) -> None:

@@ -100,7 +100,7 @@ def erase_within(
         return erase(host, now=now)
 
     try:
-        return thread.run_within(run, seconds=_ERASE_SECONDS, is_lasting=True)
+        return thread.run_within(run, seconds=_ERASE_SECONDS, is_kept_after_timeout=True)
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
         thread.on_failure(error)
         left = UNVERIFIED if isinstance(error, BusyError) else host.name
@@ -248,7 +248,8 @@ def _erase_files(host: Path, folders: list[Path], years: dict[int, float]) -> bo
         for folder in folders:
             _remove_files(folder, except_copies=True)
         is_written = _write_record(host, years)
-    # An unreadable record, of any other content, must not outlive consent.
+    # The old record stays if the new record cannot be written. An unreadable record may contain any
+    # bytes, even data of the person, so it is erased although no record replaces it.
     if not is_written and reservation_record.is_unreadable(host):
         wipe(host / reservation_record.NAME)
     for _ in range(_REMOVE_ATTEMPTS):

@@ -81,9 +81,10 @@ def associate(
     A test shows whether the fields depend on each other within the listed values. Cramer's V is
     the strength of the dependence, from 0 to 1. The p-value is compared with 1 minus --confidence.
 
-    Closed lists of the metric are its values. For strings, the candidates must be all combinations
-    of one list for each field, as in the metric's table of candidates. At most 2,048 combinations
-    are possible.
+    A metric may have a closed list of values for each field. The combinations of these values are
+    then estimated, and the command takes no candidates. For strings, the candidates must be all
+    combinations of one list for each field, as in the metric's table of candidates. At most 2,048
+    combinations are possible.
     """
     from rappor.association.associate import associate as associate_estimates
     from rappor.association.field_cells import (
@@ -104,7 +105,7 @@ def associate(
         candidates = load_combinations(candidates)
     with Slow() as progress:
         estimates = decode(
-            inputs.add_epoch(counts),
+            inputs.add_counts_of_epoch(counts),
             candidates,
             error_control=ErrorControl(confidence=confidence),
             devices=devices,

@@ -86,7 +86,7 @@ class CountInputs:
             raise click.UsageError("give --metric: the files do not name their metric")
         return registry.metric(name)
 
-    def add_epoch(self, counts: list[Counts]) -> list[Counts]:
+    def add_counts_of_epoch(self, counts: list[Counts]) -> list[Counts]:
         """Add the counts of each epoch, for a metric whose devices report once in an epoch.
 
         No device reports twice in an epoch, so the number of devices is the number of reports, and

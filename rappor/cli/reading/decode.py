@@ -165,7 +165,7 @@ def decode(
     candidates = inputs.candidates(counts)
     with Slow() as progress:
         estimates = decode_counts(
-            inputs.add_epoch(counts),
+            inputs.add_counts_of_epoch(counts),
             candidates,
             listed=inputs.listed(counts),
             error_control=replace(detection, ranked=detection.ranked or inputs.is_ranked(counts)),

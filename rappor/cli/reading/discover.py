@@ -147,7 +147,7 @@ def _search_list(
     )
     with Slow() as progress:
         suggestions = suggest_candidates(
-            inputs.add_epoch(counts),
+            inputs.add_counts_of_epoch(counts),
             known.strings,
             listed,
             error_control=detection,

@@ -44,13 +44,17 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
 
     The command warns of weak parameters, of metrics that expire within 30 days, and of unusable
     files of candidates. It shows how much of a device's budget each metric reserves, what a change
-    costs a device, and which metrics have too many cohorts for their devices. With --against, it
-    also warns if waiting reports would be released with fewer others than their devices were
-    promised: if min_cohort falls, or if min_reports falls to 0 or rises from 0. The command also
-    names the metrics that left the registry and whose sums are still stored: in the SQLite file
-    beside one of the registries, or in the database of the variable RAPPOR_SERVER_DATABASE. The
-    exit code is 1 if the registry must not be served, because a change is refused, or because a
-    metric that reports every event has no min_cohort of its own.
+    costs a device, and which metrics have too many cohorts for their devices.
+
+    Reports wait until they can be released together with others. With --against, the command warns
+    if a change weakens this protection of reports that wait. A smaller min_cohort or min_reports
+    releases them with fewer others than the old registry promised. If min_reports rises from 0, an
+    analyst has seen the waiting reports one by one and can subtract them from a later sum.
+
+    The command also names the metrics that left the registry and whose sums are still stored: in
+    the SQLite file beside one of the registries, or in the database of the variable
+    RAPPOR_SERVER_DATABASE. The exit code is 1 if the registry must not be served, because a change
+    is refused, or because a metric that reports every event has no min_cohort of its own.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,

@@ -21,16 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rappor.base.errors import DecodeError, FileError, ParamsError
+from rappor.candidates.candidates import Candidates
+from rappor.candidates.entry_candidates import list_files, read_entry_candidates
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import NotFoundError
 from rappor_server.queries.candidate_lists import CandidateLists
-
-if TYPE_CHECKING:
-    from rappor.candidates.candidates import Candidates
-    from rappor.protocol.params import Params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +51,6 @@ class CandidatesFile:
 
     def read_contents(self) -> bytes:
         """Return the value of the key, and the bytes of the files."""
-        from rappor.candidates.entry_candidates import list_files  # noqa: PLC0415 - loads hashes
-
         try:
             contents = [(self.folder / name).read_bytes() for name in list_files(self.candidates)]
         except OSError:
@@ -64,10 +60,6 @@ class CandidatesFile:
 
     def read(self, params: Params) -> Candidates:
         """Return the candidates of the files. An error shows a name, and not the folder."""
-        from rappor.candidates.entry_candidates import (  # noqa: PLC0415 - loads the hashes
-            read_entry_candidates,
-        )
-
         try:
             return read_entry_candidates(self.candidates, self.folder, params)
         except FileError as error:
@@ -97,8 +89,6 @@ class InlineCandidates:
 
     def read(self, params: Params) -> Candidates:
         """Return the candidates."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
-
         return Candidates.from_list(
             self.strings, normalize=params.normalize, field_names=params.field_names
         )
@@ -126,8 +116,6 @@ class UploadedList:
 
     def read(self, params: Params) -> Candidates:
         """Return the candidates of the list."""
-        from rappor.candidates.candidates import Candidates  # noqa: PLC0415 - loads the hashes
-
         if self.path is None:
             raise NotFoundError(f"{self.metric} has no list {self.digest[:12]}: upload it again")
         try:

@@ -181,8 +181,9 @@ class Pool:
     async def stop_idle(self) -> None:
         """End the processes that run no task, and free their memory.
 
-        The next task starts a process again. The closer of blocks, which works for some seconds
-        after midnight, uses no memory during the day.
+        The next task starts a process again. Example: each day after midnight, a pool of one
+        process closes the blocks of reports (`operations/closing.py`). The task takes some seconds,
+        and the process would take memory for the rest of the day.
         """
         loop = asyncio.get_running_loop()
         for _ in range(self._free.qsize()):

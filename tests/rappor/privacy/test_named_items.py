@@ -1,4 +1,9 @@
-"""Number of items of an unchanged set that an observer names, beside an enumeration."""
+"""Tests of the number of items of an unchanged set that an observer names.
+
+An observer names an item by stating, with more than 90 % certainty, that the device has the item.
+The computed number is compared with an enumeration of all sequences of reports. Texts and pages are
+compared with the computed number.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +62,20 @@ def enumerate_named_items(params: Params, epochs: int) -> float:
 
 @pytest.mark.parametrize("items", [1, 8, 64])
 @pytest.mark.parametrize("epochs", [1, 2, 4])
-def test_the_number_is_that_of_all_reports(items: int, epochs: int) -> None:
-    """The number equals Bayes' rule for every item and every sequence of reports."""
+def test_the_number_equals_an_enumeration_of_all_reports(items: int, epochs: int) -> None:
+    """The number equals Bayes' rule, applied to every item and every sequence of reports."""
     params = Params.profile("once", encoding="set", items=items)
     expected = enumerate_named_items(params, epochs)
     assert count_named_items(params, epochs) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_bucket_without_the_item_is_named_like_any_other() -> None:
-    """Over all hashes, the bucket of another item is named once in k: n q* + (k - n) p* = 1."""
+def test_a_report_names_the_bucket_of_an_absent_item_with_probability_1_in_k() -> None:
+    """A report names each of the k buckets equally often, averaged over all hash functions.
+
+    A report names exactly one bucket: each of the n own buckets with probability q*, and each of
+    the k - n other buckets with probability p*. So n q* + (k - n) p* = 1. The hash function puts an
+    item that the device does not have into a uniform bucket, which is named with probability 1/k.
+    """
     n, k = PARAMS.items, PARAMS.k
     assert n * PARAMS.q_star + (k - n) * PARAMS.p_star == pytest.approx(1)
 
@@ -98,8 +108,11 @@ def test_sets_have_a_number_of_items_and_no_probability() -> None:
     assert all(row.named_items is None for row in list_unchanged_losses(Params.profile("strict")))
 
 
-def test_texts_have_the_number_of_the_entry() -> None:
-    """Notice, data sheet, assessment and consent text have the number of linked quarters."""
+def test_texts_contain_the_number_of_named_items() -> None:
+    """Notice, data sheet, assessment and consent text contain the number of named items.
+
+    The number is for an observer who links the reports of the four quarters of a year.
+    """
     registry = Registry.loads(REGISTRY)
     number = f"{math.ceil(100 * count_named_items(PARAMS, 4)) / 100:g}"
     assert number == "0.35"

@@ -78,16 +78,17 @@ def test_an_endless_response_is_refused() -> None:
         HttpExchange(f"{url}/base/")(make_request(0.5))
 
 
-def test_no_server_is_one_sentence() -> None:
-    """A closed port and a server that never responds raise CollectorError."""
+def test_a_server_without_a_response_raises_collector_error() -> None:
+    """A closed port and a server that never responds raise CollectorError with the reason."""
 
     def wait_forever(_: http.server.BaseHTTPRequestHandler) -> None:
         time.sleep(5)
 
-    with socket.socket() as deaf:  # bound, and listening to nobody
-        deaf.bind(("127.0.0.1", 0))
+    # The socket is bound and does not listen, so the system refuses connections to its port.
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
         with pytest.raises(CollectorError, match=r"was not reached: .*refused"):
-            HttpExchange(f"http://127.0.0.1:{deaf.getsockname()[1]}")(make_request())
+            HttpExchange(f"http://127.0.0.1:{closed_port.getsockname()[1]}")(make_request())
     timed_out = pytest.raises(CollectorError, match="was not reached: timed out")
     with answering(wait_forever) as url, timed_out:
         HttpExchange(f"{url}/base/")(make_request(0.3))

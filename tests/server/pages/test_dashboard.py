@@ -17,7 +17,7 @@ from collectors import Running, free_port, make_token, serving_file
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
 from pages import drawings, tables
 
-CANDIDATES = "Candidates: detected ones first; undetected ones have the interval of each alone"
+CANDIDATES = "Candidates: detected ones first; the intervals of undetected ones are not adjusted"
 """Caption that the table of a ranking has."""
 HOME = "/pages/metrics/home_page"
 MAX_PAGE_BYTES = 200_000
