@@ -1,4 +1,8 @@
-"""Active installations from released blocks: shares of blocks, unreleased parts, no subtraction."""
+"""Tests of the active installations of a metric, which are computed from released blocks.
+
+The tests check how a block is divided among its intervals, how an interval is marked if some of its
+reports are not released, and that nobody can compute a small group by subtraction.
+"""
 
 from __future__ import annotations
 
@@ -107,13 +111,19 @@ def test_a_block_counts_in_equal_parts_in_its_intervals(engine: Engine) -> None:
 
 
 def test_a_block_of_two_weeks_counts_half_in_each(engine: Engine) -> None:
-    """A week from Monday to Sunday is one interval, however many of its days a block has."""
+    """A week from Monday to Sunday is one interval, however many of its days a block contains.
+
+    Cohort 1 has one block of 8 + 72 reports. The block touches two weeks, so 40 reports count in
+    each week.
+    """
     store(engine, day(0), WEEKLY, 100, 8)
     close(engine, day(1), WEEKLY)
     store(engine, day(3), WEEKLY, 100)
     store(engine, day(6), WEEKLY, 50)
     store(engine, day(7), WEEKLY, 70, 72)
     close(engine, day(14), WEEKLY)
+    # Only days with reports are moved into blocks, and a week counts once its last day or a later
+    # day is moved. This report of the third week therefore completes the second week.
     store(engine, day(14), WEEKLY, 1)
     close(engine, day(15), WEEKLY)
     assert list_numbers(read_installations(engine, WEEKLY, FAR)) == {
@@ -244,8 +254,8 @@ def test_segments_and_parts_are_added_up(engine: Engine) -> None:
     one, two, rest = (
         metric.in_segment({"version": version}) for version in ("1", "2", "something else")
     )
-    for each, reports in ((one, 40), (two, 50), (rest, 12)):
-        store(engine, day(0), each, reports)
+    for segment, reports in ((one, 40), (two, 50), (rest, 12)):
+        store(engine, day(0), segment, reports)
     close_all(engine, rules_of(metric), day(1))
     installations = read_installations(engine, metric, FAR)
     assert list_numbers(installations) == {"2026-11-02": 90}
@@ -330,19 +340,27 @@ def test_a_rare_segment_is_not_found_by_subtraction(engine: Engine) -> None:
 
 
 def test_a_later_minimum_does_not_divide_a_window_again(engine: Engine) -> None:
-    """Each window keeps the minimum of its night. Two divisions could be subtracted.
+    """A window is divided by the minimum of the night in which it was formed.
 
-    Reports of 20, 21, 22, 23 and 24 on five days: with a minimum of 10 each day would have its own
-    number, with 50 the last three days and the first two would have a number each, and the
-    difference of both readings would show single days.
+    The window has 20, 21, 22, 23 and 24 reports on five days and was formed with a minimum of 100.
+    So each day has the mean, 22 reports.
+
+    If a reading divided the window by the minimum of the present registry, two readings could be
+    subtracted. With a minimum of 24, the last day is a group of 24 reports. With a minimum of 30,
+    the last two days are a group of 47. The difference shows the 23 reports of a single day.
     """
-    for number in range(5):
-        store(engine, day(number), DAILY, 20 + number)
+    reports = [20, 21, 22, 23, 24]
+    blocks = [Block(((day(number), day(number)),), n) for number, n in enumerate(reports)]
+    last_day, last_two_days = (day(4), day(4)), [(day(3), day(3)), (day(4), day(4))]
+    assert join_small_shares(blocks, 24)[last_day] == 24
+    assert sum(join_small_shares(blocks, 30)[interval] for interval in last_two_days) == 47
+    for number, n in enumerate(reports):
+        store(engine, day(number), DAILY, n)
         close(engine, day(number + 1), dataclasses.replace(DAILY, min_reports=100))
-    assert {
-        n: set(list_numbers(read_installations(engine, later, FAR)).values())
-        for n, later in ((n, dataclasses.replace(DAILY, min_reports=n)) for n in (10, 50, 100))
-    } == {10: {22}, 50: {22}, 100: {22}}
+    for minimum in (24, 30, 100):
+        later = dataclasses.replace(DAILY, min_reports=minimum)
+        numbers = list_numbers(read_installations(engine, later, FAR))
+        assert numbers == {f"{day(number)}": 22 for number in range(5)}
 
 
 def test_a_small_block_is_not_found_by_subtraction_of_two_days() -> None:
