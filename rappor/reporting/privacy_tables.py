@@ -27,7 +27,7 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.tables import Column, Table, table_of_cells
 
-_CHOICE_OF_EPOCH: Final = (
+_NOTE_ON_UNCHANGED_VALUES: Final = (
     "Losses add up over epochs that somebody links, by address, account or a person's one device. "
     'Choose the epoch by the value: one that changes often, a quarter; one that stays, "life", or '
     'one report a year (interval = "epoch", epoch = "year"). Losses add up over the devices of one '
@@ -35,19 +35,19 @@ _CHOICE_OF_EPOCH: Final = (
 )
 """Advice about the length of an epoch. It is printed below the table of unchanged values."""
 
-_SETS_THAT_STAY: Final = (
+_NOTE_ON_UNCHANGED_SETS: Final = (
     "Nothing in the reports links epochs: cohort, bucket and day are drawn anew. Losses add up "
     "over epochs that somebody links by other means, such as the network address. 'named' is the "
     f"average number of items that such an observer names with more than {100 * CERTAINTY:.0f} % "
     f"certainty, if the observer knows how popular each of {KNOWN_ITEMS:,} items is. Losses add up "
     f"over the devices of one person, too. {EPOCH_OF_SETS}"
 )
-"""Note below the table of sets that stay."""
+"""Note below the table of unchanged sets."""
 
 
-def choose_staying_note(rows: Sequence[UnchangedValueLoss]) -> str:
+def choose_note_on_unchanged_values(rows: Sequence[UnchangedValueLoss]) -> str:
     """Return the note below the table of unchanged values: for sets, or for other values."""
-    return _CHOICE_OF_EPOCH if rows[0].named_items is None else _SETS_THAT_STAY
+    return _NOTE_ON_UNCHANGED_VALUES if rows[0].named_items is None else _NOTE_ON_UNCHANGED_SETS
 
 
 def format_params(params: Params) -> str:
@@ -81,7 +81,7 @@ def beliefs_table(losses: Sequence[Loss]) -> Table[Loss]:
     )
 
 
-def staying_table(
+def unchanged_values_table(
     rows: Sequence[UnchangedValueLoss],
 ) -> Table[tuple[UnchangedValueLoss, UnchangedValueLoss]]:
     """Return the table of losses of an unchanged value, with a row for each length of an epoch.

@@ -61,6 +61,8 @@ class Quarter:
             self.clock.advance(days=day)
             self.client.flush()
             outcomes.append(self.client.record("page", f"value of day {day}"))
+            # This call returns after the recorded value is on the disk. Otherwise the value could
+            # be written after the clock has moved to the next day.
             self.client.queued_count()
         return outcomes
 
@@ -108,9 +110,10 @@ def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
 def test_late_write_belongs_to_the_day_of_its_event(
     of_the_day: int, of_the_next: int, quarter: Quarter
 ) -> None:
-    """An event that is written on the following day counts for its own day.
+    """An event that is written to the disk on the following day counts for its own day.
 
-    It displaces an event of that following day, which another program has written before.
+    Another process locks the folder until then. The device sends one report, and events of the
+    following day, which another client of the device records, are skipped.
     """
     other = quarter.open(once())
     quarter.clock.set(START)
@@ -118,8 +121,8 @@ def test_late_write_belongs_to_the_day_of_its_event(
     with hold_folder_lock(quarter.folder):
         for _ in range(of_the_day):
             assert quarter.client.record("page", "own day") == Outcome.RECORDED
+        quarter.clock.advance(days=1)
     quarter.client.close()
-    quarter.clock.advance(days=1)
     (pending,) = peek(quarter.folder).pending_reports
     assert pending.interval_end == quarter.clock() - 12 * HOUR
     for _ in range(of_the_next):
@@ -261,6 +264,8 @@ def test_parameters_without_instantaneous_noise_need_interval_epoch(
 
 
 SETS = Params.profile("once", encoding="set", items=2)
+KEEP_THRESHOLD = 2100421408
+"""`keep` of SETS times 2^32: a report names an own bucket if a coin is below this threshold."""
 
 
 @pytest.mark.slow
@@ -285,7 +290,7 @@ def test_a_set_is_one_bucket_and_costs_epsilon_1(
             client.flush()
             recorded = client.record("page", items)
             assert (recorded == Outcome.RECORDED) == (number == 0)
-            client.queued_count()
+            client.queued_count()  # returns after the recorded set is on the disk
         home.clock.advance(days=2)
         client.flush()
         spent = client.privacy_spent()
@@ -295,7 +300,8 @@ def test_a_set_is_one_bucket_and_costs_epsilon_1(
     cohort = reference.derive_cohort(secret, scope, SETS.m)
     own = reference.list_own_buckets(sets[0], cohort, SETS.k)
     coins = reference.derive_bucket_coins(secret, scope, own, SETS.k, 2)
-    bucket = reference.draw_bucket(own, SETS.k, 2, 2100421408, coins)
+    # The threshold of `keep` is a literal, because the reference must not use the tested code.
+    bucket = reference.draw_bucket(own, SETS.k, 2, KEEP_THRESHOLD, coins)
     assert (report.cohort, report.bits) == (
         cohort,
         reference.pack([int(i == bucket) for i in range(SETS.k)]),

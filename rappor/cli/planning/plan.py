@@ -160,7 +160,10 @@ def _print(
         plan_table,
         repeats_table,
     )
-    from rappor.reporting.privacy_tables import choose_staying_note, staying_table
+    from rappor.reporting.privacy_tables import (
+        choose_note_on_unchanged_values,
+        unchanged_values_table,
+    )
 
     print_pairs(plan_table(plan))
     if test is not None:
@@ -169,8 +172,8 @@ def _print(
         print_parts(f"\n{describe_once(pace.epoch)}")
     if repeats:
         print_table(repeats_table(repeats))
-    staying = list_unchanged_losses(plan.params)
-    print_table(staying_table(staying), choose_staying_note(staying))
+    losses = list_unchanged_losses(plan.params)
+    print_table(unchanged_values_table(losses), choose_note_on_unchanged_values(losses))
     print_table(alternatives_table(plan.alternatives))
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
 

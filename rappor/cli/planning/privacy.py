@@ -199,7 +199,10 @@ def _print(report: PrivacyReport, error: JointError | None, limit: _Detectable) 
         tables.beliefs_table(report.losses),
         "Each cell has the least and the most that the belief above it can become.",
     )
-    print_table(tables.staying_table(report.staying), tables.choose_staying_note(report.staying))
+    print_table(
+        tables.unchanged_values_table(report.staying),
+        tables.choose_note_on_unchanged_values(report.staying),
+    )
     if report.promise is not None:
         print_section("What is promised", report.promise)
     if report.without_noise is not None:
