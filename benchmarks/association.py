@@ -75,7 +75,8 @@ UNLISTED: Final = 0.3
 """Share of the devices whose strings or categories are in no list."""
 
 N_OTHERS: Final = 200
-"""Number of different strings outside the lists."""
+"""Number of different strings outside the lists. All these strings together have the share
+`UNLISTED`, so with a larger number each string is rarer."""
 
 EPSILON_EACH: Final = 2.0
 """Loss of each of the two answers of the reference, in nats."""

@@ -45,7 +45,8 @@ Cell = Mapping[str, Level]
 """Level of each factor, by the name of the factor. In the lists below, a cell has only the levels
 that are not the usual levels."""
 Factors = Mapping[str, tuple[Level, ...]]
-"""Levels of each factor, by the name of the factor."""
+"""Levels of each factor, by the name of the factor. The first level of a factor is its usual
+level."""
 
 BY_DAY: Final = "days"
 """Level of the factor "reports a device": one report on each of seven days, decoded as separate
@@ -84,7 +85,9 @@ _PRESENT_WEIGHTS_HARD: Final = {
     "one": np.array([1.0]),
     **{f"{n} falling": np.arange(3.0, n + 3.0) ** -1.1 for n in (40, 50, 60)},
 }
-"""Weights of further levels of the factor "held", which occur in cells of `HARD_UNGRIDDED` only."""
+"""Weights of further levels of the factor "held". Only the cells of `HARD_UNGRIDDED` have these
+levels. `STRINGS` does not contain them, so `build_cells` does not combine them with the levels of
+other factors."""
 
 _CROWDED: Final[Cell] = {"noise": "low-noise", "k": 64, "m": 8, "absent": 200}
 """Levels under which strings often set the same bits: 64 bits in each of 8 cohorts are 512 bits,
@@ -187,7 +190,8 @@ GRIDS: Final[Mapping[str, Factors]] = {
     "answers once": ANSWERS_ONCE,
     "sets": SETS,
 }
-"""Factors and levels of each grid, by the name of the grid."""
+"""Factors and levels of each grid, by the name of the grid. `list_cells` builds the cells of each
+grid."""
 
 _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
 """Weights of the three values in `_VALUES`, by level of the factor "held" of the grid `answers`."""

@@ -48,7 +48,8 @@ from rappor.protocol.thresholds import ONE
 from rappor.simulation import Population, simulate_counts
 
 EPSILON: Final = 4.0
-"""Loss of one report, in nats: that of the profile `once`."""
+"""Privacy loss of one report, in nats. The profile `once` has this loss, and the mechanisms of the
+other package get the same loss, so that their variances are comparable."""
 
 DEVICES: Final = 2_000
 """Number of devices of a collection, each with one report."""

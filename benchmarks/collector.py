@@ -61,7 +61,8 @@ epoch = "life"
 encoding = "bloom"
 profile = "balanced"
 """
-"""Registry of the collector with one metric."""
+"""Registry of the collector with one metric. `_prepare_database` writes this registry unless a
+benchmark passes another text."""
 
 
 def collector(*, quick: bool) -> list[Table]:

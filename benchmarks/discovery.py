@@ -123,7 +123,8 @@ CASES: Final[Mapping[str, Case]] = {
         profile="balanced", n_reports=1_000_000, parts=_LETTER_BY_LETTER
     ),
 }
-"""Case of each row, by the name of the row."""
+"""Case of each row, by the name of the row. A full run searches each case with 20 seeds. A quick
+run searches a reduced case with one seed."""
 
 
 def discovery(*, quick: bool) -> list[Table]:

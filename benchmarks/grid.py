@@ -32,7 +32,8 @@ POPULATIONS: dict[str, Callable[[int], Weights]] = {
     "zipf1": lambda n: 1 / np.arange(1.0, n + 1),
     "zipf1.5": lambda n: np.arange(1.0, n + 1) ** -1.5,
 }
-"""Weights of n strings, (n,), by the name of the population."""
+"""Weights of n strings, (n,), by the name of the population. The weights need not add up to 1,
+because `Population` divides them by their sum."""
 
 SIZES = {
     "tiny": (100, 1_000),

@@ -42,7 +42,8 @@ N_REPORTS, N_VALUES = 10_000, 100
 """Numbers of reports and of values. The shares of the values follow Zipf's law."""
 
 ROOT = Path(__file__).resolve().parents[1]
-"""Folder of the repository."""
+"""Folder of the repository. A path relative to the current folder would depend on the folder in
+which a benchmark starts."""
 PEERS = ROOT / ".peers" / "bin" / "python"
 """Interpreter of the environment of the other packages. `peers.txt` lists its contents."""
 

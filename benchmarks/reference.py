@@ -36,7 +36,9 @@ _MEGABYTE = 1e6
 _QUICK = ("exp200_k128_m16_1e6", "zipf2000_k32_m64_1e6")
 """Recorded collections that a quick run decodes."""
 Run = dict[str, Any]
-"""Figures of one collection, as `benchmarks.reference_once` prints them, with its name."""
+"""Figures of one collection, as `benchmarks.reference_once` prints them, with its name. The keys
+"ours" and "theirs" lead to the figures of this project and of the reference. The value of "theirs"
+is None if the reference has no result."""
 
 
 def reference(*, quick: bool, cases: Path | None = None) -> list[Table]:

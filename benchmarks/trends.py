@@ -29,7 +29,8 @@ BALANCED: Final = Params.profile("balanced")
 MONDAY: Final = datetime.date(2026, 8, 3)
 """First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
 N_WEEKS: Final = 12
-"""Number of weeks over which the share falls from 5 % to 4 %."""
+"""Number of weeks over which the share falls from 5 % to 4 %. With more weeks the trend has more
+reports. The number must not exceed 100, so that every week of every collection has its own seed."""
 FALLING: Final = "falling"
 """Name of the string that loses devices."""
 STEADY: Final = tuple(f"s{i}" for i in range(40))

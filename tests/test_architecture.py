@@ -33,7 +33,8 @@ LIGHT = {"base", "protocol", "registry", "privacy", "encode"}
 loads all modules except the compiler."""
 
 COMPILER = "rappor.base.jit"
-"""Module of `base` that imports numba."""
+"""Module of `base` that imports numba. Light packages and the device must not import the module,
+because they must run without numba."""
 
 METHOD = {"base", "protocol", "registry", "privacy"}
 """Packages that every package of the analyst may import."""

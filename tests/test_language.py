@@ -25,7 +25,7 @@ BOUNDS: Final = {
     "pronouns": (60, 59),
     "unclear_clauses": (5, 3),
     "participle_names": (3, 2),
-    "silent_constants": (0, 3),
+    "silent_constants": (0, 0),
 }
 """Largest value of each figure: the goal, and the present bound, which only falls.
 
@@ -37,13 +37,15 @@ LONG_WORDS: Final = (7, 5.2)
 well-written projects have 10.8 %."""
 
 RIDDLES: Final = (0, 0)
-"""Clauses with two missing nouns: the goal, and the present bound, which only falls."""
+"""Number of clauses with two missing nouns: the goal, and the present bound, which only falls. A
+clause with two missing nouns is seldom understood."""
 
 CONFIGURATION: Final = {".pyi", ".js", ".mjs", ".ts", ".toml", ".html", ".json", ".yml", ".sh"}
 """Kinds of files, beside Python's, whose words are names that a docstring may quote."""
 
 FOREIGN: Final = {"gen_counts", "R"}
-"""Names of other software that docstrings quote."""
+"""Names of other software that docstrings quote. The repository has no such code, so
+`test_names_in_backticks_exist` would not find these names."""
 
 
 @pytest.fixture(scope="module")

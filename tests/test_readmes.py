@@ -21,7 +21,8 @@ ELSEWHERE = {
     ".github/CONTRIBUTING.md": "installs the package",
     "tests/README.md": "its commands run tests, in the folder of the repository",
 }
-"""Pages that other tests run, with the reason."""
+"""Pages that this file does not run, with the reason. Other tests run their blocks or compare their
+outputs."""
 
 SLOW = ("rappor/auditing/README.md", "rappor/engines/README.md")
 """Pages whose blocks take minutes. They run in the stage acceptance."""

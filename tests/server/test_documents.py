@@ -23,13 +23,15 @@ from readers import blocks, script_of
 
 FOLDER = ROOT / "server"
 SETTINGS = (FOLDER / "SETTINGS.md").read_text(encoding="utf-8")
-"""Text of the page of settings."""
+"""Text of the page of settings. Its table must have a row for each field of `Settings`, in the same
+order."""
 BLOCKS = blocks(FOLDER / "README.md")
 """Blocks of code that the collector's page shows."""
 POSTGRESQL = "postgresql://rappor:PASSWORD@db.example.org/rappor"
 """Address that the page shows, which a test replaces by a real database."""
 OMISSION = "..."
-"""Mark of omitted output: a line of its own, or the end of a line."""
+"""Mark of omitted output. A line that consists of the mark is not compared. A line that ends with
+the mark is compared up to the mark."""
 
 
 @pytest.mark.slow

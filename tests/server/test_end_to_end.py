@@ -23,9 +23,11 @@ N_DEVICES = 1000
 N_WORDS = 20
 """Number of words that the devices have. More words would be too rare to detect."""
 FALSE_ALARM = 1e-9
-"""Probability that a test fails by chance."""
+"""Probability that a check fails by chance. With a larger value the confidence intervals are
+narrower and more words count as certain to be detected, so correct code would fail more often."""
 WORD = UNBOUNDED + entry("word", k=64, m=8, candidates="words.txt", **LOUD)
-"""Registry with a metric of strings."""
+"""Registry with a metric of strings. Its noise is low, so a test with few devices detects the
+frequent words."""
 THEME = UNBOUNDED + entry(
     "theme",
     encoding="onehot",

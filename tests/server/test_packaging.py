@@ -29,7 +29,8 @@ DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 NAME = re.compile(r"\b(?:rappor|process)_[a-z_]+\b")
 """Pattern that the names of Prometheus metrics match."""
 VALUE = re.compile(r'([a-z]+)!?="([^"]+)"')
-"""Pattern that a label and its value match in an expression."""
+"""Pattern of a label and its value in an expression of Prometheus. A dashboard with a misspelt
+value would show no data, so the tests compare the values with exported samples."""
 LABEL = re.compile(r"(?:by|on) \(([a-z, ]+)\)|\{([a-z]+)[!=]|,([a-z]+)[!=]")
 """Pattern that the labels of an expression match, with or without values."""
 EVENT = re.compile(r'(?:log_event|_write)\(\s*"([a-z ]+)"')

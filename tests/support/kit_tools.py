@@ -107,7 +107,8 @@ if sys.argv[1] == "telemetry":
     sys.exit(manage(host, sys.argv[2:], asyncio.run(tool_names(server))))
 asyncio.run(call())
 """
-"""Source of an MCP server that calls one of its own tools, and ends."""
+"""Source of an MCP server that calls one of its own tools, and ends. It records the call itself, so
+`Tool` does not append a call to this source."""
 
 _CALL: Final = """
 telemetry(cli, registry="metrics.toml", collector=COLLECTOR, containers=())

@@ -74,9 +74,9 @@ _FINITE_VERB: Final = re.compile(
     r"|eds|eeds|eans|ives|ines|ides|ars|ers|urs|ores|ares|akes|uses|oses|ites|ates|ules|ounts))\b"
 )
 _MORE_VERBS: Final = re.compile(
-    r"\b(?:would|find|stand|stands|begin|begins|began|equals|return|returns|add|adds"
-    r"|wraps|become|contain|display|write|look|take|hides|starts|widens|belong"
-    r"|calls (?:an?|the|another|such))\b"
+    r"\b(?:would|could|define|builds|find|stand|stands|begin|begins|began|equals|return|returns"
+    r"|add|adds|wraps|become|contain|display|write|look|take|hides|starts|widens"
+    r"|belong|calls (?:an?|the|another|such))\b"
 )
 """Verbs that the endings of `_FINITE_VERB` do not match, and that docstrings do not use as nouns.
 Words such as "runs", "counts" or "limits" are missing, because they are nouns inside a sentence."""
@@ -86,8 +86,8 @@ _AFTER_PRONOUN: Final = re.compile(r"\b(?:It|They) [a-z]+")
 nouns after other words."""
 
 _THIRD_PERSON: Final = re.compile(
-    r"(?:^|[.] )(?:Adds|Begins|Contains|Counts|Describes|Ends|Limits|Lists|Maps|Matches|Returns)\b"
-    r"(?! (?:of|by|per|in|for|and|or|with|that|under)\b|[.,:;]|$)"
+    r"(?:^|[.] )(?:Adds|Begins|Contains|Counts|Describes|Ends|Limits|Lists|Maps|Matches"
+    r"|Returns|Runs)\b(?! (?:of|by|per|in|for|and|or|with|that|under)\b|[.,:;]|$)"
 )
 """A verb at the beginning of a sentence without a subject, for example "Counts the reports". With a
 preposition after it, for example "Counts of reports", the word is a noun."""

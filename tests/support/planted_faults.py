@@ -81,7 +81,8 @@ FORCED: dict[str, Callable[[Params], Sequence[tuple[int, int]]]] = {
         (params.t_1 + params.t_0, 0),
     ),
 }
-"""Wrong thresholds of the permanent response, each with the bit that lower coins force."""
+"""Wrong thresholds of the permanent response. Each threshold has the bit that it forces: a coin
+below the threshold gives this bit, and later thresholds do not count."""
 
 
 def forced(fault: str, params: Params, bits: bytes, coins: Sequence[int]) -> bytes:

@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 CLIENT: Final = ("-c", "import sys; from rappor_client.cli import main; sys.exit(main())")
-"""Arguments of Python that run the command `rappor-client`."""
+"""Arguments of Python that run the command `rappor-client`. An installed program is not necessary,
+because the interpreter of the tests runs the command."""
 
 
 def run_python(

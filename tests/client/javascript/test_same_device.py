@@ -112,7 +112,8 @@ PAIRS = [
     for site in ("", "a", "A", " a\x1f", "a\x1fb", "日本語")
     for country in ("de", " de ", "\x1fde", "x" * 9000)
 ]
-"""Values of a metric of the fields site and country."""
+"""Values of a metric of the fields site and country. Some values contain white space, the separator
+of fields, or 9,000 characters. Both clients must encode them equally."""
 
 
 BUCKETS: dict[str, tuple[Params, list[Any]]] = {

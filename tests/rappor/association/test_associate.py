@@ -19,7 +19,8 @@ from rappor.simulation.collection import simulate, simulate_counts
 
 LISTS = {"editor": ("vim", "code", "nano"), "system": ("linux", "mac"), "theme": ("light", "dark")}
 TABLE = np.array([[[8, 6], [2, 4]], [[10, 10], [20, 10]], [[5, 5], [15, 5]]]) / 100
-"""Shares of the fields of `LISTS`, (3, 2, 2)."""
+"""Shares of the combinations of values of `LISTS`, (3, 2, 2). The axes are editor, system and
+theme, and the sum is 1."""
 
 
 def make_params(

@@ -141,7 +141,8 @@ TUPLES = toml_of(
     categories="{editor = ['vim', 'code'], system = ['linux', 'mac']}",
     normalize="{editor = 'casefold'}",
 ) + entry_of("pair", fields="['site', 'country']")
-"""A registry with a tuple of each form."""
+"""Registry with both forms of tuples. The categories of `choice` are listed for each field. The
+strings of `pair` are not listed."""
 
 
 def test_encode_of_tuples_takes_each_field_by_name(shell: Shell) -> None:

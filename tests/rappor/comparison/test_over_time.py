@@ -65,7 +65,8 @@ def in_stretches(
 
 
 ONE = Counts(PARAMS, np.zeros((16, 32)), np.ones(16))
-"""A report of each cohort."""
+"""Counts of one report in each of the 16 cohorts. No report has a 1, because tests with these
+counts look only at the periods."""
 
 DAYS = [(number, counts) for number, counts in enumerate(drawn(9)) if number != 4]
 """Nine days, Monday to Tuesday of the next week, without the first Friday."""

@@ -51,7 +51,8 @@ both_counts = pytest.mark.parametrize(
         pytest.param(MANY, id="many", marks=[pytest.mark.acceptance, pytest.mark.timeout(3600)]),
     ],
 )
-"""Run with few collections by default, and with many on request."""
+"""Runs a test with few collections. The stage acceptance runs the test with many collections too,
+for an hour at most."""
 
 
 @functools.cache

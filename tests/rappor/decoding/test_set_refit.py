@@ -16,7 +16,8 @@ from rappor.estimator.debias import Target, debias
 from rappor.estimator.device_assumptions import Repetition
 
 FALSE_ALARM = 1e-9
-"""Probability with which each statistical test of this file fails for correct code."""
+"""Probability that one statistical check of this file fails although the code is correct. With a
+larger value the checks are stricter, and correct code would fail more often."""
 
 
 def target_of(params: Params) -> Target:

@@ -213,7 +213,8 @@ CREATE MACRO to_number(digits, form) AS ('0x' || digits)::INT;
 CREATE MACRO bitshiftright(number, n) AS number >> n;
 CREATE MACRO bitand(a, b) AS a & b;
 """
-"""Functions of BigQuery and Snowflake as their manuals describe them."""
+"""Functions of BigQuery and Snowflake that DuckDB lacks. Each macro has the behaviour in the manual
+of the function's database, so DuckDB can run expressions of these databases."""
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])

@@ -51,7 +51,8 @@ each_plan = pytest.mark.parametrize(
         ),
     ],
 )
-"""Three plans with few collections, all of them with many on request."""
+"""Runs a test with the plans of `QUICK` and their small numbers of collections. The stage
+acceptance runs the test with all plans and `MANY` collections."""
 
 
 @functools.cache

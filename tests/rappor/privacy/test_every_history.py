@@ -35,7 +35,8 @@ Shown = tuple[Params, bytes, int]
 """A report: its parameters, the string that its permanent coins are drawn from, its true bits."""
 
 Bit = tuple[tuple[int, int, Params], ...]
-"""For each report of one bit: the number of its coin, the true bit, and p and q."""
+"""For each report of one bit: the number of its coin, the true bit, and the parameters with p and
+q. Reports with the same number repeat one permanent response."""
 
 
 @functools.cache

@@ -15,7 +15,9 @@ FALSE_ALARM = 1e-9
 """Probability that one statistical check fails although the code is right."""
 
 NEAR = 0.03
-"""Largest allowed error of the normal approximation."""
+"""Largest accepted difference between the recognition probability by the formula and in the
+simulation, in addition to the random error. The formula is a normal approximation, so the two
+probabilities differ. A larger value accepts a worse formula."""
 
 CHOICE: dict[str, Any] = {"k": 8, "encoding": "onehot", "categories": tuple("abcdefgh")}
 FLAG: dict[str, Any] = {"k": 1, "encoding": "boolean"}

@@ -20,7 +20,8 @@ from rappor.protocol.tuples import combine_categories
 
 DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
-"""Last day of a quarter."""
+"""Last day of a quarter. A metric with epochs of a quarter that expires on this day ends together
+with an epoch."""
 
 make = partial(metric_of, description="Home pages", owner="browser team", expires=DAY)
 """Make a metric of parameters and other fields."""

@@ -21,7 +21,9 @@ from rappor.protocol.params import Params
 pytestmark = pytest.mark.slow  # numerical work of seconds
 
 Shuffled = Mapping[tuple[int, ...], float]
-"""Probabilities of how many reports of each kind a batch holds."""
+"""Distribution of a shuffled batch. A key contains the numbers of reports of each kind, and its
+value is the probability of these numbers. A shuffler hides the order, so the batch shows no
+more."""
 
 
 def enumerate_batch(reports: Sequence[Sequence[float]]) -> Shuffled:

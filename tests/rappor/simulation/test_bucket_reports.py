@@ -12,7 +12,8 @@ from rappor.protocol.encodings import get_encoder
 from rappor.simulation import Population, simulate_counts, simulate_repeated, simulate_reports
 
 FALSE_ALARM = 1e-9
-"""Probability that a correct simulation fails a check."""
+"""Probability that one check fails although the simulation is correct. With a larger value the
+checks are stricter, and a correct simulation would fail more often."""
 
 N = 200_000
 

@@ -34,7 +34,8 @@ except ValueError:
 asyncio.run(main())
 logs.log_event("collector started", metrics=3)
 """
-"""Program that logs an event, a library's warning and an unexpected error."""
+"""Program that logs an event, a library's warning and an unexpected error. All messages that must
+stay out of the log contain the word "telltale"."""
 
 
 def test_messages_of_libraries_and_errors_are_not_logged() -> None:

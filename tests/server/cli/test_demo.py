@@ -18,7 +18,8 @@ from plain_http import NO_CERTIFICATES
 from rappor_server.cli.demo_metrics import STREAMS, WEEKS, Stream
 
 TIMEOUT_SECONDS = 300.0
-"""Longest time in seconds for a page. A smaller value fails on a busy machine."""
+"""Longest time in seconds for a page. With a smaller value the test could fail on a busy
+machine."""
 
 
 @pytest.mark.slow

@@ -383,7 +383,8 @@ def test_no_address_header_or_id_is_stored_or_logged(tmp_path: Path, database: s
 
 
 OTHER = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)
-"""Parameters under which no metric of the registry accepts reports."""
+"""Parameters under which no metric of the registry accepts reports. The collector refuses a report
+under these parameters."""
 
 
 def dump_database(database: str, folder: Path) -> bytes:

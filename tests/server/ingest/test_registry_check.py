@@ -27,7 +27,8 @@ from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_cost
 
 STRICT = Params.profile("strict")
-"""Parameters that no check calls weak."""
+"""Parameters that no check calls weak. A registry that changes a metric to these parameters gets a
+note, and no warning."""
 OTHER = dataclasses.replace(STRICT, m=64)
 """The same parameters with another number of cohorts, hence another fingerprint."""
 

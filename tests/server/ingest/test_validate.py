@@ -47,7 +47,9 @@ def make_report(**changes: object) -> dict[str, object]:
 
 
 SPELLINGS = {"fast": (",", ":"), "strict": (", ", ": ")}
-"""Separators of JSON by the reader that they lead to."""
+"""Separators of JSON, by the parser that reads an upload with them. The fast parser accepts only
+JSON without spaces, and the strict parser reads every other upload. Both parsers must return the
+same verdicts."""
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

@@ -12,9 +12,10 @@ from rappor_server.queries.query import QueryResult
 from rappor_server.queries.result_files import ResultFiles
 
 RESULT = QueryResult(page=b"<p>", files={"a.csv": b"a" * 1000})
-"""A result of about a kilobyte."""
+"""Result of about a kilobyte. A test has room for two such results, so a third result removes an
+older result."""
 KEYS = [bytes([number]) * 32 for number in range(4)]
-"""Keys of four results."""
+"""Keys of four results, of 32 bytes each. The first byte of a key is its number in this list."""
 
 
 def use(folder: Path, key: bytes, timestamp: float) -> None:

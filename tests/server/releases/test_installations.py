@@ -45,7 +45,7 @@ DAILY = metric_of(params=PARAMS, interval="day", min_reports=30, min_cohort=10)
 WEEKLY = dataclasses.replace(DAILY, interval="week", epoch="quarter")
 MONTHLY = dataclasses.replace(DAILY, interval="epoch", epoch="month")
 MONDAY = datetime.date(2026, 11, 2)
-"""First day of a week. The quarter and the month began a day before."""
+"""First day of a week. The month began on the day before, and the quarter began on 1 October."""
 FAR = datetime.date(2030, 1, 1)
 
 

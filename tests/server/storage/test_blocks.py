@@ -32,7 +32,8 @@ CALENDARS = [
     ("month", "month"),
     ("quarter", "quarter"),
 ]
-"""Pairs of a pace and an epoch."""
+"""Pairs of a pace and an epoch. The pace is the length of an interval of days. An interval ends at
+the latest with the epoch."""
 STRICT = Params.profile("strict")
 
 
