@@ -60,8 +60,7 @@ NOISE_LEVELS = {
     "paper m=64": Params(k=128, h=2, m=64, f=0.5, p=0.5, q=0.75),
     "balanced": Params.profile("balanced"),
 }
-"""Parameters for populations whose strings are all candidates. The two sets have different
-noise."""
+"""Parameter sets for the populations of COVERAGE_KINDS. The two sets have different noise."""
 LOW_NOISE = {f"low noise h={h}": Params(k=128, h=h, m=16, f=0, p=0.225, q=0.775) for h in (1, 2)}
 """Designs with so little noise that errors come from strings outside the candidates.
 
@@ -69,7 +68,8 @@ Such a string shares bits with candidates, and its reports are counted for them.
 """
 
 COVERAGE_KINDS = ("exp", "zipf_half", "uniform", "one_heavy")
-"""Populations in which all strings, or a random half of them, are candidates."""
+"""Populations in which all strings are candidates, or, for "zipf_half", a random half of the
+strings."""
 MISSING_KINDS = ("zipf_missing", "exp_missing")
 """Populations in which some frequent strings are not among the candidates."""
 

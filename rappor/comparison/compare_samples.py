@@ -123,7 +123,10 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
     metrics = {counts.metric for sample in collections for counts in sample}
     return build_comparison(
         decoded,
-        [Sample.from_added(*described) for described in zip(names, decoded.added, strict=True)],
+        [
+            Sample.from_collections(name, collections)
+            for name, collections in zip(names, decoded.added, strict=True)
+        ],
         requested,
         progress,
         metric=metrics.pop() if len(metrics) == 1 else "",

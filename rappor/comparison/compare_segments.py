@@ -98,7 +98,7 @@ def compare_segments(
     )
     # `decoded.added` has one entry for each segment: the sums of its counts by parameter set.
     described = [
-        Sample.from_added(format_segment(segment), added, segment=dict(segment))
+        Sample.from_collections(format_segment(segment), added, segment=dict(segment))
         for segment, added in zip(by_segment, decoded.added, strict=True)
     ]
     return build_comparison(

@@ -103,13 +103,14 @@ class Sample:
     segment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def from_added(cls, name: str, added: AddedCollections | None, **coverage: Any) -> Sample:
+    def from_collections(cls, name: str, added: AddedCollections | None, **coverage: Any) -> Sample:
         """Describe the added collections of a sample.
 
         Parameters
         ----------
         name : name of the sample.
-        added : the collections. None for a sample without reports.
+        added : the sums of the sample's collections, one for each parameter set. None for a sample
+            without reports.
         coverage : the fields that describe the days or the segment, by name.
         """
         counts = () if added is None else added.counts

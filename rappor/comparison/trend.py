@@ -120,7 +120,7 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
         progress=progress,
     )
     columns = [
-        Sample.from_added(
+        Sample.from_collections(
             period.name,
             added,
             first=period.first,

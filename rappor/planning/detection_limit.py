@@ -1,7 +1,8 @@
 """Detection limits of rare strings from the noise of coins, in closed form.
 
-Coins are the random numbers of the two responses. The formulas neglect collisions of strings, which
-`rappor.planning.power` includes.
+Coins are the random numbers of a device's two responses. The permanent response is drawn once and
+repeated in all reports, and the instantaneous response is drawn for each report. The formulas
+neglect collisions of strings, which `rappor.planning.power` includes.
 
 | symbol | meaning |
 |---|---|
@@ -31,8 +32,11 @@ def compute_rare_variance(params: Params) -> float:
     1 and 2 contain its root times sqrt(N).
 
     For an item of sets it is 1 / ((k - 1) (q' - p')^2), with p' and q' of
-    `Response.regression_probabilities`. Every device owns n buckets, so a report names each of the
-    k buckets with probability 1/k on average, whatever items devices have.
+    `Response.regression_probabilities`. A report of a set names one of k buckets.
+    Averaged over the hash functions, each bucket is named with probability 1/k, whatever items the
+    devices have. So the variance of a report at a bucket is (1/k) (1 - 1/k). If the share pi of the
+    devices has the item, the probability of its bucket is larger by pi (q' - p') (k - 1) / k. The
+    result is the variance divided by the square of (q' - p') (k - 1) / k.
     """
     if get_encoding(params).supports_items:
         low, high = params.response.regression_probabilities

@@ -57,8 +57,9 @@ class RemoteMetric:
     name, description, owner, expires : as in the registry.
     fingerprints : fingerprints (short hashes) of the parameters under which devices report now.
     min_reports : smallest number of reports that the collector releases together.
-    min_cohort : smallest ratio of the reports of a cohort to the reports of one device, at which
-        the collector releases the cohort.
+    min_cohort : number of reports of a cohort that the collector needs for each interval before it
+        releases the sum of the cohort. A device sends at most one report in an interval, so a
+        device makes at most one in `min_cohort` reports of the sum.
     n_reports : number of released reports of all days.
     n_days : number of all days with released reports.
     days : numbers of released reports of the last of these days, at most 31.

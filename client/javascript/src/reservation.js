@@ -167,7 +167,8 @@ function findWithoutRoom(needs, total, reserved) {
   const names = new Set();
   const unreserved = total - sum(reserved.values()); // negative if the host program has lowered its cap
   // Round 1: metrics that have reserved before continue if their reservations fit. They share the nats that nobody
-  // else has reserved. Reservations of other registries and of earlier identities cannot be undone.
+  // else has reserved. Two kinds of reservations cannot be undone: those of other registries, and those of earlier
+  // identities. A device gets a new identity (secret) when consent is given again after a withdrawal.
   let room = unreserved + sum(needs.map(([, nats]) => nats));
   for (const [name, nats] of needs) {
     if (nats <= room + ROUNDING) room -= nats;

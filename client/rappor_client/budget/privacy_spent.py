@@ -178,7 +178,9 @@ def _sum_scopes(scopes: list[Scope]) -> MetricPrivacySpent:
 
 def _wrap(text: str) -> str:
     """Wrap a paragraph at 80 characters; all lines get the indentation of the first line."""
-    import textwrap  # noqa: PLC0415 - loaded at opening: later no file handle may be free
+    # `Client.open` has imported `textwrap` already, so this statement opens no file. A host program
+    # may have no free file handle when it prints the result.
+    import textwrap  # noqa: PLC0415 - the import of this module stays quick
 
     indent = " " * (len(text) - len(text.lstrip()))
     return textwrap.fill(text, _LINE_LETTERS, subsequent_indent=indent)

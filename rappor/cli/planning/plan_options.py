@@ -110,7 +110,10 @@ class PlannedMetric:
 
     @property
     def n_categories(self) -> int | None:
-        """The number of categories; None for strings."""
+        """The number of bits, if each bit is a category; None for strings and sets.
+
+        Yes-or-no has one bit, and buckets have one bit more than edges.
+        """
         return ENCODINGS[self.encoding_name].count_bits(self.category_names)
 
     def params_of_profile(self, profile: str) -> Params:

@@ -140,7 +140,8 @@ def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
     """Serve the pages until Ctrl-C; print a link that signs in once, and open it in a browser."""
     link = _create_link(settings)
 
-    def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - has a public URL, too
+    # `_run_collector` also passes the public address. The pages are at the operator's address.
+    def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - argument of the callback
         admin = f"http://127.0.0.1:{server.admin_port}"
         click.echo(f"Open {admin}/pages/once/{link} (it signs in once). Ctrl-C ends the demo.")
         if open_browser and _has_desktop():
@@ -203,7 +204,9 @@ def _create_link(settings: Settings) -> str:
         rules = rules_in_force(read_registries(settings, today=utc_today()))
         close_all(engine, rules, utc_today())
         token = tokens.create(engine, metrics=None, expires=utc_today(), today=utc_today())
-        return visits.begin(engine, token.split(".")[1], once=True)
+        # A token is "rappor.ID.SECRET". A visit belongs to the token with the public ID.
+        _, token_id, _ = token.split(".")
+        return visits.begin(engine, token_id, once=True)
 
 
 def _has_desktop() -> bool:

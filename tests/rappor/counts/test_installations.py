@@ -84,9 +84,11 @@ def test_without_sampling_the_reports_are_the_devices() -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.25, 0.9])
 def test_the_error_of_sampled_devices_is_that_of_the_binomial(share: float) -> None:
-    """Of D devices, the mean of the estimate is D, and the mean of its squared error the variance.
+    """The estimated number of D devices, and the square of its standard error, are unbiased.
 
-    Both means are sums over the binomial distribution of the number of reports, without sampling.
+    Each of D devices reports with the probability `share`. The mean of the estimated number is D.
+    The mean of the squared standard error is the variance of the estimated number. Both means are
+    exact sums over the binomial distribution of the number of reports.
     """
     n_devices = 400
     numbers = np.arange(n_devices + 1)

