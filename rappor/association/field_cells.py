@@ -232,8 +232,10 @@ def _check_complete(
             raise DecodeError(f"field {name} must have at least 2 values, got {len(values)}")
     n_combinations = math.prod(map(len, lists))
     if n_combinations != len(tuples):
-        known = set(tuples)
-        missing = next(texts for texts in itertools.product(*lists) if texts not in known)
+        candidate_tuples = set(tuples)
+        missing = next(
+            texts for texts in itertools.product(*lists) if texts not in candidate_tuples
+        )
         raise DecodeError(
             f"candidates must be all {n_combinations:,} combinations of the values of the fields, "
             f"got {len(tuples):,}: {format_fields(FIELD_SEPARATOR.join(missing))} is missing"

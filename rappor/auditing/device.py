@@ -619,17 +619,17 @@ class _ClientComparison:
                 for report in reports[-1:]
                 if report.metric == metric_name
             ]
-            due = np.array([time for _, time in values_and_times if time is not None])
+            send_times = np.array([time for _, time in values_and_times if time is not None])
             # A day without reports, or with a report whose time the client does not reveal.
-            if len(due) < len(values_and_times) or not values_and_times:
+            if len(send_times) < len(values_and_times) or not values_and_times:
                 continue
-            is_late = due > np.median(due)
+            is_late = send_times > np.median(send_times)
             day_values = np.array([value for value, _ in values_and_times])
             for value in range(n_values):
                 has_value = day_values == value
                 n, n_late_reports = int(has_value.sum()), int(is_late.sum())
                 n_late[value] += int(is_late[has_value].sum())
-                pmf = stats.hypergeom.pmf(np.arange(n + 1), len(due), n_late_reports, n)
+                pmf = stats.hypergeom.pmf(np.arange(n + 1), len(send_times), n_late_reports, n)
                 distributions[value] = np.convolve(distributions[value], pmf)
         if max(map(len, distributions)) == 1:
             return mark_not_seen(name, "the client reveals no sending time")
@@ -719,12 +719,17 @@ def _compare_devices(metric_reports: MetricReports) -> CasesAndRatios:
     # that only some devices share, and in groups of one value for a secret that all devices have.
     days = days.select(days.devices % 2 == 0)
     half = len(days.devices) // 2
-    left, right = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
-    is_comparable = (left.truth == right.truth).all(axis=1) & (left.cohorts == right.cohorts)
-    left, right = left.select(is_comparable), right.select(is_comparable)
+    first_half, second_half = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
+    is_comparable = (first_half.truth == second_half.truth).all(axis=1) & (
+        first_half.cohorts == second_half.cohorts
+    )
+    first_half, second_half = first_half.select(is_comparable), second_half.select(is_comparable)
     params = metric_reports.params
     pair_ratio = compute_shared_response_ratio(
-        left.count_ones(), right.count_ones(), (left.truth, right.truth), params
+        first_half.count_ones(),
+        second_half.count_ones(),
+        (first_half.truth, second_half.truth),
+        params,
     )
     # A group is the devices of one cohort with equal true bits.
     keys = np.column_stack([days.cohorts, days.truth])

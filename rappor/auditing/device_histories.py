@@ -377,7 +377,7 @@ def _parse_state(line: str, metric: str) -> DeviceState:
 
 def _parse_report(entry: Any, metric: str) -> Report:
     """Parse one report of a line. Without a key "metric" the report is of `metric`."""
-    cohort, due = entry["cohort"], entry.get("due")
+    cohort, send_after = entry["cohort"], entry.get("due")
     if type(cohort) is not int:
         raise ReportError("cohort must be an integer in a response")
     bits = decode_base64url("bits", entry["bits"])
@@ -386,5 +386,5 @@ def _parse_report(entry: Any, metric: str) -> Report:
         params=str(entry["params"]),
         cohort=cohort,
         bits=bits,
-        due=None if due is None else float(due),
+        due=None if send_after is None else float(send_after),
     )

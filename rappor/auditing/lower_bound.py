@@ -59,14 +59,15 @@ The rate is larger than FALSE_ALARM_RATE of the other checks (1e-9), because at 
 
 
 def compute_game_keys(
-    ones: Integers, own: Booleans, other: Booleans, params: Params, n: int
+    ones: Integers, own_bits: Booleans, other_bits: Booleans, params: Params, n: int
 ) -> tuple[Integers, Integers]:
     """Reduce the responses of each trial to the two keys that the observer's rule reads.
 
     Parameters
     ----------
     ones : (trials, k) int64. Number of the n responses in which each bit is 1.
-    own, other : (trials, k) bool. True bits of the device's value, and of the other value.
+    own_bits, other_bits : (trials, k) bool. True bits of the device's value, and of the other
+        value.
     params : parameters of the encoder. They give the largest number of true bits of a value.
     n : number of responses in each trial.
 
@@ -75,7 +76,7 @@ def compute_game_keys(
     Two (trials,) int64 arrays: the keys for naming the device's value, a right guess, and the keys
     for naming the other value, a wrong guess.
     """
-    only_own, only_other = own & ~other, other & ~own
+    only_own, only_other = own_bits & ~other_bits, other_bits & ~own_bits
     ones_own, ones_other = (np.where(bits, ones, 0).sum(axis=1) for bits in (only_own, only_other))
     n_own, n_other = only_own.sum(axis=1), only_other.sum(axis=1)
     max_ones = get_encoding(params).true_bit_counts[-1]

@@ -119,8 +119,8 @@ def _choose_sets(k: int, rng: np.random.Generator) -> list[Integers]:
         triples = np.array(list(combinations(range(k), 3)))
         return [triples] if k == 3 else [triples, np.arange(k)[None, :]]
     neighbours = np.arange(k - 2)[:, None] + np.arange(3)
-    drawn = np.array([rng.choice(k, 3, replace=False) for _ in range(_RANDOM_TRIPLES)])
-    return [np.concatenate([neighbours, drawn])]
+    random_triples = np.array([rng.choice(k, 3, replace=False) for _ in range(_RANDOM_TRIPLES)])
+    return [np.concatenate([neighbours, random_triples])]
 
 
 def _compute_probabilities(size: int, expected: tuple[float, float]) -> Floats:

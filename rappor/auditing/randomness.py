@@ -88,19 +88,19 @@ def check_coins(name: str, coins: Coins, params: Params, *, words: int = WORDS) 
     thresholds are those of `params`.
     """
     starts = range(0, words, _COINS_PER_DRAW)
-    drawn = np.concatenate(
+    sampled_coins = np.concatenate(
         [
             np.asarray(coins(min(_COINS_PER_DRAW, words - start)), dtype=np.uint64)
             for start in starts
         ]
     )
-    words32 = drawn.astype(np.uint32)
+    words32 = sampled_coins.astype(np.uint32)
     # 32 bits of each coin in a row, lowest bit first.
     bits = np.unpackbits(words32.astype("<u4").view(np.uint8), bitorder="little")
     return [
         check_binomial(f"{name}: ones by position", _yield_position_cases(bits)),
         check_binomial(f"{name}: runs and lags", _yield_lag_cases(bits)),
-        check_binomial(f"{name}: thresholds", _yield_threshold_cases(drawn, params)),
+        check_binomial(f"{name}: thresholds", _yield_threshold_cases(sampled_coins, params)),
         _check_blocks(name, words32),
         check_register(f"{name}: no shift register", bits[31::32]),
     ]
@@ -118,12 +118,12 @@ def create_permanent_source(params: Params, secret: bytes) -> Coins:
     def coins(n: int) -> Sequence[int]:
         # 8 bytes more than a pattern has, so that even k = 1 has enough different patterns.
         patterns = (number.to_bytes(params.n_bytes + 8, "little") for number in numbers)
-        drawn = (
+        pattern_coins = (
             coin
             for pattern in patterns
             for coin in derive_permanent_coins(secret, "audit", "", params, pattern)
         )
-        return list(islice(drawn, n))
+        return list(islice(pattern_coins, n))
 
     return coins
 
@@ -145,13 +145,13 @@ def _yield_lag_cases(bits: NDArray[np.uint8]) -> Iterator[Case]:
         yield Case(f"changes over {lag} bits", changed, len(bits) - lag, 0.5)
 
 
-def _yield_threshold_cases(drawn: NDArray[np.uint64], params: Params) -> Iterator[Case]:
+def _yield_threshold_cases(coins: NDArray[np.uint64], params: Params) -> Iterator[Case]:
     """Yield the count of coins below each threshold that decides a bit."""
     t_1, t_0 = params.t_1, params.t_0
     named = {"f g": t_1, "f": t_1 + t_0, "p": params.t_p, "q": params.t_q}
     for letter, threshold in named.items():
-        below = int((drawn < threshold).sum())
-        yield Case(f"coins below {letter}", below, len(drawn), threshold / ONE)
+        below = int((coins < threshold).sum())
+        yield Case(f"coins below {letter}", below, len(coins), threshold / ONE)
 
 
 def _check_blocks(name: str, words: NDArray[np.uint32]) -> Check:

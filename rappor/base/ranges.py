@@ -104,19 +104,19 @@ def read_count(name: str, value: object, least: int = 1, most: int | None = None
     is_float = isinstance(value, float) and value.is_integer()
     # Integers of numpy are not instances of int.
     is_foreign = isinstance(value, numbers.Integral) and not isinstance(value, int)
-    whole = int(value) if is_float or is_foreign else value  # type: ignore[call-overload]
-    check_integer(name, whole, least, most)
-    assert isinstance(whole, int)
-    return whole
+    count = int(value) if is_float or is_foreign else value  # type: ignore[call-overload]
+    check_integer(name, count, least, most)
+    assert isinstance(count, int)
+    return count
 
 
 def check_choice(
     name: str, value: object, choices: Iterable[str], *, error: type[RapporError] = ParamsError
 ) -> None:
     """Raise `error` unless a value is one of several texts."""
-    known = tuple(choices)
-    if not isinstance(value, str) or value not in known:
-        _refuse(error, name, f"one of {', '.join(known)}", value)
+    allowed_texts = tuple(choices)
+    if not isinstance(value, str) or value not in allowed_texts:
+        _refuse(error, name, f"one of {', '.join(allowed_texts)}", value)
 
 
 def format_value(value: object) -> str:

@@ -427,8 +427,8 @@ class Candidates:
         is_equal = hash_words[order[repeated]] == hash_words[order[repeated - 1]]
         repeated = repeated[is_equal.all(axis=1)]
         if len(repeated):
-            kept = np.sort(np.delete(order, repeated))
-            texts, hash_words = texts.select(kept), hash_words[kept]
+            first_occurrences = np.sort(np.delete(order, repeated))
+            texts, hash_words = texts.select(first_occurrences), hash_words[first_occurrences]
         candidates = cls(
             texts, name=name, normalize=normalize, field_names=field_names, hash_words=hash_words
         )

@@ -84,13 +84,13 @@ class Command(Explained):
         try:
             return super().invoke(ctx)
         except ParamsError as error:
-            name, must, rest = str(error).partition(" must be ")
+            name, must, constraint = str(error).partition(" must be ")
             # The parameter of the library may have the prefix "n_", as in n_reports.
             typed = list_typed_options()
             flag = typed.get(name) or typed.get(name.removeprefix("n_"))
             if flag is None:
                 raise
-            raise ParamsError(f"{flag}{must}{rest}") from None
+            raise ParamsError(f"{flag}{must}{constraint}") from None
 
 
 def command(*examples: str, **settings: Any) -> Any:

@@ -331,10 +331,11 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
             raise MetricError(
                 f"counts of metric {self.metric!r} and of metric {other.metric!r} cannot be {verb}"
             )
-        own, others = self.params.fingerprint, other.params.fingerprint
-        if own != others:
+        own_fingerprint, other_fingerprint = self.params.fingerprint, other.params.fingerprint
+        if own_fingerprint != other_fingerprint:
             raise ParamsError(
-                f"counts under parameters {own} and under parameters {others} cannot be {verb}"
+                f"counts under parameters {own_fingerprint} and under parameters "
+                f"{other_fingerprint} cannot be {verb}"
             )
 
     def __eq__(self, other: object) -> bool:

@@ -173,9 +173,9 @@ def _describe_other_file(start: bytes) -> str:
 
 def _parse_after_magic(data: bytes) -> CountsFields:
     """Parse a counts file after its first line; raise ValueError with the reason."""
-    header, newline, rest = data.partition(b"\n")
+    header, newline, body = data.partition(b"\n")
     # 64 hexadecimal digits and a newline.
-    digest_line, payload = rest[:65], rest[65:]
+    digest_line, payload = body[:65], body[65:]
     if digest_line != _compute_digest_line(header + newline, payload):
         raise ValueError("it is damaged: its SHA-256 does not match its contents")
     try:

@@ -204,7 +204,9 @@ class Estimates(DisplayedRecord):
     @property
     def warnings(self) -> tuple[Caution, ...]:
         """Warnings about the complete table, such as a misfit or too few reports."""
-        known = all(summary.repetition.source != "unknown" for summary in self.collections)
+        is_repetition_known = all(
+            summary.repetition.source != "unknown" for summary in self.collections
+        )
         # Only counts with squared reports may hide a few devices that sent most reports. The other
         # sources assume even devices.
         has_squares = any(
@@ -219,7 +221,7 @@ class Estimates(DisplayedRecord):
             list_cautions(
                 self.diagnostics,
                 self.reports,
-                devices_known=known,
+                devices_known=is_repetition_known,
                 uneven_devices=n_devices if has_squares else math.inf,
                 has_sets=self.has_sets,
                 bucket_reports=self._count_bucket_reports(),

@@ -423,12 +423,14 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "yes",
     )
     # The fit tests independence of bits too; the other assumption is how often devices reported.
-    known = all(summary.repetition.source != "unknown" for summary in estimates.collections)
+    is_repetition_known = all(
+        summary.repetition.source != "unknown" for summary in estimates.collections
+    )
     fits, fit = _check_fit(estimates)
     yield Check(
         "Do the model's assumptions hold?",
         f"{estimates.assumptions} {fit}",
-        "yes" if known and fits else "no",
+        "yes" if is_repetition_known and fits else "no",
     )
     yield Check(
         "Is a cause claimed?",
@@ -489,10 +491,10 @@ def _describe_lighter_bits(estimates: Estimates) -> str:
     bits = sum(
         int((summary.reports > 0).sum()) * summary.params.k for summary in estimates.collections
     )
-    alone = bits * NormalDist().cdf(-TAPER[0])
+    n_expected = bits * NormalDist().cdf(-TAPER[0])
     return (
         f" {estimates.diagnostics['set_aside_rows']:,} of {bits:,} bits have less weight; noise "
-        f"alone gives about {alone:,.{0 if alone >= 1 else 1}f}."
+        f"alone gives about {n_expected:,.{0 if n_expected >= 1 else 1}f}."
     )
 
 

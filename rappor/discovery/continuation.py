@@ -27,18 +27,23 @@ allow fewer prefixes, and frequent strings would be missed."""
 
 
 def continue_prefixes(
-    kept: Sequence[str], length: int, longest: int, alphabet: str, known: Candidates, part: str
+    prefixes: Sequence[str],
+    length: int,
+    longest: int,
+    alphabet: str,
+    known_candidates: Candidates,
+    part: str,
 ) -> Candidates:
-    """Build a stream of candidates by extending kept prefixes.
+    """Build a stream of candidates by extending prefixes.
 
     Parameters
     ----------
-    kept : the kept prefixes of the part before.
+    prefixes : the prefixes of the part before that the search continues.
     length : number of characters of that part's prefixes. A shorter prefix is a complete string and
         is not extended.
     longest : largest number of characters of a candidate.
     alphabet : characters of the continuations.
-    known : known strings. Their pieces for this part come first.
+    known_candidates : known strings. Their pieces for this part come first.
     part : name of the next part.
 
     Raises
@@ -46,10 +51,10 @@ def continue_prefixes(
     ParamsError
         The stream has more than 1e9 strings.
     """
-    unextended = [extract_part(part, string) for string in known.strings]
-    unextended += [prefix for prefix in kept if len(prefix) < length]
-    stems = [prefix for prefix in kept if len(prefix) == length]
-    normalize = known.normalize
+    unextended = [extract_part(part, string) for string in known_candidates.strings]
+    unextended += [prefix for prefix in prefixes if len(prefix) < length]
+    stems = [prefix for prefix in prefixes if len(prefix) == length]
+    normalize = known_candidates.normalize
     # A product with 0 added characters contains its prefixes unchanged.
     return Candidates.chain(
         Candidates.product(dict.fromkeys(unextended), "", 0, 0, normalize=normalize),
@@ -89,11 +94,11 @@ def select_best_prefixes(estimates: Estimates, most: int) -> list[str]:
     """
     z = estimates.share / estimates.std_error
     best = np.argsort(-z, kind="stable")[:most]
-    kept = [estimates.candidates[i] for i in best if z[i] > 0]
+    best_prefixes = [estimates.candidates[i] for i in best if z[i] > 0]
     # With a wrong alphabet no prefix matches, and every extension would be searched in vain.
-    if not kept:
+    if not best_prefixes:
         raise DecodeError(
             f"none of {estimates.n_candidates:,} prefixes has a positive estimate: "
             "the alphabet may lack the characters of the strings"
         )
-    return kept
+    return best_prefixes

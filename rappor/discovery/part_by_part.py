@@ -138,11 +138,11 @@ def discover(  # noqa: PLR0913 - what may be searched for
         [*entry_list, *known], normalize=parts[WHOLE][0].params.normalize
     )
 
-    def decode_part(part: str, kept: Sequence[str], length: int, longest: int) -> Estimates:
-        """Decode a part whose candidates continue kept prefixes of `length` characters."""
+    def decode_part(part: str, prefixes: Sequence[str], length: int, longest: int) -> Estimates:
+        """Decode a part whose candidates continue `prefixes` of `length` characters."""
         return decode(
             parts[part],
-            continue_prefixes(kept, length, longest, letters, known_strings, part),
+            continue_prefixes(prefixes, length, longest, letters, known_strings, part),
             listed=entry_list if part == WHOLE else (),
             error_control=error_control,
             progress=lambda stage, done, total: progress(f"{part}: {stage}", done, total),
@@ -150,21 +150,21 @@ def discover(  # noqa: PLR0913 - what may be searched for
 
     letters = _select_searched_characters(lengths[1]) if alphabet is None else alphabet
     # The first part continues the empty prefix.
-    kept: Sequence[str] = [""]
+    prefixes: Sequence[str] = [""]
     summaries: list[Prefixes] = []
     for part, before, length, after in zip(
         prefix_parts, lengths, lengths[1:], lengths[2:], strict=False
     ):
-        estimated_prefixes = decode_part(part, kept, before, length)
+        estimated_prefixes = decode_part(part, prefixes, before, length)
         # Only the first part is searched with all characters. Later parts would have too many
         # candidates.
         if not summaries and alphabet is None:
             letters = _learn_alphabet(estimated_prefixes.detected_candidates, known_strings.strings)
-        kept = select_best_prefixes(
+        prefixes = select_best_prefixes(
             estimated_prefixes, keep or count_kept_prefixes(len(letters), after - length)
         )
-        summaries.append(_summarise_prefixes(part, estimated_prefixes, len(kept)))
-    estimates = decode_part(WHOLE, kept, *lengths[-2:])
+        summaries.append(_summarise_prefixes(part, estimated_prefixes, len(prefixes)))
+    estimates = decode_part(WHOLE, prefixes, *lengths[-2:])
     return DiscoveredStrings(
         estimates=estimates,
         prefixes=tuple(summaries),
@@ -270,7 +270,7 @@ def _select_searched_characters(length: int) -> str:
     )
 
 
-def _learn_alphabet(detected: Iterable[str], known: Iterable[str]) -> str:
+def _learn_alphabet(detected_prefixes: Iterable[str], known_strings: Iterable[str]) -> str:
     """Return the sorted characters of detected prefixes and known strings.
 
     Raises
@@ -278,7 +278,7 @@ def _learn_alphabet(detected: Iterable[str], known: Iterable[str]) -> str:
     DecodeError
         There are no characters.
     """
-    characters = set().union(*detected, *known)
+    characters = set().union(*detected_prefixes, *known_strings)
     # With few reports no prefix is detected. An empty alphabet would search nothing without an
     # error.
     if not characters:

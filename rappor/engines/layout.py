@@ -66,7 +66,7 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     for name in by:
         if name in _RESERVED:
             raise ReportError(f"by must name columns beside those of reports and sums, got {name}")
-    shown = ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_COLUMNS]) or "none"
+    column_list = ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_COLUMNS]) or "none"
     missing = [name for name in (*COLUMNS, *by) if name not in names]
     if "format" in missing:
         # Without the format the rows are hardly reports, such as a file with other separators. The
@@ -75,10 +75,10 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
         also = f", nor {', '.join(others)}" if others else ""
         raise ReportError(
             f"it has no column format, which must be {FORMAT} in every row{also}; got the columns "
-            f"{shown}"
+            f"{column_list}"
         )
     for name in (*COLUMNS, *by):
         if names.count(name) != 1:
-            raise ReportError(f"column {name} must be there once, got columns {shown}")
+            raise ReportError(f"column {name} must be there once, got columns {column_list}")
     if names.count(DAY) > 1:
-        raise ReportError(f"column {DAY} must be there once at most, got columns {shown}")
+        raise ReportError(f"column {DAY} must be there once at most, got columns {column_list}")

@@ -157,16 +157,16 @@ def write_parquet_folder(
     >>> n_reports, n_files
     (1000, 2)
     """
-    rest = iter(batches)
+    remaining_batches = iter(batches)
     n_reports = 0
     with create_folder(folder) as fresh:
         for number in itertools.count():
-            first = list(itertools.islice(rest, 1))
+            first = list(itertools.islice(remaining_batches, 1))
             if number and not first:
                 break
             n_reports += write_parquet(
                 fresh / f"reports-{number:06}.parquet",
-                itertools.chain(first, itertools.islice(rest, batches_a_file - 1)),
+                itertools.chain(first, itertools.islice(remaining_batches, batches_a_file - 1)),
                 params=params,
                 metric=metric,
                 day=day,

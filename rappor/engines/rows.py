@@ -190,8 +190,8 @@ def _open_lines(file: ReportFile) -> BinaryIO:
         return text
     head = text.read(_HEAD)
     text.seek(0)
-    header, ending, rest = head.partition(b"\r")
-    if ending and b"\n" not in header and not rest.startswith(b"\n"):
+    header, ending, after_return = head.partition(b"\r")
+    if ending and b"\n" not in header and not after_return.startswith(b"\n"):
         return io.BufferedReader(_LineFeeds(text))
     return text
 
@@ -199,12 +199,12 @@ def _open_lines(file: ReportFile) -> BinaryIO:
 def _read_header(file: ReportFile) -> list[str]:
     """Read the names of the columns of a CSV file."""
     with _open_lines(file) as text:
-        line = _rest_of_line(text).removeprefix(b"\xef\xbb\xbf")
+        line = _read_to_line_end(text).removeprefix(b"\xef\xbb\xbf")
     names = next(csv.reader([line.decode(errors="replace")]), [])
-    known = {*COLUMNS, DAY}
+    known_names = {*COLUMNS, DAY}
     # Databases that do not preserve the case of names write COHORT. Names of other columns keep
     # their case.
-    return [name.lower() if name.lower() in known else name for name in names]
+    return [name.lower() if name.lower() in known_names else name for name in names]
 
 
 def _parse_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any, int]:
@@ -323,23 +323,23 @@ def _read_blocks(part: Chunk) -> Iterator[bytes]:
             # A line that begins before the part belongs to the part before. One byte earlier,
             # because a line may begin with the first byte of the part.
             file.seek(part.start - 1)
-            _rest_of_line(file)
+            _read_to_line_end(file)
         while not part.end or file.tell() < part.end:
             size = min(_BLOCK, part.end - file.tell()) if part.end else _BLOCK
             block = file.read(size)
             if not block:
                 return
             if not block.endswith(b"\n"):
-                block += _rest_of_line(file)
+                block += _read_to_line_end(file)
             yield block
 
 
-def _rest_of_line(file: BinaryIO) -> bytes:
+def _read_to_line_end(file: BinaryIO) -> bytes:
     """Read to the end of the line; raise ReportError if the line is longer than a block.
 
     The limit bounds the memory for files that contain no line ends.
     """
-    rest = file.readline(_BLOCK)
-    if len(rest) == _BLOCK and not rest.endswith(b"\n"):
+    remaining_bytes = file.readline(_BLOCK)
+    if len(remaining_bytes) == _BLOCK and not remaining_bytes.endswith(b"\n"):
         raise ReportError(f"its lines must have at most {_BLOCK:,} bytes")
-    return rest
+    return remaining_bytes

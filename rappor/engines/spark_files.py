@@ -239,7 +239,7 @@ def _list_by_spark(
 
 
 def _find_empty_files(
-    addresses: Sequence[str], known: Container[str], roots: Sequence[str]
+    addresses: Sequence[str], nonempty_paths: Container[str], roots: Sequence[str]
 ) -> Iterator[ReportFile]:
     """Yield the empty files.
 
@@ -249,12 +249,12 @@ def _find_empty_files(
     Parameters
     ----------
     addresses : addresses of all files
-    known : addresses of the files that are not empty
+    nonempty_paths : addresses of the files that are not empty
     roots : paths of the caller, as `spell_out` returns them
     """
     for address in sorted(addresses):
         path = unquote(address).replace("file:///", "file:/", 1)
-        if path in known or is_left_out(path_of(path), roots):
+        if path in nonempty_paths or is_left_out(path_of(path), roots):
             continue
         if (kind := kind_of(path)) != "json":
             raise FileError(path, f"it cannot be read as {kind}: it is empty")

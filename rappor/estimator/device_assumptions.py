@@ -142,9 +142,9 @@ def add_collections(
     )
     if per_device is None:
         return AddedCollections(merged, [_determine_repetition(group) for group in groups])
-    given = (min(per_device, counts.n_reports) for counts in merged)
+    report_limits = (min(per_device, counts.n_reports) for counts in merged)
     return AddedCollections(
-        merged, [Repetition(reports_per_device=r, source="given") for r in given]
+        merged, [Repetition(reports_per_device=limit, source="given") for limit in report_limits]
     )
 
 

@@ -49,7 +49,7 @@ _FEW_PATTERNS: Final = 1e-3
 """Largest number of candidates for each pattern of bits that a string can have. A longer stream is
 refused: identifiability groups would become large, and all members of a group must be in memory."""
 
-_KEPT: Final = 10_000_000
+_MAX_STORED_DIGESTS: Final = 10_000_000
 """Largest number of digests that are stored between passes. They take 160 MB and save four seconds
 a pass (measured)."""
 
@@ -240,7 +240,7 @@ class StreamedDesign:
                 words = self._words[number]  # noqa: PLW2901
             if words is None or len(words) != len(texts):
                 words = hash_texts(texts)  # noqa: PLW2901
-                if number == len(self._words) and sum(map(len, self._words)) < _KEPT:
+                if number == len(self._words) and sum(map(len, self._words)) < _MAX_STORED_DIGESTS:
                     self._words.append(words)
             yield texts, words
 
@@ -276,7 +276,9 @@ class StreamedDesign:
             hash_words=rows.words,
         )
         self.strings = DistinctCandidates(
-            candidates, self._target, is_last_choice=lambda place: rows.index[place] not in always
+            candidates,
+            self._target,
+            is_last_choice=lambda position: rows.index[position] not in always,
         )
 
     def _check_length(self, number: int) -> None:

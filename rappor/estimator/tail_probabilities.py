@@ -97,8 +97,8 @@ def upper_tail(ones: Floats, n: Floats, mean: Floats) -> Floats:
     >>> float(upper_tail(np.array(2.0), np.array(2.0), np.array(0.5)))
     0.25
     """
-    rest = np.maximum(n - ones + 1, LEAST)
-    tail = special.betainc(np.maximum(ones, LEAST), rest, mean)
+    second_shape = np.maximum(n - ones + 1, LEAST)
+    tail = special.betainc(np.maximum(ones, LEAST), second_shape, mean)
     return np.asarray(np.where(ones > 0, tail, 1.0))
 
 

@@ -400,8 +400,8 @@ def _make_number_error(path: PathLike, row: Sequence[str], line: int) -> FileErr
     # The files of google/rappor have no header. A spreadsheet program often adds one.
     is_header = line == 1 and wrong[:1].isalpha()
     remedy = "; a row of titles must be removed" if is_header else ""
-    shown = wrong[:_SHOWN_CHARACTERS]
-    return FileError(path, f"every cell must be a whole number, got {shown!r}{remedy}", line=line)
+    excerpt = wrong[:_SHOWN_CHARACTERS]
+    return FileError(path, f"every cell must be a whole number, got {excerpt!r}{remedy}", line=line)
 
 
 def _is_whole(cell: str) -> bool:

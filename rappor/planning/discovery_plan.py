@@ -454,31 +454,31 @@ def _predict_layout(
     # `rappor.discovery` continues no more prefixes than the decoder can select.
     max_kept = params.m * params.k + 2 * SCREENED
     # Before the first part there is one prefix, the empty one.
-    candidates, kept = [], [1]
+    candidates, prefix_counts = [], [1]
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
-        n = kept[-1] * count_continuations(characters, length - before)
+        n = prefix_counts[-1] * count_continuations(characters, length - before)
         count_above = functools.partial(_count_above, n, of_prefix, present)
         # Three limits: prefixes whose continuations would be too many candidates, prefixes that the
         # decoder could not select, and prefixes without a positive score.
         most_kept = min(
             count_kept_prefixes(characters, after - length), max_kept, round(count_above(0.0))
         )
-        kept.append(max(most_kept, 1))
+        prefix_counts.append(max(most_kept, 1))
         present = present * of_prefix.exceedance_probability(
-            _find_score(kept[-1], count_above, of_prefix)
+            _find_score(prefix_counts[-1], count_above, of_prefix)
         )
         candidates.append(n)
     # The last part tests whole strings.
-    n = kept[-1] * count_continuations(characters, lengths[-1] - lengths[-2])
+    n = prefix_counts[-1] * count_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - prefix_share * (len(lengths) - 1)) * n_reports)
-    found = present * of_whole.exceedance_probability(
+    expected_detections = present * of_whole.exceedance_probability(
         _solve_threshold(question.error_control.alpha, n, of_whole, present)
     )
     return Layout(
         parts=(*(Part(f"prefix:{length}", prefix_share) for length in lengths[:-1]), Part(WHOLE)),
         candidates=(*candidates, n),
-        kept=tuple(kept[1:]),
-        found=float(found.sum()),
+        kept=tuple(prefix_counts[1:]),
+        found=float(expected_detections.sum()),
     )
 
 
@@ -528,10 +528,10 @@ def _solve_threshold(level: float, n: int, scores: _Scores, present: Floats) -> 
     scores : distribution of the scores of the strings.
     present : (classes,) float64. Number of strings of each class.
     """
-    found = max(float(present.sum()), 1.0)
+    n_detected = max(float(present.sum()), 1.0)
     for _ in range(_MAX_ITERATIONS):
-        score = -float(special.ndtri(min(level * max(found, 1.0) / n, 1.0)))
-        found, previous = float(present @ scores.exceedance_probability(score)), found
-        if abs(found - previous) < _TOLERANCE:
+        score = -float(special.ndtri(min(level * max(n_detected, 1.0) / n, 1.0)))
+        n_detected, previous = float(present @ scores.exceedance_probability(score)), n_detected
+        if abs(n_detected - previous) < _TOLERANCE:
             break
     return score

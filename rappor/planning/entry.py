@@ -215,10 +215,10 @@ def _replace_lines(text: str, name: str, params: Params) -> _ChangedLines:
     lines = text.split("\n")
     first = _find_header(lines, name)
     last = next((i for i in range(first + 1, len(lines)) if _TABLE.match(lines[i])), len(lines))
-    kept = [line for line in lines[first + 1 : last] if not _is_planned_line(line)]
+    other_lines = [line for line in lines[first + 1 : last] if not _is_planned_line(line)]
     # The new lines come after the last line with text, before the blank lines that end the entry.
-    end = max((i + 1 for i, line in enumerate(kept) if line.strip()), default=0)
-    entry = [lines[first], *kept[:end], *_format_numbers(params), *kept[end:]]
+    end = max((i + 1 for i, line in enumerate(other_lines) if line.strip()), default=0)
+    entry = [lines[first], *other_lines[:end], *_format_numbers(params), *other_lines[end:]]
     return _ChangedLines([*lines[:first], *entry, *lines[last:]], first, first + len(entry))
 
 

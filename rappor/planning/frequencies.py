@@ -225,9 +225,9 @@ def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats
         factor = phases**whole_steps * (1 + (step - whole_steps) * (phases - 1))
         log_characteristic += n * np.log1p(density * (factor - 1))
     probabilities = np.fft.irfft(np.exp(log_characteristic), size)
-    kept = np.flatnonzero(probabilities > _MIN_PROBABILITY)
-    remaining: Floats = probabilities[kept]
-    return np.minimum(kept * _GRID_STEP, 1.0), remaining / remaining.sum()
+    level_indices = np.flatnonzero(probabilities > _MIN_PROBABILITY)
+    remaining: Floats = probabilities[level_indices]
+    return np.minimum(level_indices * _GRID_STEP, 1.0), remaining / remaining.sum()
 
 
 def _integrate_power(edges: Floats, exponent: float) -> Floats:

@@ -419,8 +419,8 @@ def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
 
 def _compute_person_loss(registry: Registry, usage: Usage) -> PersonLoss:
     """Add up a person's loss over the registry, for some reports and for all allowed reports."""
-    some = compose_losses(registry.values(), values=usage.values, reports=usage.reports)
-    every = compose_losses(registry.values(), values=usage.values)
+    costs = compose_losses(registry.values(), values=usage.values, reports=usage.reports)
+    limits = compose_losses(registry.values(), values=usage.values)
     return PersonLoss(
         values=usage.values,
         reports=usage.reports,
@@ -431,11 +431,11 @@ def _compute_person_loss(registry: Registry, usage: Usage) -> PersonLoss:
                 epsilon=cost.epsilon,
                 epsilon_inf=limit.epsilon,
             )
-            for cost, limit in zip(some.items, every.items, strict=True)
+            for cost, limit in zip(costs.items, limits.items, strict=True)
         ),
-        epsilon=some.epsilon,
-        epsilon_inf=every.epsilon,
+        epsilon=costs.epsilon,
+        epsilon_inf=limits.epsilon,
         group=usage.group,
-        group_epsilon=some.epsilon_of_group(usage.group),
-        group_epsilon_inf=every.epsilon_of_group(usage.group),
+        group_epsilon=costs.epsilon_of_group(usage.group),
+        group_epsilon_inf=limits.epsilon_of_group(usage.group),
     )

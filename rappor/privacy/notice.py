@@ -147,8 +147,8 @@ def _describe_sampling(metric: Metric) -> str:
     """Describe the share of the devices that take part; empty if all devices take part."""
     if metric.sampling_rate == 1:
         return ""
-    drawn = "drawn once" if metric.epoch == "life" else f"drawn again each {metric.epoch}"
-    return f" on {100 * metric.sampling_rate:.3g} % of the devices ({drawn})"
+    draw_frequency = "drawn once" if metric.epoch == "life" else f"drawn again each {metric.epoch}"
+    return f" on {100 * metric.sampling_rate:.3g} % of the devices ({draw_frequency})"
 
 
 def describe_segments(metric: Metric) -> Iterator[str]:

@@ -190,9 +190,11 @@ def _list_segments(metric: Metric) -> str:
 
 def _write_retention(metrics: Iterable[Metric]) -> Section:
     """Write how long a device and the collector keep what they have."""
-    kept = [f"{metric.name}: {metric.retention}" for metric in metrics if metric.retention]
+    retention_periods = [
+        f"{metric.name}: {metric.retention}" for metric in metrics if metric.retention
+    ]
     # The sums of the other metrics stay: they contain no report.
-    of_sums = "; ".join([*kept, "no end: they contain no report"])
+    of_sums = "; ".join([*retention_periods, "no end: they contain no report"])
     return Section(
         title="Retention",
         columns=("where", "what", "how long"),

@@ -210,10 +210,10 @@ def _extract_authority(text: str) -> str:
     A text without "//" has no user name, so an "@" in it stays and later makes the host invalid.
     Hence a mail address has no host.
     """
-    scheme, slashes, rest = text.partition("//")
+    scheme, slashes, after_scheme = text.partition("//")
     # The user name may contain "@", so the host follows the last "@".
     if slashes and _SCHEME.fullmatch(scheme):
-        return _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
+        return _AUTHORITY_END.split(after_scheme, maxsplit=1)[0].rpartition("@")[2]
     return _AUTHORITY_END.split(text, maxsplit=1)[0]
 
 

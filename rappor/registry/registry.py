@@ -29,8 +29,8 @@ class _UnknownMetricError(KeyError):
     def __str__(self) -> str:
         # The message is computed when it is shown. `in` and `get` raise and discard this error, and
         # a collector calls them for every report.
-        name, known = self.args
-        return describe_unknown(name, known, "metric")
+        name, metric_names = self.args
+        return describe_unknown(name, metric_names, "metric")
 
 
 class Registry(Mapping[str, Metric]):

@@ -167,26 +167,26 @@ def read_texts(document: _Entry, path: str) -> dict[str, str]:
     return texts
 
 
-def check_known(name: str, known: Collection[str], noun: str, *, prefix: str = "") -> None:
-    """Raise MetricError unless a name is known. The message contains similar names.
+def check_known(name: str, known_names: Collection[str], noun: str, *, prefix: str = "") -> None:
+    """Raise MetricError unless a name is in `known_names`. The message contains similar names.
 
     Parameters
     ----------
     name : the name.
-    known : all known names.
+    known_names : all known names.
     noun : the noun for such a name, such as "key".
     prefix : text at the beginning of the message.
     """
-    if name not in known:
-        raise MetricError(f"{prefix}{describe_unknown(name, known, noun)}")
+    if name not in known_names:
+        raise MetricError(f"{prefix}{describe_unknown(name, known_names, noun)}")
 
 
-def describe_unknown(name: object, known: Collection[str], noun: str) -> str:
+def describe_unknown(name: object, known_names: Collection[str], noun: str) -> str:
     """Write a sentence about an unknown name, with similar names or all known names."""
     import difflib  # noqa: PLC0415 - a device loads it for mistakes only
 
-    similar = difflib.get_close_matches(name, known) if isinstance(name, str) else []
-    hint = f"expected one of {', '.join(known)}"
+    similar = difflib.get_close_matches(name, known_names) if isinstance(name, str) else []
+    hint = f"expected one of {', '.join(known_names)}"
     if similar:
         hint = f"did you mean {' or '.join(map(repr, similar))}?"
     return f"unknown {noun} {format_value(name)}; {hint}"

@@ -150,8 +150,8 @@ def _draw_bars(
     title: str, cohorts: Sequence[CohortRange], bars: Sequence[_Bar | None], axis: _VerticalAxis
 ) -> Chart:
     """Draw a vertical line for each bar from its smallest to its largest number."""
-    known = [bar for bar in bars if bar is not None]
-    ends = [end for bar in known for end in (bar.low, bar.high, *bar.bounds)]
+    existing_bars = [bar for bar in bars if bar is not None]
+    ends = [end for bar in existing_bars for end in (bar.low, bar.high, *bar.bounds)]
     up = Scale.over([*ends, *axis.levels], start=_FLOOR, end=_TOP)
     parts = [tag("text", axis.title, y=14, font_size=12)]
     for tick in up.ticks(4):

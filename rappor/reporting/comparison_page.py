@@ -39,7 +39,7 @@ from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.overview import build_ranking
 from rappor.reporting.plots import SEGMENTS, draw_changes, draw_shares, sort_changes
 
-_DRAWN: Final = 40
+_MAX_CHART_ROWS: Final = 40
 """Largest number of changes that are drawn. The table contains all changes."""
 
 _NEAREST: Final = 10
@@ -205,9 +205,9 @@ def _draw_changes(comparison: Comparison) -> Markup:
             f"Full dots are significant changes; bars are {confidence} intervals that hold for all "
             "of them together."
         )
-    if n > _DRAWN:
-        description += f" {n - _DRAWN:,} more changes are in the table only."
-    return draw_changes(comparison, top=_DRAWN if n else _NEAREST).figure(description)
+    if n > _MAX_CHART_ROWS:
+        description += f" {n - _MAX_CHART_ROWS:,} more changes are in the table only."
+    return draw_changes(comparison, top=_MAX_CHART_ROWS if n else _NEAREST).figure(description)
 
 
 def _format_legend(comparison: Comparison) -> str:

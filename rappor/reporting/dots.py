@@ -147,9 +147,9 @@ def _find_ends(dot: Dot) -> tuple[float, float]:
 
     A dot above 1.5, such as a loss in nats, keeps its position.
     """
-    known = [end for end in dot[:3] if end is not None]
+    ends = [end for end in dot[:3] if end is not None]
     least, most = _WIDEST
-    return max(min(known), least), min(max(known), max(most, dot.value))
+    return max(min(ends), least), min(max(ends), max(most, dot.value))
 
 
 def _draw_row(row: Row, scale: Scale, top: float) -> Markup:

@@ -34,8 +34,8 @@ def describe_installations(installations: Installations) -> Iterator[str]:
     if latest is None:
         yield _NOT_RELEASED
     else:
-        number, rest = _describe_latest(installations, latest)
-        yield f"{number}{rest}"
+        number, description = _describe_latest(installations, latest)
+        yield f"{number}{description}"
     yield from _list_limits(installations)
 
 
@@ -48,10 +48,10 @@ def build_installations(installations: Installations | None) -> Markup | None:
         return None
     latest = installations.latest
     if latest is None:
-        answer = tag("p", _NOT_RELEASED, class_="answer")
-        return join(answer, _build_notes(installations))
-    number, rest = _describe_latest(installations, latest)
-    answer = tag("p", tag("strong", number), rest, class_="answer")
+        statement = tag("p", _NOT_RELEASED, class_="answer")
+        return join(statement, _build_notes(installations))
+    number, description = _describe_latest(installations, latest)
+    statement = tag("p", tag("strong", number), description, class_="answer")
     table = table_of_cells(
         f"Devices that reported, by {installations.pace}",
         (installations.pace, "devices", "standard error", "released"),
@@ -60,7 +60,7 @@ def build_installations(installations: Installations | None) -> Markup | None:
     )
     title = f"Active installations by {installations.pace}"
     return join(
-        answer,
+        statement,
         _build_notes(installations),
         collapsible(title, table.to_html(), name="installations"),
     )
@@ -75,15 +75,15 @@ def _describe_latest(installations: Installations, latest: ActiveInterval) -> tu
     """Return the number of devices of the latest interval, and the rest of its sentence."""
     devices, error = installations.estimate_devices(latest)
     pace, change = installations.pace, installations.compute_change()
-    rest = f" active installation{'' if round(devices) == 1 else 's'} {_name(latest, pace)}"
+    description = f" active installation{'' if round(devices) == 1 else 's'} {_name(latest, pace)}"
     if error:
-        rest += f" (standard error {error:,.0f})"
+        description += f" (standard error {error:,.0f})"
     if change is not None:
         before = _SHORT_NAMES.get(pace) or _name(change.before, pace)
-        rest += f", {_format_change(change.ratio)} {before}"
+        description += f", {_format_change(change.ratio)} {before}"
         if change.std_error:
-            rest += f" (standard error at most {_format_percent(change.std_error)})"
-    return f"{devices:,.0f}", f"{rest}."
+            description += f" (standard error at most {_format_percent(change.std_error)})"
+    return f"{devices:,.0f}", f"{description}."
 
 
 def _list_limits(installations: Installations) -> Iterator[str]:

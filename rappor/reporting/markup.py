@@ -94,9 +94,9 @@ def escape(text: str) -> Markup:
 
 def breakable(text: str) -> Markup:
     """Return text as HTML that a narrow window may break after signs, such as dots."""
-    shown = visible(text)
+    visible_text = visible(text)
     # \0 marks the places while the text is escaped. `visible` has replaced any \0 of the text.
-    marked = _BREAKS.sub("\\g<0>\0", shown) if len(shown) > _SHORT else shown
+    marked = _BREAKS.sub("\\g<0>\0", visible_text) if len(visible_text) > _SHORT else visible_text
     return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 
@@ -109,13 +109,13 @@ def shorten(text: str, columns: int) -> str:
     """Return visible text of at most `columns` columns. A cut text ends with an ellipsis."""
     # Case: a text of a million characters. It is cut before the slow loop. Four characters for each
     # column suffice: each character takes at least one column, except for combining marks.
-    shown = visible(text[: 4 * columns])
+    visible_text = visible(text[: 4 * columns])
     taken = 0
-    for index, character in enumerate(shown):
+    for index, character in enumerate(visible_text):
         taken += count_columns(character)
-        if taken > columns - 1 and index < len(shown) - 1:
-            return shown[:index] + "\u2026"
-    return shown if len(text) <= 4 * columns else shown + "\u2026"
+        if taken > columns - 1 and index < len(visible_text) - 1:
+            return visible_text[:index] + "\u2026"
+    return visible_text if len(text) <= 4 * columns else visible_text + "\u2026"
 
 
 def count_columns(text: str) -> int:

@@ -61,8 +61,8 @@ def overview_content(overview: Overview) -> Content:
     comparison, estimates = overview.comparison, overview.estimates
     title = shorten(comparison.metric, 60) or "Overview"
     rows = overview.list_rows()
-    drawn = comparison.shown_rows[:_CHARTS].tolist() if len(comparison.samples) > 1 else []
-    charts = ChartGrid(title="Shares", charts=[draw_shares(comparison, i) for i in drawn])
+    chart_rows = comparison.shown_rows[:_CHARTS].tolist() if len(comparison.samples) > 1 else []
+    charts = ChartGrid(title="Shares", charts=[draw_shares(comparison, i) for i in chart_rows])
     n_more = len(rows) - _PAGE_ROWS
     more = f" {n_more:,} more are in the files only." if n_more > 0 else ""
     warnings = [warning.sentence for warning in estimates.warnings]
@@ -78,7 +78,7 @@ def overview_content(overview: Overview) -> Content:
         build_ranking(rows[:_PAGE_ROWS], overview.comparison.by),
         tag("p", f"{_format_legend(overview)}{more}", class_="note"),
         tag("p", describe_basis(overview), class_="note"),
-        *([section(f"By {comparison.by}", charts.inline(), name="shares")] if drawn else []),
+        *([section(f"By {comparison.by}", charts.inline(), name="shares")] if chart_rows else []),
         collapsible(
             "Numbers, and what they rest on",
             candidates_table(report(estimates)).to_html(),

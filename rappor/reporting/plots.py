@@ -281,8 +281,10 @@ def plan_plot(plan: Plan) -> Chart:
 def privacy_plot(report: PrivacyReport) -> Chart:
     """Draw the smallest and largest belief after 1, 10 and any number of reports."""
     losses = report.losses
-    drawn = [loss for loss in losses if loss.reports in _DRAWN_REPORTS or loss is losses[-1]]
-    rows = [row for loss in drawn for row in _build_curve(loss)]
+    plotted_losses = [
+        loss for loss in losses if loss.reports in _DRAWN_REPORTS or loss is losses[-1]
+    ]
+    rows = [row for loss in plotted_losses for row in _build_curve(loss)]
     # After many reports the curves lie over each other. They are one line with several labels.
     labels = merge_labels(rows, value="after", series="reports")
     return draw_lines(
@@ -318,9 +320,11 @@ def audit_plot(audit: Any) -> Chart:
         if check.bound is None:
             continue
         losses = (check.bound, check.claim, check.reach)
-        known = [(value, kind) for kind, value in enumerate(losses) if value is not None]
-        dots = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in known)
-        rows.append(Row(check.name, " / ".join(f"{value:.3g}" for value, _ in known), dots))
+        values_and_kinds = [(value, kind) for kind, value in enumerate(losses) if value is not None]
+        dots = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in values_and_kinds)
+        rows.append(
+            Row(check.name, " / ".join(f"{value:.3g}" for value, _ in values_and_kinds), dots)
+        )
     return draw_dots(
         "Losses in nats: measured, and claimed",
         {"": rows},

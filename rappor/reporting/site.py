@@ -42,7 +42,9 @@ def edition_page(edition: SiteEdition) -> str:
     above = tag("a", f"All editions of {entry.metric}", href="../index.html")
     n = int(trend.detected_overall.sum())
     verb = "was" if n == 1 else "were"
-    found = f"{n:,} of the {len(trend.candidates):,} listed values {verb} found in use. "
+    detection_sentence = (
+        f"{n:,} of the {len(trend.candidates):,} listed values {verb} found in use. "
+    )
     promise = join(
         "Every report was scrambled on its device before it was sent. ",
         tag("a", "What is collected, and what is promised", href="#collected"),
@@ -53,7 +55,7 @@ def edition_page(edition: SiteEdition) -> str:
         title,
         header(
             title,
-            join(*_describe_leader(trend), found, describe_changes(trend)),
+            join(*_describe_leader(trend), detection_sentence, describe_changes(trend)),
             edition.notice[0],
             next(list_comparison_footnotes(trend)),
             promise,

@@ -89,7 +89,9 @@ def draw_bucket_counts(
     assert params.keep is not None
     assert params.items == 1
     # Reports that name the own bucket because of `keep`. All other reports name any bucket.
-    kept = rng.binomial(true_ones, params.keep)
-    n_drawn = n_devices - kept.sum(axis=1)
-    drawn: NDArray[np.int64] = rng.multinomial(n_drawn, np.full(params.k, 1 / params.k))
-    return kept + drawn
+    own_bucket_counts = rng.binomial(true_ones, params.keep)
+    n_random = n_devices - own_bucket_counts.sum(axis=1)
+    random_bucket_counts: NDArray[np.int64] = rng.multinomial(
+        n_random, np.full(params.k, 1 / params.k)
+    )
+    return own_bucket_counts + random_bucket_counts

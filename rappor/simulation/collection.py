@@ -404,9 +404,9 @@ def _cut_into_blocks(pieces: Iterable[ReportBlock], block: int) -> Iterator[Repo
         n += len(piece.values)
         # Join many small pieces at once: joining after each piece would copy all bytes again.
         if n >= block:
-            joined, whole = _join(pending), n - n % block
-            yield from (_cut(joined, start, start + block) for start in range(0, whole, block))
-            pending, n = [_cut(joined, whole, n)], n - whole
+            joined, n_complete = _join(pending), n - n % block
+            yield from (_cut(joined, start, start + block) for start in range(0, n_complete, block))
+            pending, n = [_cut(joined, n_complete, n)], n - n_complete
     if n:
         yield _join(pending)
 

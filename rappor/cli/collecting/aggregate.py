@@ -255,8 +255,8 @@ def _select_counts(
             # A device may change its segment, so `+` assumes that the devices may be the same.
             unsegmented = counts.without_segment
             fingerprint = unsegmented.params.fingerprint
-            known = sums.get(fingerprint)
-            sums[fingerprint] = unsegmented if known is None else known + unsegmented
+            previous_sum = sums.get(fingerprint)
+            sums[fingerprint] = unsegmented if previous_sum is None else previous_sum + unsegmented
     selected = list(sums.values())
     if not selected and names:
         raise DecodeError(f"inputs must have reports of {name}, got {', '.join(names)}")

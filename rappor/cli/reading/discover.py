@@ -133,22 +133,22 @@ def _search_list(
     from rappor.decoding.suggestions import suggest_candidates
 
     counts = inputs.read()
-    known = inputs.candidates(counts)
-    if known is None:
+    known_candidates = inputs.candidates(counts)
+    if known_candidates is None:
         raise click.UsageError(
             "COUNTS must be of strings: other metrics have a fixed list of categories"
         )
-    if not known.is_in_memory:
+    if not known_candidates.is_in_memory:
         # Case: a file of known strings above 64 MB. The known strings are decoded together with
         # the list, so all of them must be in memory.
         raise click.UsageError("known strings must be fewer: give the long list as --list")
     listed = Candidates.from_file(
-        list_path, normalize=known.normalize, field_names=known.field_names
+        list_path, normalize=known_candidates.normalize, field_names=known_candidates.field_names
     )
     with Slow() as progress:
         suggestions = suggest_candidates(
             inputs.add_counts_of_epoch(counts),
-            known.strings,
+            known_candidates.strings,
             listed,
             error_control=detection,
             progress=progress,
@@ -213,9 +213,9 @@ def _parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
 
     def format_row(name: str, part: Prefixes | Estimates, *numbers: int) -> tuple[str, ...]:
         # The part of whole strings has no prefixes that are kept and continued.
-        kept = ("",) * (4 - len(numbers))
+        empty_cells = ("",) * (4 - len(numbers))
         errors = (part.unallocated, part.unallocated_std_error)
-        return (name, *(f"{n:,}" for n in numbers), *kept, *map(format_percent, errors))
+        return (name, *(f"{n:,}" for n in numbers), *empty_cells, *map(format_percent, errors))
 
     last = result.estimates
     return table_of_cells(

@@ -140,14 +140,14 @@ def format_edge(edge: float) -> str:
     # divided into `digits`, without zeros at either end, and the position `point` of the decimal
     # point: the number is 0.digits * 10^point.
     mantissa, _, exponent = repr(abs(float(edge))).partition("e")
-    whole, _, fraction = mantissa.partition(".")
+    integer_digits, _, fraction = mantissa.partition(".")
     fraction = fraction.rstrip("0")
-    digits = (whole + fraction).lstrip("0").rstrip("0")
+    digits = (integer_digits + fraction).lstrip("0").rstrip("0")
     if not digits:
         return "0"
     # Below 1, each zero after the decimal point moves the point to the left: 0.005 = 0.5 * 10^-2.
     n_leading_zeros = len(fraction) - len(fraction.lstrip("0"))
-    point = len(whole) if whole != "0" else -n_leading_zeros
+    point = len(integer_digits) if integer_digits != "0" else -n_leading_zeros
     point += int(exponent or 0)
     return ("-" if edge < 0 else "") + _write_decimal(digits, point)
 

@@ -364,8 +364,8 @@ def check_category_names(kind: type[Encoding], params: EncodingParams, least: in
             check_category_name(text, noun)
     if len(set(names)) != len(names):
         repeated = next(name for i, name in enumerate(names) if name in names[:i])
-        shown = format_value(format_fields(repeated))
-        raise ParamsError(f"{noun} must be distinct, got {shown} twice")
+        category_text = format_value(format_fields(repeated))
+        raise ParamsError(f"{noun} must be distinct, got {category_text} twice")
 
 
 def check_category_name(name: str, noun: str) -> None:
@@ -413,9 +413,9 @@ def describe_fields(params: EncodingParams, categories: Sequence[Sequence[str]] 
     names = params.field_names
     descriptions = []
     for i, normalizer in enumerate(list_normalizers(params.normalize, len(names))):
-        kept = [", ".join(categories[i])] if categories else []
-        kept += filter(None, [NORMALIZERS[normalizer].description])
-        descriptions.append(f"{names[i]} ({'; '.join(kept)})" if kept else names[i])
+        details = [", ".join(categories[i])] if categories else []
+        details += filter(None, [NORMALIZERS[normalizer].description])
+        descriptions.append(f"{names[i]} ({'; '.join(details)})" if details else names[i])
     return descriptions
 
 

@@ -82,8 +82,8 @@ class OneHot(Encoding):
         if self.params.field_names:
             fields = " and ".join(describe_fields(self.params, self.field_categories))
             return f"one of {len(categories)} combinations of {fields}"
-        kept = describe_normalizer(self.params)
-        return f"one of {len(categories)} categories{kept}: {', '.join(categories)}"
+        normalizer_note = describe_normalizer(self.params)
+        return f"one of {len(categories)} categories{normalizer_note}: {', '.join(categories)}"
 
     @property
     def unlisted_values(self) -> tuple[str, ...]:
@@ -119,14 +119,15 @@ class OneHot(Encoding):
         normalizer = self.params.normalize
         for i, category in enumerate(self.params.categories):
             text = normalize(normalizer, category)
-            shown = format_value(format_fields(category))
+            category_text = format_value(format_fields(category))
             if "" in split_fields(text):
                 raise ParamsError(
-                    f"categories must be non-empty after normalising by {normalizer}, got {shown}"
+                    f"categories must be non-empty after normalising by {normalizer}, "
+                    f"got {category_text}"
                 )
             if bits.setdefault(text, i) != i:
                 raise ParamsError(
                     f"categories must be distinct after normalising by {normalizer}, "
-                    f"got {shown} again"
+                    f"got {category_text} again"
                 )
         return bits

@@ -186,8 +186,8 @@ class GeneralizedResponse(Response):
         true_bits = int.from_bytes(bits, "little")
         buckets = [i for i in range(k) if true_bits >> i & 1]
         if len(buckets) > n:
-            left = buckets
-            buckets = [left.pop(u[i] * len(left) >> 32) for i in range(n)]
+            remaining_buckets = buckets
+            buckets = [remaining_buckets.pop(u[i] * len(remaining_buckets) >> 32) for i in range(n)]
         else:
             free = [i for i in range(k) if not true_bits >> i & 1]
             buckets += [free.pop(u[i] * len(free) >> 32) for i in range(n - len(buckets))]

@@ -300,5 +300,5 @@ def _compute_bit_loss(into: float, out_of: float, log_r: float) -> float:
         # The opposite true bit never reaches the target state. With log_r = -infinity the
         # observation proves the true bit, and the loss is infinite.
         return -log_r + math.log1p(out_of * math.expm1(log_r))
-    kept = 1 - into - out_of
-    return math.log1p(kept * -math.expm1(log_r) / (into + (1 - into) * math.exp(log_r)))
+    p_unforced = 1 - into - out_of
+    return math.log1p(p_unforced * -math.expm1(log_r) / (into + (1 - into) * math.exp(log_r)))
