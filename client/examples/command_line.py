@@ -4,7 +4,7 @@
     python command_line.py telemetry show        # shows the sent uploads and the privacy loss
     python command_line.py telemetry off         # erases everything; `on` starts again
 
-The tool stores the consent of the person in a file of its own, `ANSWER`:
+The tool stores the consent of the person in a file of its own, `CONSENT_FILE`:
 
     no file, or any other text   no consent: nothing is computed, stored or sent
     "no"                         the same, and the person is not asked again
@@ -26,17 +26,17 @@ from rappor_client import Client, ClientOptions
 REGISTRY = Path(__file__).with_name("metrics.toml")
 COLLECTOR = os.environ.get("MYTOOL_COLLECTOR", "https://telemetry.example.org")
 HOME = Path(os.environ.get("MYTOOL_HOME", "~/.local/share/mytool")).expanduser()
-ANSWER = HOME / "consent"
+CONSENT_FILE = HOME / "consent"
 
 
 def has_consent() -> bool:
     """Return whether the person has agreed. Without an answer there is no consent."""
-    return ANSWER.exists() and ANSWER.read_text() == "yes"
+    return CONSENT_FILE.exists() and CONSENT_FILE.read_text() == "yes"
 
 
 def ask_for_consent() -> None:
     """Ask the person for consent, unless there is an answer. A script is never asked."""
-    if ANSWER.exists() or not sys.stdin.isatty():
+    if CONSENT_FILE.exists() or not sys.stdin.isatty():
         return
     question = "May mytool report, with noise, which search engine you use? [y/N] "
     store_answer(is_yes=input(question).strip().lower() in ("y", "yes"))
@@ -45,7 +45,7 @@ def ask_for_consent() -> None:
 def store_answer(*, is_yes: bool) -> None:
     """Store the answer of the person."""
     HOME.mkdir(parents=True, exist_ok=True)
-    ANSWER.write_text("yes" if is_yes else "no")
+    CONSENT_FILE.write_text("yes" if is_yes else "no")
 
 
 def open_telemetry() -> Client:

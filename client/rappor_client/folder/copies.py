@@ -114,8 +114,8 @@ def parse_copy(data: bytes | None) -> Copy | None:
     # Absent, cut off in a crash, or changed by a failing disk. The other copy counts.
     if data is None or not is_intact(data):
         return None
-    head, _, rest = data.partition(b"\n")
-    digits, text = head.removeprefix(_MAGIC), Sealed(rest[: -(_CHECK_BYTES + 1)])
+    head, _, body = data.partition(b"\n")
+    digits, text = head.removeprefix(_MAGIC), Sealed(body[: -(_CHECK_BYTES + 1)])
     # A valid checksum shows that a program has written these bytes on purpose. So another format
     # means another version of this library, and not damage: the bytes must not be replaced.
     is_ours = head.startswith(_MAGIC) and digits.isdigit() and len(digits) <= _DIGITS

@@ -130,10 +130,14 @@ def _reset(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Line
     yield from _describe_state(host)
 
 
-def _describe_erasure(left: Sequence[str]) -> str:
-    """Return a sentence about an erasure. `left` names the files that could not be erased."""
-    kept = "Only the privacy loss that is reserved for each year is kept."
-    return f"Not everything could be erased: {', '.join(left)}." if left else f"Erased. {kept}"
+def _describe_erasure(remaining_files: Sequence[str]) -> str:
+    """Return a sentence about an erasure that could not erase `remaining_files`."""
+    reserve_note = "Only the privacy loss that is reserved for each year is kept."
+    return (
+        f"Not everything could be erased: {', '.join(remaining_files)}."
+        if remaining_files
+        else f"Erased. {reserve_note}"
+    )
 
 
 def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:

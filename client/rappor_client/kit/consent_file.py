@@ -67,13 +67,13 @@ def read_consent(folder: str) -> Consent:
     """Read the consent in a folder; the word is "lost" for a file that cannot be read."""
     try:
         with open(os.path.join(folder, FILE_NAME), encoding="ascii") as file:
-            word, *rest = file.read().split()
+            word, *days_and_metrics = file.read().split()
     except FileNotFoundError:
         return Consent()
     except (OSError, ValueError):
         return Consent("lost")
-    days = tuple(int(text) for text in rest if text.isdigit())
-    metrics = tuple(text for text in rest if not text.isdigit())
+    days = tuple(int(text) for text in days_and_metrics if text.isdigit())
+    metrics = tuple(text for text in days_and_metrics if not text.isdigit())
     return Consent(word, days, metrics) if word in _WORDS and days else Consent("lost")
 
 

@@ -205,9 +205,9 @@ class Host:
                 self._cooldown.start(self.clock() + _SCRIPT_SECONDS)
                 # A uniform choice by the random numbers of the system. The module `random` would
                 # take time to import.
-                drawn = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
-                if not self._start_process(drawn):
-                    self.record_and_send(drawn)
+                sampled_use = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
+                if not self._start_process(sampled_use):
+                    self.record_and_send(sampled_use)
 
     def finish_run(self) -> None:
         """Show the consent question if it is time and a person sits at the terminal.
@@ -216,9 +216,10 @@ class Host:
         message would hide the message.
         """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            # Reading one small file decides for nearly all runs. The other checks follow in `_ask`.
+            # Reading one small file decides for nearly all runs. The other checks follow in
+            # `_ask_for_consent`.
             if self.read_consent().may_ask(self.today):
-                self._ask()
+                self._ask_for_consent()
 
     @contextlib.contextmanager
     def run(self, *uses: str) -> Iterator[None]:
@@ -341,7 +342,7 @@ class Host:
         thread.end(0.0)
         return withdrawal
 
-    def _ask(self) -> None:
+    def _ask_for_consent(self) -> None:
         """Show the consent question on a terminal, and store the response."""
         # A response in a container would be lost with it, and the question would come each time.
         if self.find_obstacle() or self.is_in_container():

@@ -103,8 +103,8 @@ def erase_within(
         return thread.run_within(run, seconds=_ERASE_SECONDS, is_kept_after_timeout=True)
     except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
         thread.on_failure(error)
-        left = UNVERIFIED if isinstance(error, BusyError) else host.name
-        return Withdrawal(secret_gone=False, left=(left,))
+        unerased_entry = UNVERIFIED if isinstance(error, BusyError) else host.name
+        return Withdrawal(secret_gone=False, left=(unerased_entry,))
 
 
 def erase(host: Path, *, now: float) -> Withdrawal:
@@ -140,9 +140,10 @@ def finish(host: Path, *, now: float) -> Withdrawal:
         years = {**years, year: math.inf}
     is_sending = any(_has_claimed_upload(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
-    left = [str(path.relative_to(host)) for path in _list_remaining(host, folders)]
+    remaining_paths = [str(path.relative_to(host)) for path in _list_remaining(host, folders)]
     return Withdrawal(
-        secret_gone=secret_gone, left=(*left, UNDER_WAY) if is_sending else tuple(left)
+        secret_gone=secret_gone,
+        left=(*remaining_paths, UNDER_WAY) if is_sending else tuple(remaining_paths),
     )
 
 

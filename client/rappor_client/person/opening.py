@@ -49,7 +49,7 @@ def open_identity(host: Path, clock: Clock) -> Identity:
                 return Identity(host, clock)
         with lock_host_folder(host, seconds=0.0) as is_inside:
             if is_inside:
-                return _settle(host, clock)
+                return _open_or_create_identity(host, clock)
         if time.monotonic() > deadline:
             # `lock_host_folder` also yields False for a folder that the system does not let us
             # open. Then this line raises OSError, and the host reads the true reason.
@@ -58,7 +58,7 @@ def open_identity(host: Path, clock: Clock) -> Identity:
         time.sleep(RETRY_SECONDS)
 
 
-def _settle(host: Path, clock: Clock) -> Identity:
+def _open_or_create_identity(host: Path, clock: Clock) -> Identity:
     """Finish an interrupted withdrawal, create an identity if there is none, and open it.
 
     The caller holds the lock of the host's folder.

@@ -54,5 +54,7 @@ class Withdrawal:
         if UNVERIFIED in self.left:
             return f"Nothing could be verified; maybe still there: {', '.join(self.left)}."
         secret = "The secret is gone" if self.secret_gone else "The secret could not be erased"
-        rest = f"still there: {', '.join(self.left)}" if self.left else "everything else is erased"
-        return f"{secret}; {rest}."
+        remainder = (
+            f"still there: {', '.join(self.left)}" if self.left else "everything else is erased"
+        )
+        return f"{secret}; {remainder}."

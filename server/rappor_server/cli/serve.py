@@ -25,7 +25,15 @@ from rappor_server.cli.setting_options import (
 )
 from rappor_server.storage.database import utc_today
 
-_SHOWN: Final = {"database", "host", "port", "admin", "pages", "upload_key_file", "origins"}
+_VISIBLE_SETTINGS: Final = {
+    "database",
+    "host",
+    "port",
+    "admin",
+    "pages",
+    "upload_key_file",
+    "origins",
+}
 """Settings whose options `--help` shows. `--help-all` shows all options."""
 _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
 
@@ -38,7 +46,7 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
     ),
 )
 @click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
-@add_setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _SHOWN))
+@add_setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _VISIBLE_SETTINGS))
 @add_help_all_option
 def serve(**options: Any) -> None:
     """Run the collector for the metrics of a REGISTRY.

@@ -151,10 +151,10 @@ def _parse_query(
     remedy = f"allowed: {', '.join(allowed)}"
     for name in query:
         if name not in allowed:
-            shown = name[:_MAX_ECHO]
-            similar = difflib.get_close_matches(shown, allowed, n=1)
+            name_start = name[:_MAX_ECHO]
+            similar = difflib.get_close_matches(name_start, allowed, n=1)
             hint = f"did you mean {similar[0]}? " if similar else ""
-            raise make_unprocessable(f"unknown query parameter {shown!r}; {hint}{remedy}")
+            raise make_unprocessable(f"unknown query parameter {name_start!r}; {hint}{remedy}")
     try:
         return msgspec.convert(dict(query), record_type, strict=False)
     except msgspec.ValidationError as error:

@@ -109,8 +109,8 @@ def select_due(
     engine: Engine, rules: Mapping[str, Rules], today: datetime.date
 ) -> dict[str, Rules]:
     """Return the rules of the metrics that have ended days in no block."""
-    due = count_due_days(engine, rules.keys(), today=today)
-    return {metric: rules[metric] for metric in due}
+    day_counts = count_due_days(engine, rules.keys(), today=today)
+    return {metric: rules[metric] for metric in day_counts}
 
 
 async def keep_closing(

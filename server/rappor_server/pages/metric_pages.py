@@ -49,10 +49,10 @@ async def show_metrics(request: Request, analyst: Analyst) -> Response:
     query = Form(dict(request.query_params), {})
     page = query.get_whole_number("page", 1, largest=max(len(starts), 1))
     end = _METRICS_PER_PAGE * page
-    shown = readable[end - _METRICS_PER_PAGE : end]
+    page_metrics = readable[end - _METRICS_PER_PAGE : end]
     # The number of devices belongs to the whole program, so every page of the list begins with it.
     counted = [metric for metric in readable if analyst.collector.counts_installations(metric)]
-    report = await _read_health(request, analyst, shown, counted[0] if counted else None)
+    report = await _read_health(request, analyst, page_metrics, counted[0] if counted else None)
     # Each row is (health, reason why there is no overview, state of the overview, HTML of the
     # card). An overview that is still computed has no card; the page then loads itself again.
     cards = []

@@ -166,8 +166,8 @@ class Subject:
         """
         # The whole string is the last part of a metric with parts. The counts of a metric without
         # parts have an empty text as the name of the part.
-        whole = {"", *(part.name for part in self.metric.parts[-1:])}
-        return [counts for counts in collections if counts.params.part in whole]
+        whole_string_parts = {"", *(part.name for part in self.metric.parts[-1:])}
+        return [counts for counts in collections if counts.params.part in whole_string_parts]
 
     def require_whole_strings(self, collections: Iterable[Counts]) -> list[Counts]:
         """Return the counts of whole strings; ParamsError if the range has no reports."""

@@ -135,15 +135,15 @@ def read_installations(engine: Engine, metric: Metric, through: datetime.date) -
     """
     with translate_errors(), engine.connect() as db:
         blocked = schema.blocked.c
-        moved = db.execute(
+        last_blocked_day = db.execute(
             select(blocked.through).where(blocked.metric == metric.name)
         ).scalar_one_or_none()
         # The result has no interval if no day was moved into blocks, or no interval has ended.
         intervals: list[DayRange] = []
         unreleased: list[DayRange] = []
         has_other_pace, reports = False, _Shares(Fraction)
-        if moved is not None:
-            through = min(moved, through)
+        if last_blocked_day is not None:
+            through = min(last_blocked_day, through)
             intervals = _list_ended_intervals(db, metric, through)
         if intervals:
             reports, has_other_pace = _count_reports(db, metric, intervals[0][0], through)

@@ -186,11 +186,11 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
                     min_cohort=metric.min_cohort,
                     min_reports=metric.min_reports,
                 )
-                known = rules_of_metric.get(fingerprint, rule)
+                previous_rule = rules_of_metric.get(fingerprint, rule)
                 rules_of_metric[fingerprint] = replace(
                     rule,
-                    min_cohort=max(rule.min_cohort, known.min_cohort),
-                    min_reports=max(rule.min_reports, known.min_reports),
+                    min_cohort=max(rule.min_cohort, previous_rule.min_cohort),
+                    min_reports=max(rule.min_reports, previous_rule.min_reports),
                 )
     return dict(rules)
 

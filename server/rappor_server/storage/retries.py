@@ -77,8 +77,8 @@ def find_new_reports(db: Connection, records: Sequence[Record]) -> NewReports:
     after the first 14 days.
     """
     keys = [key for record in records for key in record.keys]
-    known = find_known_keys(db, UPLOAD, set(keys))
-    whole = {
+    known_keys = find_known_keys(db, UPLOAD, set(keys))
+    whole_upload_keys = {
         key
         for record in records
         for key, is_whole in zip(record.keys, record.is_whole, strict=True)
@@ -86,18 +86,22 @@ def find_new_reports(db: Connection, records: Sequence[Record]) -> NewReports:
     }
     report_keys: Collection[bytes] = ()
     if all(all(record.is_whole) for record in records) and not list_days(db, PART):
-        masks, n_uploads = _find_by_uploads(records, known)
+        masks, n_uploads = _find_by_uploads(records, known_keys)
     else:
-        masks, n_uploads, report_keys = _find_by_reports(db, records, known, whole)
-    return NewReports(masks, n_uploads, len(keys) - n_uploads, whole | known, report_keys)
+        masks, n_uploads, report_keys = _find_by_reports(db, records, known_keys, whole_upload_keys)
+    return NewReports(
+        masks, n_uploads, len(keys) - n_uploads, whole_upload_keys | known_keys, report_keys
+    )
 
 
-def _find_by_uploads(records: Sequence[Record], known: AbstractSet[bytes]) -> tuple[Masks, int]:
+def _find_by_uploads(
+    records: Sequence[Record], known_keys: AbstractSet[bytes]
+) -> tuple[Masks, int]:
     """Return the masks and the number of new uploads. All reports of a new upload are new.
 
-    An upload is new if its key is not in `known`, and no upload before it has the same key.
+    An upload is new if its key is not in `known_keys`, and no upload before it has the same key.
     """
-    masks, n_new, seen = [], 0, set(known)
+    masks, n_new, seen = [], 0, set(known_keys)
     for record in records:
         is_new = np.zeros(len(record.keys), bool)
         for i, key in enumerate(record.keys):
@@ -109,14 +113,18 @@ def _find_by_uploads(records: Sequence[Record], known: AbstractSet[bytes]) -> tu
 
 
 def _find_by_reports(
-    db: Connection, records: Sequence[Record], known: AbstractSet[bytes], whole: AbstractSet[bytes]
+    db: Connection,
+    records: Sequence[Record],
+    known_keys: AbstractSet[bytes],
+    whole_upload_keys: AbstractSet[bytes],
 ) -> tuple[Masks, int, set[bytes]]:
     """Return the masks, the number of uploads with a new report, and the keys of partial uploads.
 
     A report is not new if
 
-    - an earlier merge counted its upload as a whole (`known`),
-    - or its upload is partial, and another attempt among the records is whole (`whole`),
+    - an earlier merge counted its upload as a whole (`known_keys`),
+    - or its upload is partial, and another attempt among the records is whole
+      (`whole_upload_keys`),
     - or an earlier merge stored the key of the report,
     - or a report before it in the records has the same key.
     """
@@ -131,8 +139,8 @@ def _find_by_reports(
             owners, positions = reports.owners.tolist(), reports.positions.tolist()
             for row, (i, position) in enumerate(zip(owners, positions, strict=True)):
                 upload_key, is_whole = record.keys[i], record.is_whole[i]
-                has_whole_attempt = not is_whole and upload_key in whole
-                if upload_key in known or has_whole_attempt:
+                has_whole_attempt = not is_whole and upload_key in whole_upload_keys
+                if upload_key in known_keys or has_whole_attempt:
                     continue
                 key = key_of_report(upload_key, position)
                 places.setdefault(key, (r, kind, row, i))
