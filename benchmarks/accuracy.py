@@ -75,7 +75,7 @@ MISSING_KINDS = ("zipf_missing", "exp_missing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DetectionCounts:
     """Numbers of true and false detections of one run under one correction."""
 
     true: int
@@ -95,8 +95,8 @@ class Run:
     error of the share of all other strings.
     """
 
-    bh: Found
-    bonferroni: Found
+    bh: DetectionCounts
+    bonferroni: DetectionCounts
     total_variation: float
     with_other: float
 
@@ -112,7 +112,7 @@ class Coverage:
     everywhere: float
     top: float
     adjusted: float
-    found: Found
+    found: DetectionCounts
 
 
 def run_many(measure: Callable[[int], _Run], n_runs: int, pool: Executor | None) -> list[_Run]:
@@ -227,7 +227,7 @@ def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.floa
     return np.array([shares[text] for text in estimates.candidates])
 
 
-def count_detections(estimates: Estimates, collection: Collection) -> Found:
+def count_detections(estimates: Estimates, collection: Collection) -> DetectionCounts:
     """Count the detections of present candidates and of absent candidates."""
     return _count(estimates.detected, true_shares(estimates, collection) > 0)
 
@@ -239,9 +239,11 @@ def _compute_variation(shares: NDArray[np.float64], collection: Collection) -> d
     return {"total_variation": errors / 2, "with_other": (errors + other) / 2}
 
 
-def _count(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> Found:
+def _count(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> DetectionCounts:
     """Count true and false detections."""
-    return Found(true=int((detected & is_true).sum()), false=int((detected & ~is_true).sum()))
+    return DetectionCounts(
+        true=int((detected & is_true).sum()), false=int((detected & ~is_true).sum())
+    )
 
 
 def _mean(values: NDArray[np.bool_]) -> float:

@@ -278,7 +278,7 @@ strings differ in one bit in each direction: ln(high / low) + ln((1 - low) / (1 
 `EPSILON_EACH`."""
 
 
-def measure_reference(seed: int, cell: Cell, answer: BitAnswer) -> float:
+def measure_reference(seed: int, cell: Cell, bit_design: BitAnswer) -> float:
     """Return the total variation of two separate answers with maximum likelihood.
 
     The first answer has bits in 128 cohorts. The second answer is generalized randomized response.
@@ -290,16 +290,16 @@ def measure_reference(seed: int, cell: Cell, answer: BitAnswer) -> float:
     # A last row for all strings outside the list. Their categories are equally frequent.
     others = np.full((1, n_columns), cell.unlisted / n_columns)
     table = np.vstack([truth, others])
-    drawn = rng.choice(table.size, cell.n_reports, p=table.ravel() / table.sum())
-    rows, columns = np.divmod(drawn, n_columns)
-    row_likelihood = draw_bit_answers(rng, rows, n_rows, answer)
+    cell_indices = rng.choice(table.size, cell.n_reports, p=table.ravel() / table.sum())
+    rows, columns = np.divmod(cell_indices, n_columns)
+    row_likelihood = draw_bit_answers(rng, rows, n_rows, bit_design)
     column_likelihood = draw_bucket_answers(rng, columns, n_columns)
     estimate = maximise_likelihood(row_likelihood, column_likelihood)
     return float(np.abs(estimate[:n_rows] - truth).sum() / 2)
 
 
 def draw_bit_answers(
-    rng: np.random.Generator, rows: NDArray[np.int64], n_rows: int, answer: BitAnswer
+    rng: np.random.Generator, rows: NDArray[np.int64], n_rows: int, bit_design: BitAnswer
 ) -> NDArray[np.float32]:
     """Draw answers of bits, and return the likelihood ratio of each listed row and of all others.
 
@@ -317,24 +317,24 @@ def draw_bit_answers(
     rng : source of random numbers.
     rows : (devices,) int64. Index of the string of each device; n_rows for all other strings.
     n_rows : number of listed strings.
-    answer : the bits and their noise.
+    bit_design : the bits and their noise.
 
     Returns
     -------
     (devices, n_rows + 1) float32. The last column stands for all other strings.
     """
-    n, n_cohorts, k = len(rows), 128, answer.n_bits
-    positions = rng.integers(k, size=(n_cohorts, n_rows, answer.n_hashes))
+    n, n_cohorts, k = len(rows), 128, bit_design.n_bits
+    positions = rng.integers(k, size=(n_cohorts, n_rows, bit_design.n_hashes))
     cohort = rng.integers(n_cohorts, size=n)
-    of_others = rng.integers(k, size=(n, answer.n_hashes))
+    of_others = rng.integers(k, size=(n, bit_design.n_hashes))
     is_listed = (rows < n_rows)[:, None]
     true_bits = np.where(is_listed, positions[cohort, np.minimum(rows, n_rows - 1)], of_others)
     is_true = np.zeros((n, k), dtype=bool)
     np.put_along_axis(is_true, true_bits, values=True, axis=1)
-    sent = rng.random((n, k), dtype=np.float32) < np.where(is_true, answer.high, answer.low)
-    ratio = np.where(sent, answer.high / answer.low, (1 - answer.high) / (1 - answer.low)).astype(
-        np.float32
-    )
+    sent = rng.random((n, k), dtype=np.float32) < np.where(is_true, bit_design.high, bit_design.low)
+    ratio = np.where(
+        sent, bit_design.high / bit_design.low, (1 - bit_design.high) / (1 - bit_design.low)
+    ).astype(np.float32)
     likelihood = np.empty((n, n_rows + 1), dtype=np.float32)
     for a in range(n_rows):
         bits = positions[cohort, a]
@@ -342,7 +342,7 @@ def draw_bit_answers(
         # Two hash functions may choose the same bit, which counts once.
         values[:, 1:][bits[:, 1:] == bits[:, :1]] = 1.0
         likelihood[:, a] = values.prod(axis=1)
-    likelihood[:, -1] = ratio.mean(axis=1) ** answer.n_hashes
+    likelihood[:, -1] = ratio.mean(axis=1) ** bit_design.n_hashes
     return likelihood
 
 
@@ -425,8 +425,8 @@ def _tabulate_errors(n_runs: int, pool: Executor) -> Table:
         variation = float(np.mean([run.total_variation for run in runs]))
         table.rows.append([f"one tuple, {profile} ({losses}) nats", variation, *coverage])
     n_reference = min(max(n_runs // 10, 1), REFERENCE_RUNS)
-    for name, answer in {"google/rappor's": GOOGLE, "optimized": OPTIMIZED}.items():
-        measure_two = partial(measure_reference, cell=cell, answer=answer)
+    for name, bit_design in {"google/rappor's": GOOGLE, "optimized": OPTIMIZED}.items():
+        measure_two = partial(measure_reference, cell=cell, bit_design=bit_design)
         variation = float(np.mean(run_many(measure_two, n_reference, pool)))
         label = f"two answers of 2 nats, {name} bits"
         table.rows.append([label, variation, *[float("nan")] * 4])

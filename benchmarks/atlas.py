@@ -26,7 +26,8 @@ Intervals that cover more than 96 % of all candidates are too wide. That breaks 
 cell does not fail and is marked as wide.
 
 Order of the work: `run_once` draws and decodes one collection (`Run`), `measure` repeats it for a
-cell, `judge` compares the figures with the targets (`Measured`), and `describe` makes the tables.
+cell, `judge` compares the figures with the targets (`CellFigures`), and `describe` makes the
+tables.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class CellFigures:
     """Figures of one cell over all its collections.
 
     Attributes
@@ -170,25 +171,25 @@ class Measured:
 
 def run_once(cell: Cell, seed: int) -> Run:
     """Draw and decode one collection. A warning counts as an error."""
-    drawn = draw(cell, seed)
+    sample = draw(cell, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             estimates = decode(
-                drawn.counts, drawn.candidates, error_control=ErrorControl(alpha=LEVEL)
+                sample.counts, sample.candidates, error_control=ErrorControl(alpha=LEVEL)
             )
             # With few devices `decode` decides whether the adaptive correction is applied.
             adaptive = "adaptive"
             if int(cell["devices"]) <= FEW_DEVICES:
                 with_adaptive = decode(
-                    drawn.counts,
-                    drawn.candidates,
+                    sample.counts,
+                    sample.candidates,
                     error_control=ErrorControl(method=adaptive),
                 )
                 adaptive = with_adaptive.error_control.method
         except Exception as error:  # noqa: BLE001  # whatever it is, the cell fails
             return Run(raised=f"{type(error).__name__}: {error}")
-    return _compare(estimates, drawn.shares, adaptive)
+    return _compare(estimates, sample.shares, adaptive)
 
 
 def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -> Run:
@@ -253,7 +254,7 @@ def _detect(p_values: NDArray[np.float64], correction: str) -> NDArray[np.bool_]
     return np.asarray(p_values <= Thresholds(error_control, PValues(in_memory=p_values)).largest)
 
 
-def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Measured:
+def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> CellFigures:
     """Draw and decode collections of a cell until there are enough, or the time is over."""
     start = time.process_time()
     runs: list[Run] = []
@@ -262,7 +263,7 @@ def measure(cell: Cell, *, n_runs: int = N_RUNS, seconds: float = SECONDS) -> Me
     return judge(cell, runs)
 
 
-def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
+def judge(cell: Cell, runs: Sequence[Run]) -> CellFigures:
     """Add up the runs, and name the measures that miss their targets."""
     decoded = [run for run in runs if not run.raised]
     judged = {
@@ -271,7 +272,7 @@ def judge(cell: Cell, runs: Sequence[Run]) -> Measured:
         **_judge_tails(decoded),
     }
     values = {name: value for name, (value, _) in judged.items()}
-    return Measured(
+    return CellFigures(
         cell=cell,
         n_runs=len(runs),
         values=values,
@@ -358,22 +359,22 @@ def atlas(*, quick: bool) -> list[Table]:
     """
     measure_quickly = partial(measure, n_runs=20, seconds=5.0)
     with start_pool() as pool:
-        measured = {
+        figures_by_grid = {
             name: list(pool.map(measure_quickly, cells[:8]) if quick else pool.map(measure, cells))
             for name, cells in list_cells().items()
         }
-    return describe(measured)
+    return describe(figures_by_grid)
 
 
-def describe(measured: Mapping[str, Sequence[Measured]]) -> list[Table]:
+def describe(figures_by_grid: Mapping[str, Sequence[CellFigures]]) -> list[Table]:
     """Return a table of all cells of each grid, and a table of the levels in which cells fail."""
     tables = []
-    for name, rows in measured.items():
+    for name, rows in figures_by_grid.items():
         tables += [_cells_table(name, rows), _levels_table(name, rows)]
     return tables
 
 
-def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
+def _cells_table(name: str, rows: Sequence[CellFigures]) -> Table:
     """Return a row for each cell. It names only the levels that are not the usual levels."""
     usual = {key: levels[0] for key, levels in GRIDS[name].items()}
     failing = sum(row.fails for row in rows)
@@ -406,7 +407,7 @@ def _cells_table(name: str, rows: Sequence[Measured]) -> Table:
     return table
 
 
-def _levels_table(name: str, rows: Sequence[Measured]) -> Table:
+def _levels_table(name: str, rows: Sequence[CellFigures]) -> Table:
     """Count, for every level of every factor, its cells and its failing cells."""
     n_cells: Counter[tuple[str, str]] = Counter()
     failing: Counter[tuple[str, str]] = Counter()

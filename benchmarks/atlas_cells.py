@@ -137,9 +137,15 @@ HARD_UNGRIDDED: Final[tuple[Cell, ...]] = (
     {**_CROWDED, "held": "two sizes", "absent": 300, "devices": 10**8},
     {"noise": "low-noise", "m": 16, "held": "one", "devices": 30},
     *(
-        {"m": m, "k": 128 if m > 1 else 256, "held": held, "absent": absent, "devices": 10**7}
+        {
+            "m": m,
+            "k": 128 if m > 1 else 256,
+            "held": distribution,
+            "absent": absent,
+            "devices": 10**7,
+        }
         for m in (1, 2, 3, 4)
-        for held, absent in (("60 falling", 60), ("50 falling", 100), ("40 falling", 40))
+        for distribution, absent in (("60 falling", 60), ("50 falling", 100), ("40 falling", 40))
     ),
 )
 """Further hard combinations, with levels that `STRINGS` does not contain. `build_cells` does not
@@ -387,5 +393,7 @@ def _draw(
 def _keep_first_cohort(counts: Counts) -> Counts:
     """Return the counts without all cohorts but the first. Reports per device stay the same."""
     first: NDArray[np.int64] = (np.arange(counts.params.m) == 0).astype(np.int64)
-    kept = Counts(counts.params, counts.bit_counts * first[:, None], counts.cohort_reports * first)
-    return kept.with_devices(reports_per_device=counts.reports_per_device)
+    first_cohort_counts = Counts(
+        counts.params, counts.bit_counts * first[:, None], counts.cohort_reports * first
+    )
+    return first_cohort_counts.with_devices(reports_per_device=counts.reports_per_device)

@@ -152,8 +152,8 @@ def _compute_report_probabilities(
     n_own = owns.sum(axis=1)
     # Probabilities that a report names a certain own bucket, and a certain other bucket, because of
     # keep. The empty set owns no bucket, so its first probability has no effect.
-    own = np.minimum(1, n_own / n) / np.maximum(n_own, 1)
-    other = np.maximum(0, 1 - n_own / n) / (k - n_own)
-    named = (owns * (own - other)[:, None]).mean(axis=0) + other.mean()
+    p_own = np.minimum(1, n_own / n) / np.maximum(n_own, 1)
+    p_other = np.maximum(0, 1 - n_own / n) / (k - n_own)
+    named = (owns * (p_own - p_other)[:, None]).mean(axis=0) + p_other.mean()
     probabilities = params.keep * named + (1 - params.keep) / k
     return probabilities / probabilities.sum(), np.minimum(1, n / np.maximum(n_own, 1))

@@ -28,13 +28,13 @@ def draw(tables: list[Table], folder: Path) -> list[Path]:
 def accuracy(rows: list[dict[str, Any]]) -> ChartGrid:
     """Draw detected strings and total variation against the number of reports."""
     reports = Axis(field="reports", title="reports", log=True)
-    found = Axis(field="found", title="strings found, of 100", domain=(0, 100))
+    detections = Axis(field="found", title="strings found, of 100", domain=(0, 100))
     variation = Axis(
         field="total variation", title="total variation of the distribution", domain=(0, 0.6)
     )
     charts = [
         draw_lines(rows, x=reports, y=y, series="design", legend=_LEGEND, points=rows)
-        for y in (found, variation)
+        for y in (detections, variation)
     ]
     return ChartGrid(title="Accuracy by the number of reports", charts=charts)
 

@@ -40,7 +40,7 @@ _CONNECTIONS = 64
 """Number of connections that send uploads at the same time."""
 _NOTHING = "a POST that does nothing"
 """Name of the row that measures the stack without any processing."""
-_SHOWN = ("per_second", "p50", "p99")
+_TABLE_FIGURES = ("per_second", "p50", "p99")
 """Figures of `load` that the table shows: uploads a second, and the 50th and the 99th percentile of
 the delay in milliseconds."""
 _MOST_STOLEN = 0.02
@@ -93,7 +93,9 @@ def collector(*, quick: bool) -> list[Table]:
         )
         nothing = rounds[_NOTHING]
         for label, figures in rounds.items():
-            medians = [statistics.median(figure[key] for figure in figures) for key in _SHOWN]
+            medians = [
+                statistics.median(figure[key] for figure in figures) for key in _TABLE_FIGURES
+            ]
             ratios = [
                 statistics.median(
                     figure[key] / zero[key] for figure, zero in zip(figures, nothing, strict=True)
@@ -303,8 +305,8 @@ def _measure_application(
         while not tries or (tries[-1]["stolen"] > _MOST_STOLEN and len(tries) < _TRIES):
             before = _read_processor_time()
             tries.append(load(port, seconds, n_reports, registry))
-            stolen, whole = (b - a for a, b in zip(before, _read_processor_time(), strict=True))
-            tries[-1]["stolen"] = stolen / max(whole, 1)
+            stolen, total = (b - a for a, b in zip(before, _read_processor_time(), strict=True))
+            tries[-1]["stolen"] = stolen / max(total, 1)
             assert not tries[-1]["bad"], f"{tries[-1]['bad']} uploads were turned away"
     return min(tries, key=operator.itemgetter("stolen"))
 

@@ -212,32 +212,32 @@ def measure(case: Case, seed: int) -> Run:
 def draw_strings(seed: int) -> list[str]:
     """Draw distinct strings of six letters."""
     rng = np.random.default_rng([seed, 7])
-    drawn: dict[str, None] = {}
-    while len(drawn) < N_STRINGS:
-        drawn["".join(LETTERS[i] for i in rng.integers(0, len(LETTERS), LENGTH))] = None
-    return list(drawn)
+    strings: dict[str, None] = {}
+    while len(strings) < N_STRINGS:
+        strings["".join(LETTERS[i] for i in rng.integers(0, len(LETTERS), LENGTH))] = None
+    return list(strings)
 
 
 def count_oracle_detections(case: Case, population: Population, seed: int) -> tuple[int, int]:
     """Return the numbers of true and false strings that the oracle detects."""
     rng = np.random.default_rng([seed, 8])
-    # The true prefixes among the kept prefixes, the number of all kept prefixes (prefixes of absent
+    # The true prefixes that the search keeps, the number of all kept prefixes (prefixes of absent
     # strings included), and their length.
-    kept, n_kept, kept_length = {""}, 1, 0
+    true_prefixes, n_prefixes, prefix_length = {""}, 1, 0
     for part, n, part_seed in split_devices(case.parts, case.n_reports, seed):
         params = dataclasses.replace(case.params, part=part.name, insecure=True)
         simulated = simulate(population, params, n_reports=n, seed=part_seed)
         # Shares of the true prefixes, or whole strings, of this part that extend a kept prefix.
         shares: dict[str, float] = {}
         for text, n_devices in zip(population.values, simulated.devices, strict=True):
-            if text[:kept_length] in kept:
+            if text[:prefix_length] in true_prefixes:
                 piece = extract_part(part.name, text)
                 shares[piece] = shares.get(piece, 0.0) + n_devices / n
-        # The search extends each kept prefix by 0 to length - kept_length letters. Each of these
+        # The search extends each kept prefix by 0 to length - prefix_length letters. Each of these
         # extensions is a candidate.
         length = LENGTH if part.name == WHOLE else parse_prefix_length(part.name)
-        n_candidates = n_kept * sum(
-            len(LETTERS) ** added for added in range(length - kept_length + 1)
+        n_candidates = n_prefixes * sum(
+            len(LETTERS) ** added for added in range(length - prefix_length + 1)
         )
         z = _draw_scores(np.array(list(shares.values())), params, n, rng)
         if part.name == WHOLE:
@@ -245,8 +245,10 @@ def count_oracle_detections(case: Case, population: Population, seed: int) -> tu
         # The scores of absent prefixes are standard normal. Keep the best `keep` prefixes.
         all_scores = np.concatenate([z, rng.standard_normal(n_candidates - len(shares))])
         threshold = np.sort(all_scores)[::-1][: case.keep][-1]
-        kept = {piece for piece, score in zip(shares, z, strict=True) if score >= threshold}
-        n_kept, kept_length = min(case.keep, n_candidates), length
+        true_prefixes = {
+            piece for piece, score in zip(shares, z, strict=True) if score >= threshold
+        }
+        n_prefixes, prefix_length = min(case.keep, n_candidates), length
     raise AssertionError("the last part is the whole")
 
 

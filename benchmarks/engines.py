@@ -48,10 +48,10 @@ def engines(*, quick: bool) -> list[Table]:
     )
     with tempfile.TemporaryDirectory() as folder:
         lakes = [write_lake(Path(folder) / str(n), n) for n in (_EMPTY, *sizes)]
-        measured = {name: _measure(name, lakes) for name in names}
-    for name, figures in measured.items():
+        figures_by_engine = {name: _measure(name, lakes) for name in names}
+    for name, figures in figures_by_engine.items():
         table.rows.append(_build_row(name, figures, sizes))
-    return [table, _describe_break_even(measured, sizes)]
+    return [table, _describe_break_even(figures_by_engine, sizes)]
 
 
 def _measure(name: str, lakes: list[Path]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _build_row(name: str, figures: dict[str, Any], sizes: tuple[int, ...]) -> li
     return [name, empty, *seconds, sizes[-1] / net[-1], slope, figures["peak"] / _MEGABYTE]
 
 
-def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Table:
+def _describe_break_even(figures_by_engine: dict[str, Any], sizes: tuple[int, ...]) -> Table:
     """Compute from how many reports on a cluster is faster than all cores of this machine.
 
     The time of an engine is start + reports * seconds per report. Executors of a cluster share the
@@ -80,10 +80,10 @@ def _describe_break_even(measured: dict[str, Any], sizes: tuple[int, ...]) -> Ta
 
     def rate(name: str) -> tuple[float, float]:
         """Return the seconds of an empty job, and the seconds of a report."""
-        empty, *_, last = (run["seconds"] for run in measured[name]["runs"])
+        empty, *_, last = (run["seconds"] for run in figures_by_engine[name]["runs"])
         return empty, (last - empty) / sizes[-1]
 
-    machine = next(name for name in measured if name.startswith("files"))
+    machine = next(name for name in figures_by_engine if name.startswith("files"))
     start, per_report = rate(machine)
     table = Table(
         title="engines: when a cluster pays",

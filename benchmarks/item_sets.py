@@ -90,15 +90,15 @@ def compare_set_mechanisms(*, quick: bool) -> list[Table]:
         for size in SIZES:
             for name, measure, buckets in _list_mechanisms(size):
                 runs = np.array(run_many(partial(measure, size=size), n_runs, pool), dtype=float)
-                found, false = runs.T
+                n_true, n_false = runs.T
                 table.rows.append(
                     [
                         str(size),
                         name,
                         buckets,
-                        float(found.mean()),
-                        float(found.std(ddof=1) / math.sqrt(n_runs)),
-                        float(100 * false.sum() / max(runs.sum(), 1)),
+                        float(n_true.mean()),
+                        float(n_true.std(ddof=1) / math.sqrt(n_runs)),
+                        float(100 * n_false.sum() / max(runs.sum(), 1)),
                     ]
                 )
     return [table]
@@ -185,9 +185,9 @@ def measure_privset(seed: int, size: int) -> Outcome:
         ones[padded[rng.permutation(size)[:overlap]]] += 1
         # The other width - overlap items of the report are uniform outside the padded set. Draw
         # `size` items more than the width, drop the items of the padded set, and take the first.
-        drawn = rng.choice(n_items, width + size, replace=False)
+        sampled_items = rng.choice(n_items, width + size, replace=False)
         is_own[padded] = True
-        ones[drawn[~is_own[drawn]][: width - overlap]] += 1
+        ones[sampled_items[~is_own[sampled_items]][: width - overlap]] += 1
         is_own[padded] = False
     # An item that no device has is in a report with probability p_absent.
     p_values = stats.binom.sf(ones[: 2 * N_ITEMS] - 1, N_DEVICES, p_absent)

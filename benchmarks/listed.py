@@ -57,7 +57,7 @@ _DAYS, _EPOCH_DAYS, _COLLECTIONS = 360, 30, 40
 """Days of a simulated collection, days of an epoch, and number of simulated collections."""
 
 
-class Found(NamedTuple):
+class MeanResult(NamedTuple):
     """Mean results of one way to collect over several collections.
 
     Attributes
@@ -92,11 +92,11 @@ class FirstBlock(NamedTuple):
     share: float
 
 
-PAIR: Final[Mapping[tuple[str, int], Found]] = {
-    ("balanced", 1_000_000): Found("pair (recorded)", 0.001168, 6.0, 0.0, 4.0, 8.0),
-    ("low-noise", 1_000_000): Found("pair (recorded)", 0.000805, 20.0, 1.3, 8.0, 12.0),
-    ("balanced", _FEW): Found("pair (recorded)", 0.0673, "not looked for", "", 4.0, 8.0),
-    ("once", _FEW): Found("pair (recorded)", 0.0488, "not looked for", "", 8.0, 8.0),
+PAIR: Final[Mapping[tuple[str, int], MeanResult]] = {
+    ("balanced", 1_000_000): MeanResult("pair (recorded)", 0.001168, 6.0, 0.0, 4.0, 8.0),
+    ("low-noise", 1_000_000): MeanResult("pair (recorded)", 0.000805, 20.0, 1.3, 8.0, 12.0),
+    ("balanced", _FEW): MeanResult("pair (recorded)", 0.0673, "not looked for", "", 4.0, 8.0),
+    ("once", _FEW): MeanResult("pair (recorded)", 0.0488, "not looked for", "", 8.0, 8.0),
 }
 """Figures of the pair by (profile, number of devices), measured on commit fb2222d5. They are means
 over 6, 3, 200 and 200 collections, in the order of the entries."""
@@ -161,7 +161,7 @@ def _is_name(word: str) -> bool:
     return word.isascii() and word.isalpha() and word.islower() and 4 <= len(word) <= 6
 
 
-def _compare_many_devices(profile: str, quick: bool) -> Iterator[Found]:  # noqa: FBT001 - as the benchmark has it
+def _compare_many_devices(profile: str, quick: bool) -> Iterator[MeanResult]:  # noqa: FBT001 - as the benchmark has it
     """Yield the results of both ways to find names outside the list, with a million devices.
 
     The ways are a metric with parts, and a decode of a list of 10,000 words.
@@ -192,7 +192,7 @@ def _compare_many_devices(profile: str, quick: bool) -> Iterator[Found]:  # noqa
     yield _summarize("list, then 10,000 words", by_list, rare, params)
 
 
-def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[Found]:
+def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[MeanResult]:
     """Yield the results of a list with few devices, with as many cohorts as they fill."""
     m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     params = dataclasses.replace(Params.profile(profile), m=m, insecure=True)
@@ -207,13 +207,13 @@ def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[Found]:
 
 def _summarize(
     way: str, collections: Sequence[Estimates], rare: Sequence[str], params: Params
-) -> Found:
+) -> MeanResult:
     """Return the means over collections."""
     detected = [{*estimates.detected_candidates} - estimates.listed for estimates in collections]
     errors = [
         estimates.std_error[estimates.candidates.index("vscode")] for estimates in collections
     ]
-    return Found(
+    return MeanResult(
         way=way,
         std_error=float(np.mean(errors)),
         rare=float(np.mean([len(names & {*rare}) for names in detected])),

@@ -39,7 +39,7 @@ EPSILON: Final = 2.0
 RECALLS: Final = (25, 85)
 """Required mean numbers of true strings: as many as `discover` finds in 1e6 and in 1e7 reports."""
 
-_KEPT: Final = 1000
+_MAX_PREFIXES: Final = 1000
 """Number of prefixes that a search keeps after each step. More prefixes find more strings and take
 longer."""
 _DICTIONARY: Final = 10_000
@@ -77,8 +77,8 @@ def _search_reports(oracle: Oracle, recall: int, seeds: int) -> float:
     low, high = 4.0, 12.0
     while high - low > _DIGITS:
         middle = (low + high) / 2
-        found = np.mean([oracle(seed, 10**middle) for seed in range(seeds)])
-        low, high = (low, middle) if found >= recall else (middle, high)
+        mean_detections = np.mean([oracle(seed, 10**middle) for seed in range(seeds)])
+        low, high = (low, middle) if mean_detections >= recall else (middle, high)
     return float(10**high)
 
 
@@ -92,22 +92,24 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
     def oracle(seed: int, n_reports: float) -> int:
         """Return the number of true strings that a search by prefixes finds."""
         rng, strings, shares = _make_population(seed)
-        # The true prefixes among the kept prefixes, the number of all kept prefixes (prefixes of
+        # The true prefixes that the search keeps, the number of all kept prefixes (prefixes of
         # absent strings included), and their length.
-        kept, n_kept, kept_length = {""}, 1, 0
+        true_prefixes, n_prefixes, prefix_length = {""}, 1, 0
         for length, part in parts.items():
             pieces: dict[str, float] = {}
             for text, share in zip(strings, shares, strict=True):
-                if text[:kept_length] in kept:
+                if text[:prefix_length] in true_prefixes:
                     piece = extract_part(f"prefix:{length}", text)
                     pieces[piece] = pieces.get(piece, 0.0) + share
-            n_absent = n_kept * len(LETTERS) ** (length - kept_length) - len(pieces)
+            n_absent = n_prefixes * len(LETTERS) ** (length - prefix_length) - len(pieces)
             z = _draw_scores(np.array(list(pieces.values())), EPSILON, part * n_reports, rng)
             if length == LENGTH:
                 return detect(z, n_absent, rng)[0]
-            threshold = _find_threshold(z, n_absent, _KEPT, rng)
-            kept = {piece for piece, score in zip(pieces, z, strict=True) if score >= threshold}
-            n_kept, kept_length = min(_KEPT, n_absent + len(pieces)), length
+            threshold = _find_threshold(z, n_absent, _MAX_PREFIXES, rng)
+            true_prefixes = {
+                piece for piece, score in zip(pieces, z, strict=True) if score >= threshold
+            }
+            n_prefixes, prefix_length = min(_MAX_PREFIXES, n_absent + len(pieces)), length
         raise AssertionError("the last length is that of the strings")
 
     return oracle

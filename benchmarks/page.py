@@ -96,9 +96,9 @@ def _time_in_profile(n: int) -> dict[str, list[float]]:
         )
         tab = chromium.new_page()
         tab.goto(f"{url}/package.json")
-        measured: dict[str, list[float]] = tab.evaluate(_MEASURE, [_make_registry(n + 20), n])
+        timings: dict[str, list[float]] = tab.evaluate(_MEASURE, [_make_registry(n + 20), n])
         chromium.close()
-    return measured
+    return timings
 
 
 def _make_registry(n: int) -> Any:

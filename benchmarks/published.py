@@ -79,7 +79,7 @@ def tables(*, quick: bool) -> list[Table]:
         table_1 = run_many(partial(detect, params=DESIGNS["paper"]), n_runs, pool)
         processes = run_many(_find_processes, n_runs, pool)
         homepages = run_many(_find_homepages, max(n_runs // 4, 2), pool)
-        measured = {
+        results_by_params = {
             cell: run_many(partial(_run_grid_cell, params=cell), 3 if quick else 10, pool)
             for cell in list_grid_cells(quick=quick)
         }
@@ -88,7 +88,7 @@ def tables(*, quick: bool) -> list[Table]:
         _tabulate_exponential(table_1),
         _tabulate_processes(processes),
         _tabulate_homepages(homepages),
-        *_tabulate_grid(measured),
+        *_tabulate_grid(results_by_params),
     ]
 
 
@@ -172,7 +172,7 @@ def _tabulate_exponential(runs: list[Run]) -> Table:
         ("true strings, BH 5 %", 45, _NONE, [run.bh.true for run in runs]),
         ("false strings, BH 5 %", 2, _NONE, [run.bh.false for run in runs]),
     )
-    whole, variation = epsilon_inf(design), [run.total_variation for run in runs]
+    lifetime_loss, variation = epsilon_inf(design), [run.total_variation for run in runs]
     table = Table(
         title=f"tables, [EPK14] 5.2 (Table 1): exp(-.05 i), N = 1e6, {len(runs)} runs",
         columns=_COLUMNS,
@@ -184,7 +184,13 @@ def _tabulate_exponential(runs: list[Run]) -> Table:
     )
     table.rows += [
         ["eps_1", 1.0743, _NONE, epsilon_1(design), _judge_published(1.0743, epsilon_1(design))],
-        ["eps_inf", 4 * math.log(3), _NONE, whole, _judge_published(4 * math.log(3), whole)],
+        [
+            "eps_inf",
+            4 * math.log(3),
+            _NONE,
+            lifetime_loss,
+            _judge_published(4 * math.log(3), lifetime_loss),
+        ],
     ]
     table.rows += [
         [what, published, closed, float(np.mean(values)), _judge_one_run(published, values)]
@@ -261,10 +267,10 @@ def _run_deployment(
     estimates = decode(counts, [*names, *absent], error_control=ErrorControl(method="bonferroni"))
     hits = [name for name, hit in zip(estimates.candidates, estimates.detected, strict=True) if hit]
     # Strings of the tail are not candidates, so a detection is either of `names` or absent.
-    known = set(names)
+    true_names = set(names)
     return Deployment(
-        true=sum(name in known for name in hits),
-        false=sum(name not in known for name in hits),
+        true=sum(name in true_names for name in hits),
+        false=sum(name not in true_names for name in hits),
         error=float(np.mean(estimates.std_error)) * n_reports,
     )
 
@@ -328,11 +334,11 @@ def _tabulate_homepages(runs: list[Deployment]) -> Table:
         f"quarter\nof all candidates. Bonferroni over {N_CANDIDATES:,} candidates needs "
         f"{limit:.2f} %.",
     )
-    one, whole = epsilon_1(HOMEPAGES), epsilon_inf(HOMEPAGES)
+    report_loss, lifetime_loss = epsilon_1(HOMEPAGES), epsilon_inf(HOMEPAGES)
     expected, detections = _expect_homepages(share), _average_true(runs)
     table.rows += [
-        ["eps_1", 0.5343, _NONE, one, _judge_published(0.5343, one)],
-        ["eps_inf", 2.0433, _NONE, whole, _judge_published(2.0433, whole)],
+        ["eps_1", 0.5343, _NONE, report_loss, _judge_published(0.5343, report_loss)],
+        ["eps_inf", 2.0433, _NONE, lifetime_loss, _judge_published(2.0433, lifetime_loss)],
         ["standard error of a count", _NONE, error, ours, _judge_closed_form(error, ours)],
         [
             "smallest share found, %",
@@ -420,10 +426,10 @@ def _run_grid_cell(seed: int, params: Params) -> tuple[float, float]:
     return (true / len(hits) if hits else _NONE), true / GRID_PRESENT
 
 
-def _tabulate_grid(measured: dict[Params, list[tuple[float, float]]]) -> list[Table]:
+def _tabulate_grid(results_by_params: dict[Params, list[tuple[float, float]]]) -> list[Table]:
     """Return the table of the grid, and the table of preferred values of each letter.
 
-    `measured` has precision and recall of each collection, by the parameters of the cell.
+    `results_by_params` has precision and recall of each collection, by the parameters of the cell.
     """
     table = Table(
         title=f"tables, [EPK14] grid: bits, hashes and cohorts, N = {GRID_REPORTS:,}",
@@ -432,7 +438,7 @@ def _tabulate_grid(measured: dict[Params, list[tuple[float, float]]]) -> list[Ta
         "would mean less privacy.\nBenjamini-Hochberg 5 %. Closed recall: from the closed form's "
         "standard error, at the measured number of detections.",
     )
-    for params, results in measured.items():
+    for params, results in results_by_params.items():
         precision = float(np.nanmean([one for one, _ in results]))
         recall = _average_recall(results)
         table.rows.append(
@@ -441,10 +447,10 @@ def _tabulate_grid(measured: dict[Params, list[tuple[float, float]]]) -> list[Ta
                 *(epsilon_1(params), precision, recall, _expect_recall(params, recall)),
             ]
         )
-    return [table, _describe_preferences(measured)]
+    return [table, _describe_preferences(results_by_params)]
 
 
-def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> Table:
+def _describe_preferences(results_by_params: dict[Params, list[tuple[float, float]]]) -> Table:
     """Compare the best value of h, k and m on the grid with the paper's choice."""
     table = Table(
         title="tables, [EPK14] grid: mean recall by hashes, bits and cohorts",
@@ -454,14 +460,14 @@ def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> 
         "10 % of each other. One hash finds more still, and loses less in one\nreport (eps_1): "
         "the noise could be lower.",
     )
-    by_h = _average_recalls(measured, "h")
+    by_h = _average_recalls(results_by_params, "h")
     best = max((recall, h) for h, (_, recall) in by_h.items() if h > 1)[1]
     for h, means in by_h.items():
         published = "not tried" if h == 1 else "best" if h == 2 else "worse than 2"
         verdict = "new" if h == 1 else "yes" if (h == best) == (h == 2) else "no"
         table.rows.append([f"h = {h}", published, *means, verdict])
     for letter in ("k", "m"):
-        by_letter = _average_recalls(measured, letter)
+        by_letter = _average_recalls(results_by_params, letter)
         recalls = [recall for _, recall in by_letter.values()]
         verdict = _judge_published(min(recalls), max(recalls), within=0.1)
         for value, means in by_letter.items():
@@ -470,11 +476,11 @@ def _describe_preferences(measured: dict[Params, list[tuple[float, float]]]) -> 
 
 
 def _average_recalls(
-    measured: dict[Params, list[tuple[float, float]]], letter: str
+    results_by_params: dict[Params, list[tuple[float, float]]], letter: str
 ) -> dict[int, tuple[float, float]]:
     """Return the mean recall of the closed form and of ours at each value of one letter."""
     recalls: dict[int, list[tuple[float, float]]] = {}
-    for params, results in measured.items():
+    for params, results in results_by_params.items():
         recall = _average_recall(results)
         pair = (_expect_recall(params, recall), recall)
         recalls.setdefault(getattr(params, letter), []).append(pair)

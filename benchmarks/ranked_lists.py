@@ -75,19 +75,19 @@ def ranked_lists(*, quick: bool) -> list[Table]:
             measure = partial(measure_orders, profile=profile, n_devices=n_devices, is_half=is_half)
             runs = np.array(run_many(measure, n_runs, pool), dtype=float)
             for order, detections in zip(ORDERS, runs.swapaxes(0, 1), strict=True):
-                found, false, held = detections.T
-                false_share = false / np.maximum(found + false, 1)
+                n_true, n_false, n_covered = detections.T
+                false_share = n_false / np.maximum(n_true + n_false, 1)
                 table.rows.append(
                     [
                         profile,
                         n_devices,
                         "of half the devices" if is_half else "of all devices",
                         order,
-                        float(found.mean()),
-                        float(found.std(ddof=1) / math.sqrt(n_runs)),
+                        float(n_true.mean()),
+                        float(n_true.std(ddof=1) / math.sqrt(n_runs)),
                         float(false_share.mean()),
                         float(false_share.std(ddof=1) / math.sqrt(n_runs)),
-                        float(held.sum() / (found + false).sum()),
+                        float(n_covered.sum() / (n_true + n_false).sum()),
                     ]
                 )
     return [table]
@@ -127,7 +127,7 @@ def measure_orders(
     p_values = estimates.p_value[rows]
     truth = np.zeros(len(names))
     truth[::2] = shares[:N_PRESENT] / shares.sum()
-    is_held = (estimates.ci_low_adjusted[rows] <= truth) & (
+    is_covered = (estimates.ci_low_adjusted[rows] <= truth) & (
         truth <= estimates.ci_high_adjusted[rows]
     )
     n = len(names)
@@ -147,8 +147,8 @@ def measure_orders(
             weights = RankWeights.of(orders[order], np.arange(n), n_ranks=n)
         control = ErrorControl(alpha=LEVEL, ranked=weights is not None)
         detected = Thresholds(control, PValues(in_memory=p_values), weights).detected
-        held = int(is_held.sum()) if order == "right" else math.nan
-        counted.append([(detected & is_present).sum(), (detected & ~is_present).sum(), held])
+        n_covered = int(is_covered.sum()) if order == "right" else math.nan
+        counted.append([(detected & is_present).sum(), (detected & ~is_present).sum(), n_covered])
     return np.array(counted, dtype=np.float64)
 
 

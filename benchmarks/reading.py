@@ -118,12 +118,12 @@ def _make_reader() -> Callable[[bytes], object]:
 
     from rappor import Registry  # noqa: PLC0415
 
-    known = AcceptedParams(Registry.loads(_TOML))
+    accepted_params = AcceptedParams(Registry.loads(_TOML))
 
     def read(body: bytes) -> object:
         try:
             return read_upload(
-                body, known, today=_TODAY, max_reports=1000, suspicious=Suspicious.REFUSE
+                body, accepted_params, today=_TODAY, max_reports=1000, suspicious=Suspicious.REFUSE
             )
         except ReportError as error:
             return error.code

@@ -107,16 +107,21 @@ def _compare_estimates(estimates: Estimates, truth: Shares) -> dict[str, float]:
     plain                           the same for their intervals without adjustment
     every                           the same for the intervals of all candidates
     """
-    shown = np.flatnonzero(estimates.detected)
-    names = [estimates.candidates[i] for i in shown]
+    detected_rows = np.flatnonzero(estimates.detected)
+    names = [estimates.candidates[i] for i in detected_rows]
     assert estimates.posterior_share is not None
-    detected_shares = dict(zip(names, estimates.share[shown], strict=True))
+    detected_shares = dict(zip(names, estimates.share[detected_rows], strict=True))
     shares = dict(zip(estimates.candidates, estimates.posterior_share, strict=True))
     inside = _compute_coverage(
-        names, estimates.ci_low_adjusted[shown], estimates.ci_high_adjusted[shown], truth
+        names,
+        estimates.ci_low_adjusted[detected_rows],
+        estimates.ci_high_adjusted[detected_rows],
+        truth,
     )
-    plain = _compute_coverage(names, estimates.ci_low[shown], estimates.ci_high[shown], truth)
-    every = _compute_coverage(
+    plain = _compute_coverage(
+        names, estimates.ci_low[detected_rows], estimates.ci_high[detected_rows], truth
+    )
+    all_coverage = _compute_coverage(
         list(estimates.candidates), estimates.ci_low, estimates.ci_high, truth
     )
     return _compute_figures(names, detected_shares, truth) | {
@@ -124,7 +129,7 @@ def _compare_estimates(estimates: Estimates, truth: Shares) -> dict[str, float]:
         "listed": total_variation(shares, truth),
         "coverage": inside,
         "plain": plain,
-        "every": every,
+        "every": all_coverage,
     }
 
 

@@ -143,19 +143,28 @@ def _measure_waits(
     bodies = list(_make_bodies(_make_registry(metrics, k), reports, 16 * _BATCH))
     batches = _renew_keys(list(_read_batches(_make_registry(metrics, k), bodies)))
     rate = _BATCHES_A_SECOND[reports]
-    alone = _time_appends(engine, batches, rate, seconds)
-    beside = multiprocessing.get_context("spawn").Process(target=_merge_forever, args=(database,))
-    beside.start()
+    waits_alone = _time_appends(engine, batches, rate, seconds)
+    merge_process = multiprocessing.get_context("spawn").Process(
+        target=_merge_forever, args=(database,)
+    )
+    merge_process.start()
     try:
         # The process has started merging after this time.
         time.sleep(3.0)
-        merging = _time_appends(engine, batches, rate, seconds)
+        waits_while_merging = _time_appends(engine, batches, rate, seconds)
     finally:
-        beside.terminate()
-        beside.join()
+        merge_process.terminate()
+        merge_process.join()
         engine.dispose()
-    p99 = 99 * len(alone) // 100
-    return [rate, alone[p99], merging[p99], merging[p99] / alone[p99], alone[-1], merging[-1]]
+    p99 = 99 * len(waits_alone) // 100
+    return [
+        rate,
+        waits_alone[p99],
+        waits_while_merging[p99],
+        waits_while_merging[p99] / waits_alone[p99],
+        waits_alone[-1],
+        waits_while_merging[-1],
+    ]
 
 
 def _renew_keys(batches: list[list[Any]]) -> Iterator[list[Any]]:
@@ -295,10 +304,12 @@ def _read_batches(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
     from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
     from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
 
-    known, today = AcceptedParams(registry), datetime.datetime.now(datetime.UTC).date()
+    accepted_params, today = AcceptedParams(registry), datetime.datetime.now(datetime.UTC).date()
     for start in range(0, len(bodies), _BATCH):
         yield [
-            read_upload(body, known, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT)
+            read_upload(
+                body, accepted_params, today=today, max_reports=1000, suspicious=Suspicious.ACCEPT
+            )
             for body in bodies[start : start + _BATCH]
         ]
 
@@ -321,7 +332,7 @@ def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
 
     metrics = itertools.cycle(registry.values())
     for _ in range(n):
-        drawn = tuple(
+        upload_reports = tuple(
             Report(
                 metric=metric.name,
                 params=metric.fingerprint,
@@ -330,7 +341,7 @@ def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
             )
             for metric in itertools.islice(metrics, reports)
         )
-        yield Upload(id=Upload.new_id(), reports=drawn).to_json()
+        yield Upload(id=Upload.new_id(), reports=upload_reports).to_json()
 
 
 def _create_database(folder: Path, url: str) -> str:
