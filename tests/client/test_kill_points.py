@@ -31,6 +31,7 @@ from devices import (
     open_device,
     read_device_state,
     remove_spool,
+    write_events,
 )
 from forks import KILLED, at_touch, end_folder_threads, in_child, is_killed
 from rappor_client import Client, TransportResponse
@@ -292,7 +293,7 @@ def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) ->
                 client = open_device(home.place / folder, *METRICS, clock=clock)
                 kill_at(moment, is_fine=False)
                 client.record("daily", "a")
-                client.queued_count()
+                write_events(client)
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
@@ -324,7 +325,7 @@ def test_paused_process_writes_nothing_back(home: Home) -> None:
         secret = read_device_state(home.folder).sealed_secret.bytes
         with at_touch(moment, TOUCHING, withdraw):
             client.record("event", "a")
-            client.queued_count()
+            write_events(client)
             home.clock.advance(days=1)
             client.flush()
         client.close()

@@ -1,7 +1,17 @@
-"""Lives of a device: two programs use one folder while everything around them fails.
+"""Random histories of a device whose folder is used by two programs while everything else fails.
 
-Processes are killed, forked and started again, files are damaged, lost and restored from backups,
-clocks jump, people withdraw and agree again. After every step all promises hold.
+Hypothesis draws the steps of a history from the rules of the state machine `Lives`: processes are
+killed, forked and started again, files are damaged, lost and restored from backups, clocks jump,
+and people withdraw and give consent again. After every step, the invariants check the promises:
+
+    check_reserved     reserved nats never decrease
+    check_spent        the spent nats are at most the reserved nats
+    check_delivered    a scope shows one permanent response, in as many reports as its cost allows
+    check_intervals    an interval has at most one report
+    check_secrecy      no file, log line or repr contains a value, and only the state the secret
+
+The coins of the clients make each report equal to its permanent response, so the tests recognise
+the value of a report. The first program is `programs[0]`, the second program is `programs[1]`.
 """
 
 from __future__ import annotations
@@ -31,6 +41,7 @@ from devices import (
     read_secret,
     remove_spool,
     response_of,
+    write_events,
 )
 from forks import end_folder_threads, in_child
 from hypothesis import settings
@@ -48,6 +59,7 @@ from rappor.base.errors import FileError
 from rappor.registry.budget import most_reports
 
 NOISY = Params(k=128, h=2, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
+"""Parameters whose 128 bits differ in practice between the permanent responses of the values."""
 REVEALING_COINS = constant_coins(2**31)
 """These coins are between the thresholds of p and q, so a report equals its permanent response."""
 METRICS = {
@@ -60,6 +72,7 @@ METRICS = {
         metric_of("durable", NOISY, epoch="year", interval="day", durable=True),
     )
 }
+"""Metrics by name. They differ in epoch and interval. `event` has the default epoch, the life."""
 REGISTRY = registry_of(*METRICS.values())
 OTHER_NOISE = dataclasses.replace(NOISY, p=0.01, q=0.9)
 REGISTRIES = (
@@ -71,12 +84,16 @@ life, and from the next epoch on for other metrics."""
 VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
+"""Seconds by which the clock jumps. 8 days pass the end of a week, and 40 days of a month."""
 PROGRAMS = st.integers(0, 1)
+"""Index of a program."""
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
+"""Folder of a file system in memory, which makes the test faster. None is the default folder."""
 COPIES = st.sampled_from(copies.NAMES)
+"""Name of one of the two files that contain the state."""
 
 
-MOODS: tuple[TransportResponse | None, ...] = (
+FAILURES: tuple[TransportResponse | None, ...] = (
     None,
     TransportResponse(status=503),
     TransportResponse(status=429, retry_after=60.0),
@@ -99,15 +116,18 @@ class Collector(MemoryTransport):
         super().__init__()
         self.folder = folder
         self.bodies_by_id: dict[str, bytes] = {}
+        # Metric and bits of each report, by secret and upload id.
         self.seen: dict[tuple[bytes, str], tuple[str, bytes]] = {}
         self.mistakes: list[str] = []
-        self.left: set[tuple[bytes, str, int]] = set()
+        # Secret, metric and day (number of days since 1970) of each report that was sent.
+        self.sent_intervals: set[tuple[bytes, str, int]] = set()
         self.clock = clock
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        """Check that an id has the same bytes in all attempts, and that its cost is on the disk.
+        """Check an upload: its id has the same bytes in all attempts, and its cost is on the disk.
 
-        Mistakes are stored, because the client takes an exception for a failing network.
+        Mistakes are stored, because the client takes an exception for a failing network. The
+        invariant `check_delivered` asserts later that there are none.
         """
         upload_id = json.loads(body)["id"]
         if upload_id not in self.bodies_by_id:
@@ -121,11 +141,15 @@ class Collector(MemoryTransport):
         return super().send(body, timeout=timeout)
 
     def check_interval(self, name: str) -> None:
-        """Store a mistake if a second report of a metric leaves in an interval."""
+        """Store a mistake if a second report of a metric leaves on a day.
+
+        All intervals have at least a day, so the check is strict for days, and weak for longer
+        intervals.
+        """
         key = (read_secret(self.folder), name, int(self.clock.now // DAY))
-        if key in self.left:
+        if key in self.sent_intervals:
             self.mistakes.append("two reports of a metric left in an interval")
-        self.left.add(key)
+        self.sent_intervals.add(key)
 
 
 class Log(logging.Handler):
@@ -143,8 +167,8 @@ class Log(logging.Handler):
 @functools.lru_cache(maxsize=10_000)
 def responses_of(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
     """Return the values by permanent response in a scope, computed without the client."""
-    where: dict[str, Any] = {"name": name, "epoch": epoch, "params": METRICS[name].params}
-    return {response_of(secret, value, **where): value for value in VALUES}
+    scope: dict[str, Any] = {"name": name, "epoch": epoch, "params": METRICS[name].params}
+    return {response_of(secret, value, **scope): value for value in VALUES}
 
 
 def wait_for_threads() -> None:
@@ -169,7 +193,18 @@ def list_open_files(folder: Path, pattern: str) -> list[Path]:
 
 
 class Lives(RuleBasedStateMachine):
-    """The state machine: one folder and two programs."""
+    """The state machine: one folder and two programs.
+
+    Attributes
+    ----------
+    folder : the device's folder in `place`
+    days : all days that the clock has shown
+    reserved : largest reserved nats of each year so far, as far as the device knows the year
+    events : for each secret and metric, the intervals with an event. An interval is a day and the
+        number of the spool, because a lost spool has forgotten which intervals had a report
+    n_spools : number of spools so far. It grows when the spool is lost, damaged or restored
+    n_copies : next number of the name of a copied folder
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,16 +245,18 @@ class Lives(RuleBasedStateMachine):
         Returns the files of the spool before the last close, as killed programs leave them.
         """
         for client in self.programs:
-            client.queued_count()
+            write_events(client)
         wait_for_threads()
-        left = {path: path.read_bytes() for path in identity_path(self.folder).glob("spool-*")}
+        spool_files = {
+            path: path.read_bytes() for path in identity_path(self.folder).glob("spool-*")
+        }
         for client in self.programs:
             assert client._writer is not None
             client._writer.store.close()
         # SQLite has mapped the index into memory as long as a connection is open. No disk damages
         # this memory, but a test that overwrote the file would.
         assert list_open_files(identity_path(self.folder), "spool-*") == []
-        return left
+        return spool_files
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
     def record(self, n: int, name: str, value: str) -> None:
@@ -229,14 +266,15 @@ class Lives(RuleBasedStateMachine):
         self.days.add(self.day)
 
     def store_event(self, name: str) -> None:
-        """Store the interval of an event.
+        """Store the day of an event, with the number of the spool.
 
-        A lost spool does not know which intervals had a report. The state remembers it only for
-        scopes with a report limit.
+        After its spool is lost, a device may report an interval a second time. Metrics with one
+        report in an epoch are an exception: the state, not the spool, contains their finished
+        scopes.
         """
-        number = int(self.clock.now // DAY)
+        day_number = int(self.clock.now // DAY)
         n_spools = 0 if METRICS[name].interval == "epoch" else self.n_spools
-        self.events[read_secret(self.folder), name].add((number, n_spools))
+        self.events[read_secret(self.folder), name].add((day_number, n_spools))
 
     @rule(n=PROGRAMS, name=st.sampled_from([*sorted(METRICS), VALUES[0]]))
     def record_a_mistake(self, n: int, name: str) -> None:
@@ -245,27 +283,27 @@ class Lives(RuleBasedStateMachine):
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)))
     def refuse(self, n: int, name: str) -> None:
-        """A refused metric has no report in the spool. The next start allows it again."""
+        """Opt out of a metric: its reports are deleted. The next start allows the metric again."""
         self.record(n, name, VALUES[0])
         self.write_and_close()
         self.programs[n].opt_out(name)
         assert self.programs[n].record(name, VALUES[0]) == Outcome.SKIPPED
         for client in self.programs:
-            client.queued_count()
+            write_events(client)
         with contextlib.suppress(FileError):  # the folder may be damaged
             contents = peek(self.folder)
             assert name not in {report.metric for report in contents.queued_reports}
             assert name not in {report.metric for report in contents.pending_reports}
         self.restart(n)
 
-    @rule(n=PROGRAMS, moods=st.lists(st.sampled_from(MOODS), max_size=2))
-    def flush(self, n: int, moods: list[TransportResponse | None]) -> None:
-        """Send with a moody collector. Then send all remaining reports with a good one."""
-        self.collector.script = moods
+    @rule(n=PROGRAMS, failures=st.lists(st.sampled_from(FAILURES), max_size=2))
+    def flush(self, n: int, failures: list[TransportResponse | None]) -> None:
+        """Send while the collector fails. Then send all remaining reports without failures."""
+        self.collector.script = failures
         self.programs[n].flush(timeout=1.0)
         self.collector.script = []
-        if moods:
-            self.clock.now += HOUR
+        if failures:
+            self.clock.now += HOUR  # the longest backoff of an upload is over
             self.programs[n].flush(timeout=30.0)
             while self.programs[n].queued_count():  # late reports leave one by one
                 self.pass_time(DAY)
@@ -277,13 +315,16 @@ class Lives(RuleBasedStateMachine):
         value=st.sampled_from(VALUES),
     )
     def set_clock_back(self, n: int, name: str, value: str) -> None:
-        """A clock that is set back reopens no interval that has had its report."""
+        """Set the clock back: the same events on the same days lead to no second reports.
+
+        The same nine days pass twice. The collector gets all reports in the first pass.
+        """
         now, n_sent = self.clock.now, []
         for client in self.programs:
-            client.queued_count()
+            write_events(client)
         for _ in range(2):
             self.clock.now = now
-            self.collector.left.clear()  # the same intervals come again
+            self.collector.sent_intervals.clear()  # the same intervals come again
             self.record(n, name, value)
             for _ in range(9):
                 self.pass_time(DAY)
@@ -297,7 +338,7 @@ class Lives(RuleBasedStateMachine):
         self.clock.now += seconds
         self.days.add(self.day)
         if seconds < 0:
-            self.collector.left.clear()  # its intervals come again
+            self.collector.sent_intervals.clear()  # its intervals come again
 
     @rule(n=PROGRAMS, version=st.integers(0, 1))
     def restart(self, n: int, version: int = 0) -> None:
@@ -386,23 +427,24 @@ class Lives(RuleBasedStateMachine):
         before = read_device_state(self.folder)
         remove_spool(self.folder)
         self.n_spools += 1
-        self.collector.left.clear()  # nor does it know what has left
+        self.collector.sent_intervals.clear()  # the spool has forgotten sent reports
         assert read_device_state(self.folder) == before
 
     @rule(part=st.floats(0, 1), is_killed=st.booleans())
     def damage_the_spool(self, part: float, *, is_killed: bool) -> None:
         """Damage the spool, perhaps with the log of killed programs. Budget and responses stay."""
-        left = self.write_and_close()
+        spool_files = self.write_and_close()
         before = read_device_state(self.folder)
         if not is_killed:
-            left = {path: path.read_bytes() for path in left if path.exists()}
-        for path, content in left.items():
+            # The last close has emptied SQLite's log, so only the remaining files are damaged.
+            spool_files = {path: path.read_bytes() for path in spool_files if path.exists()}
+        for path, content in spool_files.items():
             data = bytearray(content)
-            start = int(part * len(data))
+            start = int(part * len(data))  # `part` of the file stays before the damage
             data[start : start + 200] = bytes(200)
             path.write_bytes(data)
         self.n_spools += 1
-        self.collector.left.clear()  # nor does it know what has left
+        self.collector.sent_intervals.clear()  # the spool has forgotten sent reports
         assert read_device_state(self.folder) == before
 
     @rule()
@@ -420,20 +462,24 @@ class Lives(RuleBasedStateMachine):
         for path in backup.glob("spool-*"):
             shutil.copy(path, identity_path(self.folder))
         self.n_spools += 1
-        self.collector.left.clear()  # nor does it know what has left
+        self.collector.sent_intervals.clear()  # the spool has forgotten sent reports
 
     @rule(n=PROGRAMS)
     def withdraw(self, n: int) -> None:
-        """Withdraw: no secret is left, and the other program notices. Then agree again."""
+        """Withdraw consent, and give it again.
+
+        After the withdrawal no file contains the secret. The other program notices the withdrawal:
+        it sends nothing, and creates no files.
+        """
         self.write_and_close()
-        known = read_state(self.folder)
+        state_before = read_state(self.folder)
         assert self.programs[n].withdraw()
         self.check_reserved()
-        left = b"".join(path.read_bytes() for path in self.folder.rglob("*") if path.is_file())
-        if known is not None:
-            secret = known[0].sealed_secret.bytes
-            assert secret not in left
-            assert secret.hex().encode() not in left
+        files = b"".join(path.read_bytes() for path in self.folder.rglob("*") if path.is_file())
+        if state_before is not None:
+            secret = state_before[0].sealed_secret.bytes
+            assert secret not in files
+            assert secret.hex().encode() not in files
         other = self.programs[1 - n]
         other.record("event", VALUES[0])
         assert other.flush().sent == 0
@@ -443,7 +489,10 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.day.year < 2040)
     @rule()
     def lose_the_state(self) -> None:
-        """Lose both copies: all metrics are skipped until the year is over."""
+        """Lose both copies of the state: all metrics are skipped until the year is over.
+
+        Without the state, nobody knows how much of the year's budget is left.
+        """
         self.write_and_close()
         for name in copies.NAMES:
             (identity_path(self.folder) / name).write_bytes(b"")
@@ -456,7 +505,10 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_reserved(self) -> None:
-        """Reserved nats never decrease. A year may become unknown."""
+        """Assert that the reserved nats of a year never decrease.
+
+        A year of which the device has lost the number has infinitely many reserved nats.
+        """
         reserved = self.programs[0].privacy_spent().reserved
         for year, nats in self.reserved.items():
             assert reserved.get(year, 0.0) >= nats - 1e-9 or math.inf in reserved.values()
@@ -468,40 +520,44 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def check_spent(self) -> None:
-        """The spent nats are at most the reserved nats."""
+        """Assert that the spent nats are at most the reserved nats."""
         spent = self.programs[0].privacy_spent()
         assert spent.nats <= sum(spent.reserved.values()) + 1e-9
 
     @invariant()
     def check_delivered(self) -> None:
-        """Each scope shows the response of one value, in no more reports than its cost assumes."""
+        """Assert that a scope shows one value, in no more reports than its cost assumes."""
         assert self.collector.mistakes == []
+        # Permanent responses differ between values and epochs, so the bits of a report show both.
         values_by_scope: dict[tuple[bytes, str, str], list[str]] = defaultdict(list)
         for (secret, _), (name, bits) in self.collector.seen.items():
             metric = METRICS[name]
             epochs = {metric.epoch_at(day) for day in self.days}
             matches = [
-                (epoch, known[bits])
+                (epoch, value_by_response[bits])
                 for epoch in epochs
-                for known in [responses_of(secret, metric.name, epoch)]
-                if bits in known
+                for value_by_response in [responses_of(secret, metric.name, epoch)]
+                if bits in value_by_response
             ]
-            (scope,) = matches
-            values_by_scope[secret, metric.name, scope[0]].append(scope[1])
+            ((epoch, value),) = matches
+            values_by_scope[secret, metric.name, epoch].append(value)
         for (_, name, _), values in values_by_scope.items():
             assert len(set(values)) == 1
             assert len(values) <= (most_reports(METRICS[name]) or math.inf)
 
     @invariant()
     def check_intervals(self) -> None:
-        """In each spool, an interval with an event has one report at most."""
+        """Assert that a metric has at most as many reports as intervals with an event.
+
+        An interval counts again for each spool (`store_event`).
+        """
         n_sent = Counter((secret, name) for (secret, _), (name, _) in self.collector.seen.items())
         for (secret, name), events in self.events.items():
             assert n_sent[secret, name] <= len(events)
 
     @invariant()
     def check_secrecy(self) -> None:
-        """No value is in a file, a log line or a repr, and the secret is in the state only."""
+        """Assert that no file, log line or repr contains a value, and only the state the secret."""
         client = self.programs[0]
         texts = (
             self.log.text
@@ -513,8 +569,10 @@ class Lives(RuleBasedStateMachine):
         assert not [value for value in VALUES if value.encode() in written]
         if (known := read_state(self.folder)) is not None and known[0].secret is not None:
             secret = known[0].sealed_secret.bytes
-            beside = [data for path, data in files.items() if not path.name.startswith("state.")]
-            for data in (*beside, texts.encode()):
+            other_files = [
+                data for path, data in files.items() if not path.name.startswith("state.")
+            ]
+            for data in (*other_files, texts.encode()):
                 assert secret not in data
                 assert secret.hex().encode() not in data
 
@@ -531,10 +589,11 @@ TestLives = Lives.TestCase
 
 
 @pytest.mark.acceptance
-# The lives take six minutes of CPU time, and three times as long beside other work. Without it, the
-# time limit would end a step, and Hypothesis would report steps that differ in a replay.
+# The histories take six minutes of CPU time, and three times as long if other programs run. With a
+# shorter time limit, the limit would end a step, and Hypothesis would report that the same steps
+# behave differently in a replay.
 @pytest.mark.timeout(1800)
 class TestManyLives(Lives.TestCase):  # type: ignore[misc,valid-type]
-    """Longer lives, and more of them."""
+    """Run more and longer histories: 500 of 60 steps instead of 25 of 30 steps."""
 
     settings = settings(max_examples=500, stateful_step_count=60)

@@ -1,4 +1,12 @@
-"""`interval = "epoch"`: one report in an epoch, from the day that the secret draws."""
+"""Metrics with `interval = "epoch"`: a device sends one report in an epoch.
+
+The secret of a device draws a day of the epoch. The device skips all events before this day, and
+reports the first day with an event from then on. Without the draw, all devices would report in the
+first days of an epoch. The report leaves on the next day, when its day is over.
+
+The tests have quarters as epochs. The secret never draws one of the last eight days of an epoch:
+the report needs one day until it leaves, and seven days are for retries.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,16 @@ from typing import Any
 
 import pytest
 import reference
-from devices import BOOLEAN, Home, hold_folder_lock, metric_of, open_device, peek, write_device
+from devices import (
+    BOOLEAN,
+    Home,
+    hold_folder_lock,
+    metric_of,
+    open_device,
+    peek,
+    write_device,
+    write_events,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client, Outcome, SkipReason, TransportResponse, UploadError
@@ -20,7 +37,9 @@ from rappor.protocol.randomizer import derive_report_day
 
 ONCE = Params.profile("once")
 START = "2026-10-01T12:00:00"
+"""Noon of the first day of the quarter of the tests."""
 DAYS = 92
+"""Number of days of the quarter. Its days have the numbers 0 to 91."""
 
 
 def once(params: Params = ONCE, **fields: Any) -> Metric:
@@ -40,7 +59,10 @@ def find_secret(day: int) -> bytes:
 
 
 class Quarter:
-    """A device in the last quarter of 2026, with a secret that draws a given day."""
+    """A device in the last quarter of 2026, with a secret that draws the day `day`.
+
+    The value of the drawn day is the attribute `drawn`.
+    """
 
     def __init__(self, home: Home, day: int) -> None:
         write_device(home.folder, find_secret(day))
@@ -54,25 +76,25 @@ class Quarter:
         return self.home.open(*metrics, collector=self.transport)
 
     def live(self, days: range) -> list[Outcome]:
-        """Flush and record a value on each of some days of the quarter; return the outcomes."""
+        """Flush, and record one value, at noon of each of some days; return the outcomes."""
         outcomes = []
         for day in days:
             self.clock.set(START)
             self.clock.advance(days=day)
             self.client.flush()
             outcomes.append(self.client.record("page", f"value of day {day}"))
-            # This call returns after the recorded value is on the disk. Otherwise the value could
-            # be written after the clock has moved to the next day.
-            self.client.queued_count()
+            write_events(self.client)
         return outcomes
 
 
 @pytest.fixture
 def quarter(request: pytest.FixtureRequest, home: Home) -> Quarter:
-    """A device that draws day 40, or the day that the test passes."""
+    """A device that draws day 40 (10 November), or the day that the test passes."""
     return Quarter(home, getattr(request, "param", 40))
 
 
+# The first day that a secret can draw, a day in the middle, and the last day: 92 days without the
+# last eight, counted from 0.
 @pytest.mark.parametrize("quarter", [0, 40, DAYS - 9], indirect=True)
 def test_one_report_from_the_drawn_day_on(quarter: Quarter) -> None:
     """Only the event of the drawn day is recorded, and its report leaves on the next day."""
@@ -95,7 +117,10 @@ def test_late_device_reports_the_first_day_with_an_event(quarter: Quarter) -> No
 
 
 def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
-    """All events of the chosen day take part in the choice, events of the next day do not."""
+    """The report is chosen among all events of the drawn day. An event of the next day is skipped.
+
+    The outcome RECORDED says that an event takes part in the choice.
+    """
     day = quarter.drawn
     assert quarter.live(range(day, day + 1)) == [Outcome.RECORDED]
     quarter.clock.advance(hours=3)
@@ -105,27 +130,29 @@ def test_one_event_of_the_day_is_chosen(quarter: Quarter) -> None:
     assert quarter.client.record("page", "later") == Outcome.SKIPPED
 
 
-@pytest.mark.parametrize("of_the_day", [1, 2])
-@pytest.mark.parametrize("of_the_next", [0, 1])
+@pytest.mark.parametrize("n_of_drawn_day", [1, 2])
+@pytest.mark.parametrize("n_of_next_day", [0, 1])
 def test_late_write_belongs_to_the_day_of_its_event(
-    of_the_day: int, of_the_next: int, quarter: Quarter
+    n_of_drawn_day: int, n_of_next_day: int, quarter: Quarter
 ) -> None:
-    """An event that is written to the disk on the following day counts for its own day.
+    """An event counts for the day on which it happened, also if it is written a day later.
 
-    Another process locks the folder until then. The device sends one report, and events of the
-    following day, which another client of the device records, are skipped.
+    A program records events on the drawn day while another process has the lock of the folder. The
+    events stay in memory until the program closes. A second program records an event on the next
+    day. Only the drawn day gets the report of the epoch.
     """
     other = quarter.open(once())
     quarter.clock.set(START)
     quarter.clock.advance(days=quarter.drawn)
     with hold_folder_lock(quarter.folder):
-        for _ in range(of_the_day):
+        for _ in range(n_of_drawn_day):
             assert quarter.client.record("page", "own day") == Outcome.RECORDED
         quarter.clock.advance(days=1)
     quarter.client.close()
     (pending,) = peek(quarter.folder).pending_reports
+    # The clock shows noon of the next day, so the drawn day ended at midnight, 12 hours ago.
     assert pending.interval_end == quarter.clock() - 12 * HOUR
-    for _ in range(of_the_next):
+    for _ in range(n_of_next_day):
         other.record("page", "next day")
     other.flush()
     assert other.record("page", "next day") == Outcome.SKIPPED
@@ -134,30 +161,31 @@ def test_late_write_belongs_to_the_day_of_its_event(
     assert len(quarter.transport.reports) == 1
 
 
-@pytest.mark.parametrize(("day", "n"), [(DAYS - 2, 1), (DAYS - 1, 0)])
-def test_event_of_the_last_day_is_skipped(day: int, n: int, quarter: Quarter) -> None:
+@pytest.mark.parametrize(("day", "n_reports"), [(DAYS - 2, 1), (DAYS - 1, 0)])
+def test_event_of_the_last_day_is_skipped(day: int, n_reports: int, quarter: Quarter) -> None:
     """The report of the last day would leave in the next epoch, so the event is skipped.
 
     The report of the day before leaves on the last day.
     """
     (outcome,) = quarter.live(range(day, day + 1))
-    assert outcome.reason is (None if n else SkipReason.LATE)
+    assert outcome.reason is (None if n_reports else SkipReason.LATE)
     quarter.clock.set("2026-12-31T23:59:59")
     quarter.client.flush()
-    assert len(quarter.transport.reports) == n
+    assert len(quarter.transport.reports) == n_reports
 
 
 @pytest.mark.parametrize("is_tried", [False, True])
 def test_report_that_could_not_leave_in_its_epoch_is_given_up(
     *, is_tried: bool, quarter: Quarter
 ) -> None:
-    """A report that could not leave in its epoch is given up, tried or not.
+    """A report that could not leave in its epoch is deleted, and is counted as `given_up`.
 
-    The next epoch has its own report on its own day.
+    `is_tried` says whether the client tried to send the report before the epoch ended. The next
+    epoch has a report of its own.
     """
-    failing = MemoryTransport([None] * 3)
+    failing = MemoryTransport([None] * 3)  # more failures than attempts
     quarter.client = quarter.home.open(once(), collector=failing)
-    quarter.live(range(DAYS - 4, DAYS - 3))
+    quarter.live(range(DAYS - 4, DAYS - 3))  # one event, on 28 December
     if is_tried:
         quarter.clock.set("2026-12-31T23:00:00")
         quarter.client.flush()
@@ -167,7 +195,7 @@ def test_report_that_could_not_leave_in_its_epoch_is_given_up(
     assert quarter.client.event_counts()["given_up"] == 1
     assert len(failing.bodies) == int(is_tried)
     outcomes = []
-    for day in range(90):
+    for day in range(90):  # all days of the first quarter of 2027
         quarter.clock.set("2027-01-01T12:00:00")
         quarter.clock.advance(days=day)
         quarter.client.flush()
@@ -183,15 +211,17 @@ STEPS = st.lists(
     min_size=4,
     max_size=16,
 )
+"""Steps of a device: seconds that pass before the step, and an action. Each step flushes. "fail"
+flushes while the network fails, and "open" closes the client and opens it again before."""
 
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@given(first=st.integers(70, DAYS - 1), steps=STEPS)
+@given(first=st.integers(70, DAYS - 1), steps=STEPS)  # near the end of the quarter
 def test_no_report_leaves_after_its_epoch(
     first: int, steps: list[tuple[float, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """No report leaves after its epoch, whatever fails and whenever the device is used."""
+    """No report leaves after its epoch, for all sequences of events, failures and restarts."""
     clock = FixedClock(START)
     clock.advance(days=first)
     end = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC).timestamp()
@@ -208,6 +238,8 @@ def test_no_report_leaves_after_its_epoch(
 
     folder, network = tmp_path_factory.mktemp("epoch") / "device", Network()
     client = open_device(folder, once(), clock=clock, collector=network)
+    # After the last step, a report that was not sent has a chance to leave too late. Its retries
+    # are less than eight days apart.
     for seconds, action in [*steps, (8.0 * 86_400, "flush")]:
         clock.advance(seconds=seconds)
         if action == "record" and clock() < end:
@@ -223,7 +255,11 @@ def test_no_report_leaves_after_its_epoch(
 
 
 def test_cost_is_the_loss_of_one_report() -> None:
-    """The cost of an epoch is the loss of one report, for every epoch that ends."""
+    """The cost of an epoch is the loss of one report, epsilon_1, for every epoch that ends.
+
+    The profile "balanced" has epsilon_1 = 2 nats. The budget of a year is enough if it is at least
+    2 nats for each epoch of the year. A hundredth of a nat less is refused.
+    """
     balanced = Params.profile("balanced")
     for epoch, scopes in (("year", 1), ("quarter", 4), ("month", 12)):
         metric = once(balanced, epoch=epoch)
@@ -233,7 +269,7 @@ def test_cost_is_the_loss_of_one_report() -> None:
 
 
 def test_interval_epoch_needs_an_epoch_that_ends() -> None:
-    """A metric for life is refused, because it would have no second report ever."""
+    """A metric for life is refused, because each device would report it only once, for ever."""
     with pytest.raises(MetricError, match="interval = 'epoch' needs an epoch that ends, got epoch"):
         once(BOOLEAN, epoch="life")
 
@@ -277,7 +313,11 @@ KEEP_THRESHOLD = 2100421408
 def test_a_set_is_one_bucket_and_costs_epsilon_1(
     tmp_path_factory: pytest.TempPathFactory, seed: int, sets: list[list[str]]
 ) -> None:
-    """Whatever the device has on each day: one report, of the first set, at the formula's cost."""
+    """A device sends one report, of the set of its first day, and the report costs epsilon_1.
+
+    `sets` has the set of each day, beginning with the drawn day. The report equals the report of
+    the second implementation in `reference`, for the same coins.
+    """
     secret = seed.to_bytes(32, "big")
     home = Home(tmp_path_factory.mktemp("home"))
     write_device(home.folder, secret)
@@ -290,7 +330,7 @@ def test_a_set_is_one_bucket_and_costs_epsilon_1(
             client.flush()
             recorded = client.record("page", items)
             assert (recorded == Outcome.RECORDED) == (number == 0)
-            client.queued_count()  # returns after the recorded set is on the disk
+            write_events(client)
         home.clock.advance(days=2)
         client.flush()
         spent = client.privacy_spent()
@@ -307,14 +347,16 @@ def test_a_set_is_one_bucket_and_costs_epsilon_1(
         reference.pack([int(i == bucket) for i in range(SETS.k)]),
     )
     assert spent.nats == pytest.approx(epsilon_1(SETS), abs=1e-3)
-    # A set that was cut is counted where a person and the program can see it.
+    # The profile has two items. A larger set is cut, and counted as `unfit`, which the program and
+    # the user of the device can read.
     assert unfit == (len(set(sets[0])) > 2)
 
 
 @pytest.mark.parametrize("value", ["git", b"git", {"git": 1}, (x for x in "ab"), ["git", 7], None])
 def test_a_set_of_the_wrong_kind_is_a_mistake_of_the_program(value: object, home: Home) -> None:
-    """Nothing is recorded, and the program is told; the message contains no item."""
-    # The device has drawn a day before the day of the clock, so the value is read.
+    """`record` raises ReportError, and the message contains no item of the value."""
+    # The clock is at day 48 of the quarter. A secret with a drawn day before day 40 makes the
+    # device read the value. Before its drawn day, the device skips an event without a look at it.
     secrets = (number.to_bytes(32, "big") for number in itertools.count())
     params = once(SETS).params
     write_device(

@@ -1,9 +1,17 @@
-"""The promise of memoization, checked over all pairs of short histories of values.
+"""Check of the promise of memoization, for all pairs of short histories of values.
 
-The real client records every history of up to four reports. Its state shows which permanent
-response each report repeats, and a cost that is at least the loss of these reports. The
-distribution of the reports is then enumerated over all coins of both responses, in binary fractions
-that float64 contains exactly.
+The promise: all reports of a device in an epoch repeat the permanent response of one value. So the
+privacy loss of n reports of the epoch is at most epsilon_n, and losses of epochs add.
+
+The check has three steps:
+
+1. The real client records every history of up to four reports. A history is a sequence of values,
+   with one value a day. The state of the client shows which permanent response each report repeats,
+   and how many nats it spent.
+2. The distribution of all reports of a history is enumerated over all coins of both responses. The
+   probabilities of the noise are multiples of 1/4, so float64 contains all probabilities exactly.
+3. The largest log-likelihood ratio of two histories must equal the sum of the epsilon_n of their
+   epochs, and be at most the spent nats.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 from days import finish_ended_intervals
-from devices import UNCAPPED, metric_of, peek, write_device
+from devices import UNCAPPED, metric_of, peek, write_device, write_events
 from enumeration import enumerate_reports
 from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.testing import FixedClock
@@ -31,6 +39,7 @@ from rappor.protocol.loss import epsilon_n
 from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+"""Probabilities of both responses. They are multiples of 1/4, which a float represents exactly."""
 ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
 BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
 BUCKETS = Params(k=2, encoding="buckets", categories=("0",), **NOISE)
@@ -40,6 +49,8 @@ DOMAINS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "boolean": (BOOLEAN, (False, True)),
     "buckets": (BUCKETS, (-1, math.nan, 1)),
 }
+"""Parameters of an encoding, and the values whose histories are recorded. Bucket values are below
+the only limit 0, no number, and above it."""
 Step = tuple[str, bytes]
 """Describes one report: its epoch, and the true bits of its permanent response."""
 
@@ -47,12 +58,15 @@ Step = tuple[str, bytes]
 class History:
     """A history of the real client.
 
-    `steps` has the epoch and the true bits of each report, `nats` the loss of all reports. `shape`
-    has, for each report, the index of the first report with the same step.
+    Attributes
+    ----------
+    steps : epoch and true bits of each report
+    nats : sum of the epsilon_n of all permanent responses, each repeated in n reports
+    shape : for each report, the index of the first report with the same step. (0, 0, 2, 2) says
+        that reports 0 and 1 repeat one permanent response, and reports 2 and 3 a second one
     """
 
     def __init__(self, steps: Sequence[Step], nats: float) -> None:
-        """Keep both, and the shape of repetition."""
         self.steps = tuple(steps)
         self.nats = nats
         self.shape = tuple(self.steps.index(step) for step in self.steps)
@@ -61,7 +75,10 @@ class History:
 def record_history(
     folder: Path, metric: Metric, values: Sequence[object], days: Sequence[str]
 ) -> History:
-    """Record values on some days with the real client, and return the history of its reports."""
+    """Record values on some days with the real client, and return the history of its reports.
+
+    Each day ends before the next value is recorded, so each value leads to a report.
+    """
     clock = FixedClock(f"{days[0]}T12:00:00")
     secret = find_distinguishing_secret(metric, values, days)
     write_device(folder, secret)
@@ -75,7 +92,7 @@ def record_history(
     for value, day in zip(values, days, strict=True):
         clock.set(f"{day}T12:00:00")
         assert client.record(metric.name, value) == Outcome.RECORDED
-        client.queued_count()
+        write_events(client)
         clock.advance(days=1)
         finish_ended_intervals(client)
         assert client.queued_count() == len(steps) + 1
@@ -109,14 +126,17 @@ def responses_of(
 def find_distinguishing_secret(
     metric: Metric, values: Sequence[object], days: Sequence[str]
 ) -> bytes:
-    """Return a secret under which different true bits have different permanent responses."""
+    """Return the first of the secrets 0, 1, ... with different responses to different true bits.
+
+    Under such a secret, a permanent response shows the true bits (`find_step`).
+    """
     epochs = {metric.epoch_at(datetime.date.fromisoformat(day)) for day in days}
     for number in itertools.count():
         secret = number.to_bytes(32, "big")
         responses = [responses_of(secret, metric, epoch, values) for epoch in epochs]
         if all(len(set(by_bits.values())) == len(by_bits) for by_bits in responses):
             return secret
-    raise AssertionError
+    raise AssertionError  # for the type checker: the loop has no end
 
 
 def find_step(
@@ -124,8 +144,8 @@ def find_step(
 ) -> Step:
     """Return the step of a report from its permanent response."""
     responses = responses_of(secret, metric, epoch, values)
-    (bits,) = [bits for bits, known in responses.items() if known == response]
-    return epoch, bits
+    (true_bits,) = [bits for bits, candidate in responses.items() if candidate == response]
+    return epoch, true_bits
 
 
 @functools.cache
@@ -140,14 +160,18 @@ def compute_response_distribution(bits: bytes, params: Params, n: int) -> np.nda
 
 
 def compute_distribution(history: History, params: Params) -> np.ndarray:
-    """Compute the distribution of all reports of a history: shape (2^(k n),)."""
+    """Compute the distribution of all reports of a history: shape (2^(k n),).
+
+    Different permanent responses are drawn independently, so the distribution is the product of the
+    distributions of the steps. Axis i of the product is report i.
+    """
     n = len(history.steps)
     distribution = np.ones((1,) * n)
     for step in set(history.steps):
         indices = [i for i, other in enumerate(history.steps) if other == step]
-        one = compute_response_distribution(step[1], params, len(indices))
-        shape = [one.shape[0] if i in indices else 1 for i in range(n)]
-        distribution = distribution * one.reshape(shape)
+        of_step = compute_response_distribution(step[1], params, len(indices))
+        shape = [of_step.shape[0] if i in indices else 1 for i in range(n)]
+        distribution = distribution * of_step.reshape(shape)
     return distribution.ravel()
 
 
@@ -159,7 +183,7 @@ def compute_loss(one: np.ndarray, other: np.ndarray) -> float:
 def record_all_histories(
     tmp_path: Path, metric: Metric, domain: Sequence[object], days: Sequence[str]
 ) -> list[History]:
-    """Return the histories of all sequences of values on some days."""
+    """Return the histories of all sequences of values, with one value of the domain on each day."""
     histories = itertools.product(domain, repeat=len(days))
     return [
         record_history(tmp_path / f"{len(days)}-{i}", metric, values, days)
@@ -184,10 +208,13 @@ EPOCHS = [
 def test_spent_nats_bound_the_loss_of_all_histories(
     encoding: str, days: list[str], n: int, tmp_path: Path
 ) -> None:
-    """For all pairs of histories the loss is at most the sum over epochs, and a pair reaches it."""
+    """The largest loss of a pair of histories equals the sum of the epsilon_n of their epochs.
+
+    All histories of the same days cost the same nats, whatever their values are.
+    """
     params, domain = DOMAINS[encoding]
     if n == 4:
-        domain = (domain[0], domain[-1])
+        domain = (domain[0], domain[-1])  # 16 histories instead of 81
     metric = metric_of(params=params, epoch="month")
     histories = record_all_histories(tmp_path, metric, domain, days[:n])
     assert len({history.nats for history in histories}) == 1
@@ -200,9 +227,12 @@ def test_spent_nats_bound_the_loss_of_all_histories(
 def test_epoch_repeats_its_first_value(tmp_path: Path) -> None:
     """All reports of an epoch repeat its first value, also if the clock goes back and forth."""
     metric = metric_of(params=ONEHOT, epoch="month")
+    # The values are a, b in November, and a, b in December.
     history = record_history(tmp_path / "on", metric, "abab", EPOCHS[1])
     assert history.shape == (0, 0, 2, 2)
+    # The values are a, b in December, and a, b in November, in turn.
     back = record_history(tmp_path / "back", metric, "aabb", EPOCHS[-1])
     assert back.shape == (0, 1, 0, 1)
     assert {epoch for epoch, _ in back.steps} == {"2026-12", "2026-11"}
+    # Two epochs with two reports each.
     assert math.isclose(back.nats, 2 * epsilon_n(ONEHOT, 2))

@@ -1,6 +1,9 @@
-"""Two processes side by side: one is paused at each use of the disk while the other one works.
+"""Two processes use one folder of a device at the same time.
 
-Whatever their order, no budget is renewed, no second secret is made, and no erased file comes back.
+The first process is paused right before its n-th use of the disk. A second process does all of its
+work in this pause, and then the first process continues. A test repeats this for n = 0, 1, 2, ...,
+until the first process uses the disk less often. For each pause, no budget may be renewed, no
+second secret may be created, and no erased file may come back.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from devices import metric_of, open_device
+from devices import metric_of, open_device, write_events
 from forks import at_touch
 from rappor_client import Client
 from rappor_client.budget import reservation_record
@@ -32,16 +35,18 @@ TOUCHING: Final = {
     *("open", "write", "fsync", "replace", "rename", "unlink", "rmdir", "mkdir"),
     *("iterdir", "flock", "execute"),
 }
+"""Names of the C functions that count as a use of the disk. `execute` is a statement of SQLite."""
 METRIC: Final = metric_of(epoch="year")
 CLOCK: Final = FixedClock("2026-11-30T12:00:00")
 Action = Callable[[Path], None]
+"""What a process does with the folder of a device: `record`, `withdraw` or `withdraw_later`."""
 
 
 def record(folder: Path) -> None:
-    """Agree, if that is possible now, and send a report."""
+    """Give consent, if the withdrawal allows it now, record an event, and send its report."""
     client = open_device(folder, METRIC, clock=CLOCK, collector=MemoryTransport())
     client.record("page", "a")
-    client.queued_count()
+    write_events(client)
     CLOCK.advance(days=1)
     client.flush(timeout=0.1)
     CLOCK.advance(days=-1)
@@ -53,57 +58,63 @@ def withdraw(folder: Path) -> None:
 
 
 def withdraw_later(folder: Path) -> None:
-    """Agree, report and withdraw consent."""
+    """Give consent, send a report, and withdraw consent."""
     record(folder)
     withdraw(folder)
 
 
 @contextlib.contextmanager
 def prepare_action(action: Action, folder: Path) -> Iterator[Callable[[], None]]:
-    """Yield a function that runs an action in another process, which has been started before."""
-    (told, tell), (ended, end) = os.pipe(), os.pipe()
+    """Yield a function that runs an action in another process, and waits until the action ends.
+
+    The process is forked at once, before the caller opens files or starts threads. It waits for a
+    byte in the first pipe, and writes a byte to the second pipe after the action. If the action is
+    never run, the first pipe is closed, and the process ends.
+    """
+    (start_reader, start_writer), (end_reader, end_writer) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.close(tell)
-            if os.read(told, 1):
+            os.close(start_writer)
+            if os.read(start_reader, 1):
                 action(folder)
-                os.write(end, b"!")
+                os.write(end_writer, b"!")
         finally:
             os._exit(0)
-    os.close(told)
-    os.close(end)
+    os.close(start_reader)
+    os.close(end_writer)
 
-    def do() -> None:
-        os.write(tell, b"!")
-        assert os.read(ended, 1)
+    def run_action() -> None:
+        os.write(start_writer, b"!")
+        assert os.read(end_reader, 1)  # nothing is read if the action raised
 
     try:
-        yield do
+        yield run_action
     finally:
-        os.close(tell)
+        os.close(start_writer)
         os.waitpid(child, 0)
-        os.close(ended)
+        os.close(end_reader)
 
 
 def pause_at(moment: int, first: Action, second: Action, folder: Path) -> bool:
-    """Run the first action, and the second one at a moment inside of it.
+    """Run the first action, and the second action right before a use of the disk by the first.
 
-    Returns whether the first action has such a moment.
+    `moment` is the number of this use, counted from 0. Returns False if the first action uses the
+    disk less often. The second action has not run then.
     """
-    seen = list[bool]()
+    pauses = list[bool]()
 
-    def stop() -> None:
-        seen.append(True)
-        do_second()
+    def pause() -> None:
+        pauses.append(True)
+        run_second()
 
-    with prepare_action(second, folder) as do_second, at_touch(moment, TOUCHING, stop):
+    with prepare_action(second, folder) as run_second, at_touch(moment, TOUCHING, pause):
         first(folder)
-    return bool(seen)
+    return bool(pauses)
 
 
 def create_used_device(folder: Path) -> Path:
-    """Create a device that has reserved nats."""
+    """Create a device that has sent a report, so it has reserved nats of its budget."""
     record(folder)
     return folder
 
@@ -115,32 +126,43 @@ def create_withdrawn(folder: Path) -> Path:
 
 
 BASES: Final = {"used": create_used_device, "withdrawn": create_withdrawn}
+"""Functions that create the folder in which both actions begin."""
 FEW: Final = [
     ("used", withdraw, withdraw_later),
     ("withdrawn", record, withdraw_later),
 ]
+"""Contains the folder at the beginning, and the first and second action, of the default run."""
 ALL: Final = list(
     itertools.product(BASES, (record, withdraw, withdraw_later), (record, withdraw, withdraw_later))
 )
 
 
 def run_trials(base: Path, first: Action, second: Action, moments: Iterable[int]) -> Iterator[Path]:
-    """Yield a folder for each moment of the first action, until it has no more moments."""
+    """Yield the folder after both actions, for each pause of the first action.
+
+    Each trial begins with a fresh copy of `base`. `moments` are the numbers of the uses of the disk
+    at which the first action is paused. The trials end after a moment that the first action does
+    not reach.
+    """
     for moment in moments:
         folder = base.with_name(f"moment{moment}")
         shutil.copytree(base, folder)
-        is_there = pause_at(moment, first, second, folder)
+        is_reached = pause_at(moment, first, second, folder)
         yield folder
         shutil.rmtree(folder)
-        if not is_there:
+        if not is_reached:
             return
 
 
 def check_budget(
-    begun: str, first: Action, second: Action, place: Path, moments: Iterable[int]
+    base_name: str, first: Action, second: Action, place: Path, moments: Iterable[int]
 ) -> None:
-    """Assert that reserved nats never decrease, and that no year becomes unknown."""
-    base = BASES[begun](place / "base")
+    """Assert that reserved nats never decrease, and that no year becomes unknown.
+
+    A year whose reserved nats are lost is unknown. It counts as infinitely many nats. Each trial
+    ends with a withdrawal, after which only the record of reserved nats may be in the folder.
+    """
+    base = BASES[base_name](place / "base")
     reserved_before = read_spent(base).reserved[2026]
     for folder in run_trials(base, first, second, moments):
         withdraw(folder)
@@ -150,28 +172,34 @@ def check_budget(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("begun", "first", "second"), FEW)
-def test_no_budget_is_renewed(begun: str, first: Action, second: Action, tmp_path: Path) -> None:
-    """Two actions that withdraw or begin, one inside of the other, renew no budget.
+@pytest.mark.parametrize(("base_name", "first", "second"), FEW)
+def test_no_budget_is_renewed(
+    base_name: str, first: Action, second: Action, tmp_path: Path
+) -> None:
+    """No budget is renewed when one process withdraws or begins inside the action of another.
 
-    At the moments 5 to 7 a withdrawal reads the state that it ends.
+    The first action is paused at each eleventh use of the disk, and at the uses 5 to 7, at which a
+    withdrawal reads the state that it ends.
     """
     moments = itertools.chain(range(5, 8), itertools.count(step=11))
-    check_budget(begun, first, second, tmp_path, moments)
+    check_budget(base_name, first, second, tmp_path, moments)
 
 
 @pytest.mark.acceptance
-@pytest.mark.timeout(1800)  # each of some hundred run_trials waits for paused processes
-@pytest.mark.parametrize(("begun", "first", "second"), ALL)
+@pytest.mark.timeout(1800)  # some hundred trials wait for paused processes
+@pytest.mark.parametrize(("base_name", "first", "second"), ALL)
 def test_no_budget_is_renewed_at_any_moment(
-    begun: str, first: Action, second: Action, tmp_path: Path
+    base_name: str, first: Action, second: Action, tmp_path: Path
 ) -> None:
-    """The same for all pairs of actions, and at each use of the disk."""
-    check_budget(begun, first, second, tmp_path, itertools.count())
+    """No budget is renewed, for all pairs of actions, and for a pause at each use of the disk."""
+    check_budget(base_name, first, second, tmp_path, itertools.count())
 
 
 def test_clients_that_open_together_wait_for_the_first_only(tmp_path: Path) -> None:
-    """Clients that open together wait for the first one only: they need no lock after it."""
+    """Clients that open together wait until the first client has created the identity.
+
+    They read the identity without the lock, which the test has until all clients are open.
+    """
     folder = tmp_path / "device"
     folder.mkdir(mode=0o700)
     opened = list[Client]()

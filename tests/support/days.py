@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from devices import CLOCKS, metric_of
+from devices import CLOCKS, metric_of, write_events
 from rappor_client import Client
 
 from rappor import Metric
@@ -24,7 +24,7 @@ def finish_ended_intervals(client: Client) -> None:
 
 def finish_days(client: Client, *, days: int = 1) -> None:
     """Move the clock by some days, and queue the reports of the intervals that end."""
-    client.queued_count()  # writes the events in memory before the clock moves
+    write_events(client)
     CLOCKS[client].advance(days=days)
     finish_ended_intervals(client)
 

@@ -118,10 +118,19 @@ def list_sender_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "rappor-sender"}
 
 
+def write_events(client: Client) -> None:
+    """Write the events of a client from its memory to its folder. Nothing is sent.
+
+    `record` may leave an event in memory. A test writes the event before it moves the clock, forks,
+    or damages files.
+    """
+    client.queued_count()  # which writes all events before it counts
+
+
 def peek(folder: Path) -> Contents:
     """Return the contents of a folder, after all open clients have written the events in memory."""
     for client in list(_OPEN):
-        client.queued_count()
+        write_events(client)
     return testing.peek(folder)
 
 

@@ -17,6 +17,7 @@ from devices import (
     read_secret,
     refusing_disk,
     response_of,
+    write_events,
 )
 from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -139,7 +140,7 @@ def test_each_interval_has_one_report_under_a_jumping_clock(
         jump = (7919 * i) % 997 / 997 - 0.5  # spread evenly over [-.5, .5)
         home.clock.now = middle + 3600 * hours * intervals * jump
         client.record("page", "a")
-        client.queued_count()
+        write_events(client)
         intervals_with_events.add(math.floor(intervals * jump))
     home.clock.set("2027-02-01T00:00:00")
     client.record("page", "a")

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 from days import FallingCoins, finish_days, metrics_of, record_days
-from devices import Home, hold_folder_lock, identity_path, metric_of, open_device, peek
+from devices import (
+    Home,
+    hold_folder_lock,
+    identity_path,
+    metric_of,
+    open_device,
+    peek,
+    write_events,
+)
 from programs import run_python
 from rappor_client import (
     BudgetCap,
@@ -436,7 +444,7 @@ def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
         for _ in range(1000):
             client.record("page", "x")
         is_failing.set()
-    client.queued_count()
+    write_events(client)
     assert {outcome.reason for outcome in outcomes} == {SkipReason.FULL}
     assert client.event_counts()["dropped_full"] == 1000
     assert len(peek(home.folder).pending_reports) == 1

@@ -11,7 +11,7 @@ import forking_child
 import interrupted_fork_child
 import pytest
 from days import finish_days, record_days
-from devices import Home, list_sender_threads, metric_of
+from devices import Home, list_sender_threads, metric_of, write_events
 from forks import in_child
 from places import ROOT
 from programs import run_python
@@ -212,7 +212,7 @@ def test_child_does_not_rely_on_the_writes_of_its_parent(home: Home) -> None:
     client = home.open(metric_of(interval="day"))
     for _ in range(2):  # on the second day the scope is memoized, so one event is enough
         client.record("page", "a")
-        client.queued_count()
+        write_events(client)
         home.clock.advance(days=1)
     read, write = os.pipe()
     if (parent := os.fork()) == 0:
@@ -220,7 +220,7 @@ def test_child_does_not_rely_on_the_writes_of_its_parent(home: Home) -> None:
             client.record("page", "a")
             if os.fork() == 0:
                 client.record("page", "a")
-                client.queued_count()
+                write_events(client)
         finally:
             os._exit(0)
     os.close(write)

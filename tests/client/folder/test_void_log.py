@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from devices import Home, find_spool, identity_path, read_secret
+from devices import Home, find_spool, identity_path, read_secret, write_events
 from rappor_client.folder import copies, spool
 from rappor_client.folder.failures import DamagedError
 from rappor_client.folder.store import Store
@@ -217,7 +217,7 @@ def test_the_secret_is_in_the_state_only_after_a_loss_of_power(home: Home) -> No
     home.clock.advance(days=1)  # the first record of a day is always sampled, so it is written
     client = home.open()
     client.record("page", "other")
-    client.queued_count()
+    write_events(client)
     assert client._writer is not None
     path = find_spool(home.folder)
     log = log_of(path).read_bytes()
@@ -227,7 +227,7 @@ def test_the_secret_is_in_the_state_only_after_a_loss_of_power(home: Home) -> No
     secret = read_secret(home.folder).hex().encode()
     # Each thread has a heap of its own, and the folder's thread opens the spool.
     client._thread.run_within(lambda: fill_heap(secret), seconds=60.0)
-    client.queued_count()
+    write_events(client)
     assert "failures" not in client.event_counts()
     assert len(read_index(path)) > 0
     for file in identity_path(home.folder).iterdir():

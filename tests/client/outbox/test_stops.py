@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from days import record_days
-from devices import BALANCED, Home, metric_of, peek, read_secret, write_device
+from devices import BALANCED, Home, metric_of, peek, read_secret, write_device, write_events
 from rappor_client import FlushReason, Outcome, TransportResponse
 from rappor_client.testing import MemoryTransport, constant_coins
 
@@ -174,7 +174,7 @@ def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     assert sending.flush()
     assert sending.record("page", "x") == Outcome.RECORDED
     running.record("other", "x")
-    running.queued_count()
+    write_events(running)
     assert running.record("page", "x") == Outcome.RECORDED
 
 
@@ -206,7 +206,7 @@ def test_newer_response_ends_a_stop_that_came_during_the_exchange(home: Home) ->
     record_days(client, "page", "x")
     client.flush()
     other.record("other", "x")
-    other.queued_count()
+    write_events(other)
     assert other.record("page", "x") == Outcome.RECORDED
 
 

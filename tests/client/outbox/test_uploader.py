@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 from days import finish_days, metrics_of, record_days
-from devices import BALANCED, Home, Opener, full_disk, metric_of, open_spool, peek, refusing_disk
+from devices import (
+    BALANCED,
+    Home,
+    Opener,
+    full_disk,
+    metric_of,
+    open_spool,
+    peek,
+    refusing_disk,
+    write_events,
+)
 from rappor_client import Client, FlushReason, Outcome, QueueLimits, SkipReason, TransportResponse
 from rappor_client.folder.spool import QueuedUpload
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
@@ -346,7 +356,7 @@ def test_failing_disk_does_not_reach_the_host(
     with failing_disk(home.folder):
         outcomes = [client.record(f"page{i}", f"telltale {i}") for i in range(100)]
         assert client.record("durable", "telltale") == Outcome.FAILED
-        client.queued_count()
+        write_events(client)
     assert set(outcomes) == {Outcome.RECORDED}
     assert "telemetry failed in" in caplog.text
     assert "telltale" not in caplog.text

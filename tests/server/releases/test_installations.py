@@ -1,7 +1,16 @@
-"""Tests of the active installations of a metric, which are computed from released blocks.
+"""Active installations: the number of devices that reported a metric, by interval.
 
-The tests check how a block is divided among its intervals, how an interval is marked if some of its
-reports are not released, and that nobody can compute a small group by subtraction.
+`rappor_server.releases.installations` computes the numbers from release windows. A window contains
+closed blocks, and is formed when it has `min_reports` reports of one fingerprint. A block is closed
+when it has `min_cohort` reports for each of its intervals. The rules under test are:
+
+    division        a block that touches d intervals counts with 1/d of its reports in each
+    completeness    an interval is incomplete while reports of one of its days wait
+    subtraction     no difference of numbers shows fewer reports of a segment than a window needs
+
+The metrics of the tests need 30 reports for a window (`min_reports`), and 10 for a block
+(`min_cohort`). Tests give each cohort so many reports that a block is closed on the same day
+(at least 10), or that it waits (fewer).
 """
 
 from __future__ import annotations
@@ -47,6 +56,7 @@ MONTHLY = dataclasses.replace(DAILY, interval="epoch", epoch="month")
 MONDAY = datetime.date(2026, 11, 2)
 """First day of a week. The month began on the day before, and the quarter began on 1 October."""
 FAR = datetime.date(2030, 1, 1)
+"""A day after all days of the tests. Results through this day contain all windows."""
 
 
 def day(number: int) -> datetime.date:
@@ -55,7 +65,7 @@ def day(number: int) -> datetime.date:
 
 
 def store(engine: Engine, on: datetime.date, metric: Metric, *cohorts: int) -> None:
-    """Add the counters of a day: number of reports of each cohort."""
+    """Add the counters of a day. `cohorts` has the number of reports of cohort 0, 1, ..."""
     params = metric.params
     rows = [
         (
@@ -76,7 +86,7 @@ def close(engine: Engine, today: datetime.date, *metrics: Metric) -> None:
 
 
 def list_numbers(installations: Installations) -> dict[str, float | None]:
-    """Return the number of reports of each interval by the name of the interval."""
+    """Return the number of reports of each interval, by its name: a day, or first/last day."""
     return {interval.name: interval.reports for interval in installations.intervals}
 
 
@@ -86,7 +96,10 @@ def list_incomplete(installations: Installations) -> list[str]:
 
 
 def test_each_day_counts_its_reports(engine: Engine) -> None:
-    """Four cohorts with blocks of one day. Today has not ended, and is left out."""
+    """A day has the sum of the reports of its four cohorts. Each cohort has a block of one day.
+
+    The third day is today. It has not ended, so it has no number.
+    """
     for number, reports in enumerate((40, 44, 60)):
         store(engine, day(number), DAILY, *[reports // 4] * 4)
     close(engine, day(2), DAILY)
@@ -95,11 +108,15 @@ def test_each_day_counts_its_reports(engine: Engine) -> None:
     assert list_incomplete(installations) == []
     change = installations.compute_change()
     assert change is not None
-    assert change.ratio == pytest.approx(0.1)
+    assert change.ratio == pytest.approx(0.1)  # from 40 to 44
 
 
 def test_a_block_counts_in_equal_parts_in_its_intervals(engine: Engine) -> None:
-    """Cohort 0 has a block of Monday to Wednesday, and cohort 1 a block on each of these days."""
+    """A block of three days counts with a third of its reports on each day.
+
+    Cohort 0 has a block of Monday to Wednesday with 3 + 4 + 53 = 60 reports, because Monday and
+    Tuesday have too few. Cohort 1 has a block of 90 reports on each of these days.
+    """
     for number, reports in enumerate((3, 4, 53)):
         store(engine, day(number), DAILY, reports, 90)
         close(engine, day(number + 1), DAILY)
@@ -111,10 +128,11 @@ def test_a_block_counts_in_equal_parts_in_its_intervals(engine: Engine) -> None:
 
 
 def test_a_block_of_two_weeks_counts_half_in_each(engine: Engine) -> None:
-    """A week from Monday to Sunday is one interval, however many of its days a block contains.
+    """A block that touches two weeks counts with half of its reports in each week.
 
-    Cohort 1 has one block of 8 + 72 reports. The block touches two weeks, so 40 reports count in
-    each week.
+    Cohort 0 has 250 reports in blocks of the first week, and 70 in the second week. Cohort 1 has a
+    block from the first Monday to the second with 8 + 72 = 80 reports. It counts as two halves of
+    40 reports, although it has one day of the second week.
     """
     store(engine, day(0), WEEKLY, 100, 8)
     close(engine, day(1), WEEKLY)
@@ -133,9 +151,11 @@ def test_a_block_of_two_weeks_counts_half_in_each(engine: Engine) -> None:
 
 
 def test_only_epochs_that_have_ended_are_counted(engine: Engine) -> None:
-    """With one report in an epoch, November is counted when 30 November has been moved into blocks.
+    """A month is counted after its last day has been moved into blocks.
 
-    October is left out, because the collection began on its second day.
+    The metric has one report in a month. Nothing is counted on 30 November. On 1 December the 40
+    reports each of 1 and 30 November are counted. October is left out, because the collection began
+    on its second day.
     """
     for on in ("2026-10-02", "2026-10-20", "2026-11-01", "2026-11-30", "2026-12-01", "2026-12-31"):
         store(engine, datetime.date.fromisoformat(on), MONTHLY, 40)
@@ -156,7 +176,11 @@ def test_only_epochs_that_have_ended_are_counted(engine: Engine) -> None:
 
 
 def test_a_waiting_part_is_marked_without_a_number(engine: Engine) -> None:
-    """Cohort 1 waits on Monday and Tuesday. Its days are incomplete until its block is closed."""
+    """A day is incomplete while some of its reports wait, and says nothing about their number.
+
+    Cohort 0 has a block of 40 reports on each day. The 3 and 4 reports of cohort 1 wait on Monday
+    and Tuesday. On Wednesday 83 more reports close a block of 90, which counts with 30 on each day.
+    """
     store(engine, day(0), DAILY, 40, 3)
     close(engine, day(1), DAILY)
     store(engine, day(1), DAILY, 40, 4)
@@ -175,7 +199,11 @@ def test_a_waiting_part_is_marked_without_a_number(engine: Engine) -> None:
 
 
 def test_a_day_of_which_nothing_is_released_has_no_number(engine: Engine) -> None:
-    """On Tuesday all reports wait, for a block or for a window."""
+    """A day has no number if all of its reports wait.
+
+    On Tuesday 3 reports of cohort 0 are too few for a block. The block of 12 reports of cohort 1 is
+    closed, but it is too small for a window.
+    """
     store(engine, day(0), DAILY, 40)
     store(engine, day(1), DAILY, 3, 12)
     close(engine, day(2), DAILY)
@@ -185,7 +213,10 @@ def test_a_day_of_which_nothing_is_released_has_no_number(engine: Engine) -> Non
 
 
 def test_a_day_without_reports_has_no_number(engine: Engine) -> None:
-    """Nothing waits either: devices may have been off, or reports were set aside."""
+    """A day without reports has no number, and is complete, because nothing waits.
+
+    A number of 0 would be wrong: the reports of the day may have been set aside.
+    """
     store(engine, day(0), DAILY, 40)
     store(engine, day(2), DAILY, 40)
     close(engine, day(3), DAILY)
@@ -199,7 +230,12 @@ def test_a_day_without_reports_has_no_number(engine: Engine) -> None:
 
 
 def test_a_reading_of_a_past_day_never_changes(engine: Engine) -> None:
-    """A stored page of a day shows the same, although later windows have blocks of the day."""
+    """The result through a day stays the same, although later windows have blocks of the day.
+
+    The 3 reports of Monday that wait are in a block with 57 reports of Tuesday. The result through
+    Monday does not contain this block. The result through Tuesday counts 30 of its reports on each
+    day, beside the 40 reports of cohort 0.
+    """
     store(engine, day(0), DAILY, 40, 3)
     close(engine, day(1), DAILY)
     before = read_installations(engine, DAILY, day(0))
@@ -215,7 +251,11 @@ def test_a_reading_of_a_past_day_never_changes(engine: Engine) -> None:
 
 
 def test_devices_with_another_interval_are_not_counted(engine: Engine) -> None:
-    """After the interval became a week, devices with the older registry still report daily."""
+    """Devices with another interval are not counted, and the result says so (`has_other_pace`).
+
+    The interval of the metric became a week. Devices with the older registry still report daily.
+    Seven reports of such a device are no seven devices of a week.
+    """
     older = dataclasses.replace(WEEKLY, interval="day")
     for number in range(7):
         store(engine, day(number), older, 40)
@@ -224,23 +264,28 @@ def test_devices_with_another_interval_are_not_counted(engine: Engine) -> None:
     installations = read_installations(engine, WEEKLY, FAR)
     assert list_numbers(installations) == {"2026-11-02/2026-11-08": 33}
     assert installations.has_other_pace
-    # For the older registry, the reports of seven days are those of seven intervals.
+    # For the older registry, a day is an interval. The 33 weekly reports are not counted.
     daily = read_installations(engine, older, FAR)
     assert list_numbers(daily) == {f"{day(number)}": 40 for number in range(7)}
     assert daily.has_other_pace
 
 
 def test_an_epoch_changes_weeks_but_no_days(engine: Engine) -> None:
-    """A device with another epoch reports on the same days, and in other parts of some weeks."""
+    """Devices with another epoch count if the interval is a day, and not if it is a week.
+
+    A week ends with its epoch, so weeks of different epochs are different intervals. Days are the
+    same in all epochs. The older registry of both metrics has years as epochs. The metrics have the
+    names `day` and `week`.
+    """
     for metric in (DAILY, WEEKLY):
         older = dataclasses.replace(metric, epoch="year")
-        named, other = (
-            dataclasses.replace(epoch, name=metric.interval) for epoch in (metric, older)
+        current, former = (
+            dataclasses.replace(version, name=metric.interval) for version in (metric, older)
         )
-        for registered in (named, other):
+        for registered in (current, former):
             store(engine, day(0), registered, 40)
             store(engine, day(6), registered, 41)
-        close(engine, day(7), named, other)
+        close(engine, day(7), current, former)
     daily = read_installations(engine, dataclasses.replace(DAILY, name="day"), day(0))
     assert (list_numbers(daily), daily.has_other_pace) == ({"2026-11-02": 80}, False)
     weekly = read_installations(engine, dataclasses.replace(WEEKLY, name="week"), FAR)
@@ -249,12 +294,16 @@ def test_an_epoch_changes_weeks_but_no_days(engine: Engine) -> None:
 
 
 def test_segments_and_parts_are_added_up(engine: Engine) -> None:
-    """Each device is in one segment. A segment without a window is not released."""
+    """The numbers of all segments are added, because each device is in one segment.
+
+    The 12 reports of the segment of other versions are too few for a window. They are not counted,
+    and the day is incomplete.
+    """
     metric = dataclasses.replace(DAILY, segments=(Dimension("version", ("1", "2")),))
-    one, two, rest = (
+    version_1, version_2, other_versions = (
         metric.in_segment({"version": version}) for version in ("1", "2", "something else")
     )
-    for segment, reports in ((one, 40), (two, 50), (rest, 12)):
+    for segment, reports in ((version_1, 40), (version_2, 50), (other_versions, 12)):
         store(engine, day(0), segment, reports)
     close_all(engine, rules_of(metric), day(1))
     installations = read_installations(engine, metric, FAR)
@@ -263,7 +312,7 @@ def test_segments_and_parts_are_added_up(engine: Engine) -> None:
 
 
 def test_a_metric_without_windows_has_no_interval(engine: Engine) -> None:
-    """Before the first night, and as long as everything waits, there is no number."""
+    """A metric without a window has no interval: before the first night, or if all reports wait."""
     assert read_installations(engine, DAILY, FAR).intervals == ()
     store(engine, day(0), DAILY, 5)
     close(engine, day(1), DAILY)
@@ -271,7 +320,10 @@ def test_a_metric_without_windows_has_no_interval(engine: Engine) -> None:
 
 
 def test_at_most_eight_intervals_are_returned(engine: Engine) -> None:
-    """The latest day and the same day of the week before are among them."""
+    """A result has the last eight intervals. Of days, they have the same day a week earlier, too.
+
+    Of twelve days, the days 4 to 11 are returned.
+    """
     for number in range(12):
         store(engine, day(number), DAILY, 40 + number)
         close(engine, day(number + 1), DAILY)
@@ -281,7 +333,12 @@ def test_at_most_eight_intervals_are_returned(engine: Engine) -> None:
 
 
 def test_deleted_days_are_not_counted(engine: Engine) -> None:
-    """With a retention, intervals begin with the date of the oldest window that was not deleted."""
+    """With a retention, no interval begins before the date of the oldest window that remains.
+
+    There are windows of the first two days of September, October and November. The windows before
+    2 October are deleted, so October has lost a part of its reports, and is left out. December has
+    not ended.
+    """
     metric = dataclasses.replace(MONTHLY, retention="365 days")
     for month in (9, 10, 11):
         for number in (1, 2):
@@ -295,9 +352,11 @@ def test_deleted_days_are_not_counted(engine: Engine) -> None:
 
 
 def test_the_counts_of_the_metric_contain_the_number(engine: Engine) -> None:
-    """The JSON of a collector is read back, with and without periods; a range ends the intervals.
+    """The JSON of counts contains the installations, and `ReleasedCounts` reads them back.
 
-    Counts of a metric that is not counted have no number.
+    The cases are counts of all days together (`by` = None) or of each day, with and without a last
+    day, which is the last day of the installations, too. If installations are not requested, only
+    they are missing.
     """
     for number in range(3):
         store(engine, day(number), DAILY, 40 + number)
@@ -323,10 +382,11 @@ def test_the_counts_of_the_metric_contain_the_number(engine: Engine) -> None:
 
 
 def test_a_rare_segment_is_not_found_by_subtraction(engine: Engine) -> None:
-    """The example of the module: 12, 15 and 11 reports of a segment wait for one window.
+    """Subtracting the known segments does not show the days of a segment with few reports.
 
-    The other segment has a window each day, so a reader knows its number of devices of each day.
-    Subtraction gives three equal numbers, which say nothing more than their sum, the window.
+    The rare segment has 12, 15 and 11 reports on three days, and one window of all 38 reports. The
+    common segment has a window each day, so a reader can subtract its numbers. The differences are
+    three equal numbers. They add to the 38 reports of the window, and show nothing more.
     """
     metric = dataclasses.replace(DAILY, segments=(Dimension("version", ("1", "2")),))
     common, rare = (metric.in_segment({"version": version}) for version in ("1", "2"))

@@ -1,4 +1,13 @@
-"""The rule of blocks: no device made more than one in `min_cohort` of the reports of a block."""
+"""Tests of the rule of blocks.
+
+A block is the sum of a cohort's reports on consecutive days. The rule decides when a block has
+enough reports to be closed, that is shown as one sum. Its promise is: one device made at most one
+in `min_cohort` of the reports of a closed block. A device sends one report in an interval, so a
+block needs `min_cohort` reports for each interval that contains a day of the block.
+
+Reports of days that are not closed wait in an open block, or are set aside (never shown). A pace is
+the length of an interval in the calendar: a day, a week, or the epoch.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +33,7 @@ from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 
 START = datetime.date(2026, 11, 1)
+"""Day 0 of the tests, a Sunday."""
 MIN_COHORT = 10
 CALENDARS = [
     ("day", "life"),
@@ -38,21 +48,22 @@ STRICT = Params.profile("strict")
 
 
 def make_rule(calendar: tuple[str, str], min_cohort: int = MIN_COHORT) -> Rule:
-    """Return the rule of a pace and an epoch."""
+    """Return the rule of a calendar, which is a pair of a pace and an epoch."""
     pace, epoch = calendar
     return Rule(pace=pace, epoch=epoch, min_cohort=min_cohort, min_reports=100)
 
 
 def make_block(day: int, reports: int) -> Block:
-    """Return a block of one day and one bit."""
+    """Return a block of one day with some reports of one bit, all of them 1."""
     date = START + datetime.timedelta(day)
     return Block(date, date, Tally(reports, np.array([reports])))
 
 
 def close_days(rule: Rule, counts: Sequence[int]) -> tuple[list[Block], int, int]:
-    """Close the days of a cohort one by one.
+    """Close the days of a cohort one by one. `counts` has the number of reports of each day.
 
-    Returns the closed blocks, the number of reports that wait, and the number that was set aside.
+    Returns the closed blocks, the number of reports that wait at the end, and the number of reports
+    that were set aside.
     """
     closed: list[Block] = []
     waiting: tuple[Block, ...] = ()
@@ -75,7 +86,7 @@ def close_days(rule: Rule, counts: Sequence[int]) -> tuple[list[Block], int, int
 def test_every_report_is_closed_waits_or_is_set_aside(
     calendar: tuple[str, str], min_cohort: int, counts: list[int]
 ) -> None:
-    """The days of closed blocks do not overlap."""
+    """No report is lost or counted twice, and the days of closed blocks do not overlap."""
     closed, n_waiting, set_aside = close_days(make_rule(calendar, min_cohort), counts)
     assert sum(block.tally.reports for block in closed) + n_waiting + set_aside == sum(counts)
     for one, two in itertools.pairwise(closed):
@@ -92,7 +103,11 @@ def test_every_report_is_closed_waits_or_is_set_aside(
 def test_late_reports_beside_a_block_of_a_later_day_count_once(
     calendar: tuple[str, str], min_cohort: int, days: dict[int, int], moved: int, n_waiting: int
 ) -> None:
-    """An interrupted run left the block, and then reports came for a day before it."""
+    """No report is lost or counted twice if a late day comes after a block of a later day.
+
+    A run that was killed has left open blocks of days after `moved`, the day that the next run
+    moves into blocks. Then reports came for the day `moved`, and late reports for earlier days.
+    """
     blocks = [make_block(day, reports) for day, reports in sorted(days.items())]
     day = START + datetime.timedelta(moved)
     late = [block for block in blocks if block.first <= day]
@@ -108,13 +123,16 @@ def test_late_reports_beside_a_block_of_a_later_day_count_once(
 def draw_arrivals(rng: random.Random, calendar: tuple[str, str], days: int) -> list[int]:
     """Draw the days on which the reports of a device arrive: at most one in an interval, some late.
 
-    The device joins and leaves, is offline for days, and the collector is out of reach for a week.
-    Reports that wait are sent one by one, each in an interval of its own.
+    The device exists from a random day until a random day. It records an event on a day with the
+    probability `p_active`, and is online with the probability `p_online`. The collector is out of
+    reach on days 20 to 26. Reports that wait are sent one by one, each in an interval of its own.
+
+    `recorded` and `sent` are the last intervals with an event, and with a report that was sent.
     """
-    joined, left = sorted(rng.sample(range(days), 2))
+    begin, end = sorted(rng.sample(range(days), 2))
     p_active, p_online = rng.choice((0.3, 0.7, 1.0)), rng.choice((0.4, 0.9, 1.0))
     n_waiting, recorded, sent, arrivals = 0, None, None, []
-    for day in range(joined, left):
+    for day in range(begin, end):
         date = START + datetime.timedelta(day)
         interval = {
             ("day", "life"): date.toordinal(),
@@ -137,7 +155,12 @@ def draw_arrivals(rng: random.Random, calendar: tuple[str, str], days: int) -> l
 def test_no_device_has_more_than_a_tenth_of_a_block(
     calendar: tuple[str, str], devices: int, newcomers: int
 ) -> None:
-    """In 128 cohorts, or 16: few devices, enough, and a population that grows."""
+    """No device made more than a tenth of the reports of a closed block, for `min_cohort` = 10.
+
+    The populations are 100 devices, 400 devices, and 100 devices that 1,500 devices join after half
+    of the days. Each population is divided among 128 cohorts, and among 16. In 128 cohorts, 100
+    devices are too few for any block.
+    """
     rng = random.Random(f"{calendar} {devices} {newcomers}")  # noqa: S311 - a seeded population
     rule, days, n_blocks = make_rule(calendar), 92, 0
     population = [draw_arrivals(rng, calendar, days) for _ in range(devices)]
@@ -157,24 +180,33 @@ def test_no_device_has_more_than_a_tenth_of_a_block(
                 first, last = ((day - START).days for day in (block.first, block.last))
                 most = max(sum(first <= day <= last for day in arrivals) for arrivals in members)
                 assert MIN_COHORT * most <= block.tally.reports
+    # The test would prove nothing if hardly any block was closed. Populations that begin with 100
+    # devices may close fewer.
     assert n_blocks > 10 or devices == 100
 
 
 def test_a_week_in_which_a_month_begins_needs_twice_as_many_reports() -> None:
-    """Five weekly devices that report before and after the first of the month are no ten devices.
+    """A week in which a month begins is two intervals if the epoch is a month.
 
-    December 2026 begins on a Tuesday.
+    Five devices may report on Monday, 30 November, and again on Tuesday, 1 December. Their ten
+    reports are those of five devices, so ten reports are not enough for a block with a `min_cohort`
+    of ten. Without the epoch, ten reports of the week are of ten devices, and are enough.
     """
     monday, tuesday = make_block(29, 5), make_block(30, 5)
     rule = make_rule(("week", "month"))
     assert rule.decide([monday, tuesday]).closed is None
     assert make_rule(("week", "life")).decide([monday, tuesday]).closed is not None
+    # Ten reports of Tuesday are enough without Monday, whose five reports are set aside.
     decision = rule.decide([make_block(29, 5), make_block(30, 10)])
     assert (decision.closed, decision.set_aside) == (make_block(30, 10), 5)
 
 
 def test_each_fingerprint_is_judged_by_its_own_interval() -> None:
-    """Devices with the registry before a slower interval go on as often as before."""
+    """Each fingerprint has the rule of its own interval.
+
+    A registry that changes the interval from a day to a week has a new fingerprint. Devices with
+    the older registry still report every day, under the older fingerprint.
+    """
     daily, weekly, once = (
         metric_of(params=STRICT, interval=interval, epoch="quarter")
         for interval in ("day", "week", "epoch")
@@ -188,7 +220,11 @@ def test_each_fingerprint_is_judged_by_its_own_interval() -> None:
 
 
 def test_the_largest_min_cohort_in_force_holds() -> None:
-    """`min_cohort` is in no fingerprint, so devices of both registries may be in a block."""
+    """The largest `min_cohort` of all registries in force holds for a fingerprint.
+
+    The fingerprint does not depend on `min_cohort`, so a block may contain reports of devices with
+    different registries. `current` and `older` have one fingerprint, and `other` has another one.
+    """
     current, older, other = (
         metric_of(params=params, min_cohort=min_cohort)
         for params, min_cohort in ((STRICT, 20), (STRICT, 30), (Params.profile("balanced"), 40))
@@ -204,7 +240,10 @@ def test_the_largest_min_cohort_in_force_holds() -> None:
 
 
 def test_every_part_and_segment_has_a_rule() -> None:
-    """Devices of a segment that the current registry has no more are judged, too."""
+    """Each fingerprint of a part and segment has a rule, in all registries in force.
+
+    The older registry has a segment that the current registry has removed.
+    """
     old = metric_of(
         params=STRICT,
         epoch="quarter",
@@ -214,10 +253,14 @@ def test_every_part_and_segment_has_a_rule() -> None:
     new = dataclasses.replace(old, segments=(Dimension("version", ("2", "3")),))
     rules = rules_in_force([registry_of(new), registry_of(old)])["page"]
     assert rules.keys() == old.accepted.keys() | new.accepted.keys()
-    assert len(rules) == 2 * (1 + 4)  # no segment, versions 1, 2, 3 and other
+    # Two parts, each without a segment, and with the versions 1, 2, 3 and all other versions.
+    assert len(rules) == 2 * (1 + 4)
 
 
 def test_metrics_without_a_minimum_have_no_blocks() -> None:
-    """The minimum of the current registry decides."""
+    """A metric has no blocks if its `min_reports` is 0 in the current registry, the first one.
+
+    The minimum of an older registry does not count.
+    """
     without, bounded = metric_of(min_reports=0), metric_of(min_reports=5)
     assert rules_in_force([registry_of(without), registry_of(bounded)]) == {}
