@@ -84,13 +84,14 @@ life, and from the next epoch on for other metrics."""
 VALUES = ("telltale one", "telltale two", "telltale three")
 HOUR, DAY = 3600, 86_400
 JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY)
-"""Seconds by which the clock jumps. 8 days pass the end of a week, and 40 days of a month."""
+"""Contains the seconds by which the clock jumps. A jump of 8 days passes the end of a week, and a
+jump of 40 days passes the end of a month."""
 PROGRAMS = st.integers(0, 1)
-"""Index of a program."""
+"""Draws the index of a program."""
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
-"""Folder of a file system in memory, which makes the test faster. None is the default folder."""
+"""The folder of the tests is in memory where possible, so they run faster. None is the default."""
 COPIES = st.sampled_from(copies.NAMES)
-"""Name of one of the two files that contain the state."""
+"""Draws the name of one of the two files that contain the state."""
 
 
 FAILURES: tuple[TransportResponse | None, ...] = (

@@ -37,9 +37,9 @@ from rappor.protocol.randomizer import derive_report_day
 
 ONCE = Params.profile("once")
 START = "2026-10-01T12:00:00"
-"""Noon of the first day of the quarter of the tests."""
+"""The quarter of the tests begins on this day. All times of the tests are noons."""
 DAYS = 92
-"""Number of days of the quarter. Its days have the numbers 0 to 91."""
+"""The quarter has this number of days. They have the numbers 0 to 91."""
 
 
 def once(params: Params = ONCE, **fields: Any) -> Metric:

@@ -39,7 +39,7 @@ from rappor.protocol.loss import epsilon_n
 from rappor.protocol.randomizer import derive_cohort, derive_permanent_response
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
-"""Probabilities of both responses. They are multiples of 1/4, which a float represents exactly."""
+"""Contains the probabilities of both responses. They are multiples of 1/4, so floats are exact."""
 ONEHOT = Params(k=2, encoding="onehot", categories=("a", "b"), **NOISE)
 BOOLEAN = Params(k=1, encoding="boolean", **NOISE)
 BUCKETS = Params(k=2, encoding="buckets", categories=("0",), **NOISE)
@@ -49,8 +49,8 @@ DOMAINS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "boolean": (BOOLEAN, (False, True)),
     "buckets": (BUCKETS, (-1, math.nan, 1)),
 }
-"""Parameters of an encoding, and the values whose histories are recorded. Bucket values are below
-the only limit 0, no number, and above it."""
+"""Contains, for each encoding, the parameters, and the values whose histories are recorded. The
+values of buckets are a number below the only limit 0, no number, and a number above the limit."""
 Step = tuple[str, bytes]
 """Describes one report: its epoch, and the true bits of its permanent response."""
 

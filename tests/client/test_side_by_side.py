@@ -35,11 +35,11 @@ TOUCHING: Final = {
     *("open", "write", "fsync", "replace", "rename", "unlink", "rmdir", "mkdir"),
     *("iterdir", "flock", "execute"),
 }
-"""Names of the C functions that count as a use of the disk. `execute` is a statement of SQLite."""
+"""Contains the names of C functions that use the disk. `execute` runs a statement of SQLite."""
 METRIC: Final = metric_of(epoch="year")
 CLOCK: Final = FixedClock("2026-11-30T12:00:00")
 Action = Callable[[Path], None]
-"""What a process does with the folder of a device: `record`, `withdraw` or `withdraw_later`."""
+"""Changes the folder of a device. The actions are `record`, `withdraw` and `withdraw_later`."""
 
 
 def record(folder: Path) -> None:
@@ -126,7 +126,7 @@ def create_withdrawn(folder: Path) -> Path:
 
 
 BASES: Final = {"used": create_used_device, "withdrawn": create_withdrawn}
-"""Functions that create the folder in which both actions begin."""
+"""Contains functions that create the folder in which both actions begin."""
 FEW: Final = [
     ("used", withdraw, withdraw_later),
     ("withdrawn", record, withdraw_later),

@@ -46,7 +46,7 @@ TODAY = datetime.date(2026, 11, 21)
 
 def entry(name: str, **fields: Any) -> str:
     """Return the entry of a metric without a minimum as TOML. A field with None is left out."""
-    given = {
+    defaults = {
         "description": "A metric of tests",
         "owner": "a@example.org",
         "expires": datetime.date(2100, 1, 1),
@@ -56,14 +56,19 @@ def entry(name: str, **fields: Any) -> str:
         "p": 0.25,
         "q": 0.75,
         "min_reports": 0,
-    } | fields
-    told = (f"{key} = {_toml(each)}\n" for key, each in given.items() if each is not None)
-    return f"[metrics.{name}]\n{''.join(told)}\n"
+    }
+    lines = (
+        f"{key} = {_toml(value)}\n"
+        for key, value in (defaults | fields).items()
+        if value is not None
+    )
+    return f"[metrics.{name}]\n{''.join(lines)}\n"
 
 
 def _toml(value: Any) -> str:
+    """Return a value as TOML. A dict is an inline table."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {_toml(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{key} = {_toml(item)}' for key, item in value.items())}}}"
     return str(value) if isinstance(value, datetime.date) else json.dumps(value)
 
 
@@ -185,7 +190,7 @@ def append(
     today: datetime.date = TODAY,
 ) -> None:
     """Store uploads as one batch in the inbox of a database."""
-    accepted = [report for each in submissions for report in each.accepted]
+    accepted = [report for submission in submissions for report in submission.accepted]
     params = {report.fingerprint: report.params.to_json() for report in accepted}
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Batch(today, len(accepted), encode(submissions, refusals or {})), params)
@@ -260,7 +265,7 @@ class Running:
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of the log with an event."""
         lines = self.log.read_text().splitlines()
-        return [each for each in map(json.loads, lines) if each["event"] == name]
+        return [event for event in map(json.loads, lines) if event["event"] == name]
 
     def children(self) -> dict[str, int]:
         """Return the numbers of the running child processes by their names."""
@@ -268,13 +273,14 @@ class Running:
 
     def children_named(self, name: str) -> list[int]:
         """Return the numbers of the running child processes with a name."""
-        return [number for number, found in self._children() if found == name]
+        return [number for number, child_name in self._children() if child_name == name]
 
     def _children(self) -> list[tuple[int, str]]:
         command = ["ps", "-o", "stat=,pid=,comm=", "--ppid", str(self.process.pid)]
         lines = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-        found = [line.split() for line in lines.splitlines()]
-        return [(int(number), name) for state, number, name in found if "Z" not in state]
+        rows = [line.split() for line in lines.splitlines()]
+        # A zombie has ended. Its state contains Z.
+        return [(int(number), name) for state, number, name in rows if "Z" not in state]
 
     def kill(self) -> None:
         """Kill the collector and its child processes."""
@@ -284,22 +290,23 @@ class Running:
 
 
 def beside(engine: Engine, statement: str, other: Callable[[], object]) -> threading.Thread:
-    """Run `other` in a thread before the first statement with a beginning; return the thread.
+    """Let a thread run `other` before the next SQL statement that begins with `statement`.
 
-    The statement continues when the thread has ended or waits for a lock of PostgreSQL.
+    The statement continues when the thread has ended or waits for a lock of PostgreSQL. Returns the
+    thread, which starts with the statement.
     """
     thread = threading.Thread(target=other)
     waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
 
-    def start(asked: str) -> None:
-        if asked.startswith(statement) and thread.ident is None:
+    def start(executed: str) -> None:
+        if executed.startswith(statement) and thread.ident is None:
             thread.start()
             with engine.connect() as db:
                 while thread.is_alive() and not db.scalar(waiting):
                     db.rollback()
                     thread.join(0.01)
 
-    event.listen(engine, "before_cursor_execute", lambda *given: start(given[2]))
+    event.listen(engine, "before_cursor_execute", lambda *args: start(args[2]))
     return thread
 
 

@@ -56,7 +56,7 @@ MONTHLY = dataclasses.replace(DAILY, interval="epoch", epoch="month")
 MONDAY = datetime.date(2026, 11, 2)
 """First day of a week. The month began on the day before, and the quarter began on 1 October."""
 FAR = datetime.date(2030, 1, 1)
-"""A day after all days of the tests. Results through this day contain all windows."""
+"""Results through this day contain all windows of the tests."""
 
 
 def day(number: int) -> datetime.date:

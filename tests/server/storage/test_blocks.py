@@ -33,7 +33,7 @@ from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 
 START = datetime.date(2026, 11, 1)
-"""Day 0 of the tests, a Sunday."""
+"""The tests count days from this day, a Sunday. It has the number 0."""
 MIN_COHORT = 10
 CALENDARS = [
     ("day", "life"),

@@ -1,6 +1,12 @@
-"""The inbox: batches survive every failure between their response and their merge.
+"""Tests of the inbox: a batch survives every failure between its response and its merge.
 
-When an SQLite file is replaced under a running collector, nothing is written to the old file.
+A collector stores a batch of uploads in the inbox, and then responds to the devices. A merge seals
+the inbox (new batches go to a new table), takes the batches of the sealed table, counts them in one
+transaction, and clears the sealed table afterwards.
+
+PostgreSQL has tables `inbox_1`, `inbox_2`, ... in the database of the counters. SQLite has a file
+of its own beside the database. If an operator replaces the SQLite file while a collector runs,
+nothing may be written to the old file. The tests with `path` and `local` have an SQLite database.
 """
 
 from __future__ import annotations
@@ -31,9 +37,10 @@ def make_batch() -> Batch:
 
 
 def test_contents_of_the_inbox(engine: Engine) -> None:
-    """Batches, reports and bytes are counted until the merge.
+    """The numbers of batches, reports and bytes grow until the merge, and are 0 afterwards.
 
-    An empty inbox is not sealed again.
+    The second batch has no report, but a number of refused uploads. A merge does not seal an empty
+    inbox again, so three merges leave no more than two tables.
     """
     with contextlib.closing(open_inbox(engine)) as inbox:
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
@@ -41,7 +48,7 @@ def test_contents_of_the_inbox(engine: Engine) -> None:
         append(engine, [], {("", "malformed"): 1})
         waiting = inbox.count_contents()
         assert (waiting.batches, waiting.reports, waiting.unreadable) == (2, 3, 0)
-        assert waiting.n_bytes > 100
+        assert waiting.n_bytes > 100  # three uploads take more than 30 bytes each
         for _ in range(3):
             merge(engine, inbox, today=TODAY)
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
@@ -51,7 +58,11 @@ def test_contents_of_the_inbox(engine: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one table
 def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
-    """Another host may drop a table after its number was read and before its rows are counted."""
+    """`count_contents` returns zeros if another host drops a table that it is about to count.
+
+    `count_contents` reads the numbers of the tables first. The listener `drop` runs after this
+    statement, and clears the sealed table by another connection.
+    """
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox, open_database(database) as other:
         inbox.seal()
@@ -108,7 +119,12 @@ def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 def test_commit_order_differs_from_sequence_order(engine: Engine) -> None:
-    """A batch with a smaller number that is committed later is not lost."""
+    """A batch is not lost if a batch with a larger number is committed before it.
+
+    PostgreSQL numbers a batch when it is inserted, and others see it when it is committed. A merge
+    that took all batches up to the largest number would lose a batch that is committed later. So
+    the merge waits for the transaction `late`, and fails after a time limit.
+    """
     with engine.connect() as late:
         late.exec_driver_sql("SELECT append_batch(%s, %s, %s)", tuple(make_batch()))
         append(engine, [submission_of(upload_of())])
@@ -122,9 +138,9 @@ def test_commit_order_differs_from_sequence_order(engine: Engine) -> None:
 
 
 def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
-    """Batches that come during a merge stay for the next merge.
+    """A receiver stores a batch while a merge runs, and the batch stays for the next merge.
 
-    If the merge took them, too, it would never end under load.
+    If a merge took the batches that come while it runs, it would never end under load.
     """
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox:
@@ -133,7 +149,7 @@ def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
             assert len(inbox.take(db)) == 1
             thread = threading.Thread(target=append, args=(engine, [submission_of(upload_of())]))
             thread.start()
-            thread.join(20)
+            thread.join(20)  # seconds
             assert not thread.is_alive()
             assert not inbox.take(db)
             db.get_transaction().rollback()  # type: ignore[union-attr]
@@ -144,7 +160,11 @@ def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
 def test_dump_delays_neither_uploads_nor_merges(engine: Engine) -> None:
-    """The tables that a dump reads are dropped after the dump."""
+    """A dump of the database (`pg_dump`) delays neither uploads nor merges.
+
+    A table that the dump reads cannot be dropped before the dump ends. Merges use new tables
+    meanwhile, and drop the old ones later, so two tables remain.
+    """
     append(engine, [submission_of(upload_of())])
     with engine.connect() as dump:
         for name in list_tables(engine):
@@ -174,7 +194,7 @@ def local(path: Path) -> Iterator[Engine]:
 
 
 def test_only_the_owner_can_read_the_files(path: Path, local: Engine) -> None:
-    """The files are the database, its inbox, and their logs."""
+    """Only the owner can read the database, its inbox, and the logs of both."""
     append(local, [submission_of(upload_of())])
     files = list(path.parent.glob(f"{path.name}*"))
     assert len(files) > 2
@@ -182,9 +202,10 @@ def test_only_the_owner_can_read_the_files(path: Path, local: Engine) -> None:
 
 
 def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> None:
-    """The inbox may be missing or older.
+    """A database whose inbox file is missing, or is an older copy, is refused.
 
-    The database works again with its inbox, or after a restore.
+    Without its inbox, a database would have lost batches silently. It works again with its inbox.
+    A restored copy of the database works with a new inbox.
     """
     commit(local, upload_of())
     inbox = path.with_name(f"{path.name}-inbox")
@@ -210,7 +231,10 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
 
 
 def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
-    """No upload is acknowledged into a deleted file."""
+    """A collector acknowledges no upload after its inbox file was deleted.
+
+    SQLite would still write to the deleted file, and the upload would be lost.
+    """
     commit(local, upload_of())
     with contextlib.closing(open_inbox(local)) as inbox:
         inbox.append(make_batch(), {})
@@ -223,7 +247,10 @@ def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
 
 
 def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
-    """A backup merges the inbox first, and leaves unreadable batches out."""
+    """A backup contains counters and no single report: it merges the inbox before it copies.
+
+    A batch that cannot be read is left out.
+    """
     submissions = [submission_of(upload_of()) for _ in range(3)]
     append(engine, submissions)
     with contextlib.closing(open_inbox(engine)) as inbox:
@@ -237,11 +264,11 @@ def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_pat
         append(copied, submissions)  # retries, which are not counted again
         append(copied, [submission_of(upload_of())])
         merge_now(copied)
-        assert total(copied) == 4
+        assert total(copied) == 4  # three reports before the backup, and one new report
 
 
 def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
-    """A batch is flushed before its response. Deleted batches are overwritten."""
+    """The inbox of SQLite waits for the disk before it responds, and overwrites deleted batches."""
     assert path.exists()
     with contextlib.closing(open_inbox(local)) as inbox:
         assert isinstance(inbox, SqliteInbox)
@@ -255,7 +282,11 @@ PRAGMAS = {"synchronous": 2, "secure_delete": 1, "journal_mode": "wal"}
 
 
 def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:
-    """A batch that comes after the file was replaced is stored in the new file, once."""
+    """Uploads that come after the database was replaced by a backup are counted there, once.
+
+    The backup contains `first`. The second upload is lost with the old file. Then `first` is sent
+    again, and two new uploads come.
+    """
     commit(local, first := upload_of())
     saved = path.with_name("saved.bak")
     backup(sqlite_url(path), saved)
@@ -274,13 +305,14 @@ def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:
 
 
 def test_no_upload_is_stored_in_a_moved_file(path: Path, local: Engine) -> None:
-    """While the file is moved no upload is acknowledged.
+    """A collector acknowledges no upload while the file of its database is moved away.
 
-    After it is back all uploads are stored.
+    After the file is back, the retry of the upload is counted.
     """
     commit(local, upload_of())
     moved = path.with_name("moved.sqlite3")
     with local.connect() as db:
+        # The log stays behind, so its changes go to the file before the file is moved.
         db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
     path.rename(moved)
     body = upload_of()

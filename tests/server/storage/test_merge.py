@@ -1,4 +1,14 @@
-"""Merges on both databases: every upload is counted once, whichever process merges or fails."""
+"""Merges on SQLite and on PostgreSQL: every upload is counted once, whoever merges or fails.
+
+A collector stores each batch of uploads in the inbox, and responds to the devices. A merge adds the
+reports of all batches to the counters, in one transaction. It stores a deduplication key for each
+upload, so a retry of a device is not counted again. The keys are in tables of one day each, and
+`prune` deletes the tables of days that are more than 14 days old.
+
+The helpers of `collectors` stand for the steps of a collector: `append` stores uploads as a batch,
+`merge_now` merges all batches, and `commit` does both. `total` returns the number of counted
+reports. `upload_of()` returns the body of a new upload with one report of the metric `page`.
+"""
 
 from __future__ import annotations
 
@@ -56,17 +66,23 @@ from rappor import Params, Registry
 
 DAY = datetime.timedelta(days=1)
 PAGE = Registry.loads(REGISTRY)["page"]
-NEWEST = day_tables.table_of(day_tables.UPLOAD, TODAY).name
+KEY_TABLE = day_tables.table_of(day_tables.UPLOAD, TODAY).name
+"""This table contains the deduplication keys of TODAY."""
 
 
 def test_retry_is_not_counted_again(engine: Engine) -> None:
-    """The retry may be in the same batch, the same merge, a later merge, or on a later day."""
+    """A retry is not counted again in the same batch, the same merge, a later merge, or later days.
+
+    `body` has two reports, and `other` has one. The last day for a retry is 14 days later.
+    """
     body, other = upload_of(report_of(), report_of(cohort=2)), upload_of()
     append(engine, [submission_of(body), submission_of(body)])
     append(engine, [submission_of(body), submission_of(other)])
+    # The merge counts both uploads, and finds two duplicates of `body`.
     assert merge_now(engine)[:2] == (2, 2)
     for offset in (0, 1, 14):
         commit(engine, upload_of(), body, today=TODAY + offset * DAY)
+    # Two reports of `body`, one of `other`, and one of each of the three new uploads.
     assert total(engine) == 6
 
 
@@ -166,7 +182,7 @@ def test_concurrent_merges_and_receivers_count_each_upload_once(
         thread.join()
     merge_now(engine)
     (counts,) = released(engine).collections
-    assert counts.cohort_reports.tolist() == [30] * 4
+    assert counts.cohort_reports.tolist() == [30] * 4  # 120 reports in turn to four cohorts
     expected = [sum(i >> bit & 1 for i in range(120)) for bit in range(16)]
     assert counts.bit_counts.sum(axis=0).tolist() == expected
 
@@ -175,22 +191,25 @@ def test_concurrent_merges_and_receivers_count_each_upload_once(
 def test_receiver_with_a_wrong_clock(engine: Engine, days: int) -> None:
     """Uploads of a collector with a wrong clock are counted once, on no day after today.
 
-    The deduplication keys are in the table of the day of the merge.
+    The clock of the receiver is wrong by `days` days. The clock of the merge is right, so the
+    deduplication keys are in the table of today. Keys in the table of a day 16 days ago would be
+    deleted at once.
     """
     body = upload_of()
     append(engine, [submission_of(body)], today=TODAY + days * DAY)
     merge_now(engine)
     assert {row["day"] for row in rows_of(engine, day_tables.UPLOAD)} == {TODAY}
-    assert [each.day for each in released(engine).days] == [min(TODAY + days * DAY, TODAY)]
+    assert [row.day for row in released(engine).days] == [min(TODAY + days * DAY, TODAY)]
     prune(engine, today=TODAY + DAY)
     commit(engine, body, today=TODAY + DAY)
     assert total(engine) == 1
 
 
 def test_keys_go_to_the_newest_table(engine: Engine) -> None:
-    """After a clock was set back, keys are stored in the newest table.
+    """After a clock was set back from day 20 to day 0, keys are stored in the table of day 20.
 
-    The table of the earlier day would be deleted too early.
+    The table of day 0 would be deleted by the next `prune` of day 20, and a retry of `body` would
+    be counted again.
     """
     days = (5, 12, 20)
     for day in days:
@@ -203,18 +222,26 @@ def test_keys_go_to_the_newest_table(engine: Engine) -> None:
 
 
 def test_clock_that_was_far_ahead(engine: Engine) -> None:
-    """Keys go to the table of today again, also on the first day of a collector."""
+    """A clock was 400 days ahead for one merge. Later keys go to the table of the right day again.
+
+    Otherwise all later keys would be in the table of day 400, and would be stored for 400 days. The
+    wrong merge comes on the first day of the collector, so only one other day has a table.
+    """
     for day in (0, 400, 0, 1):
         commit(engine, upload_of(), today=TODAY + day * DAY)
     with engine.connect() as db:
-        found = [(day - TODAY).days for day in day_tables.list_days(db, day_tables.UPLOAD)]
-    assert found == [400, 1, 0]
+        offsets = [(day - TODAY).days for day in day_tables.list_days(db, day_tables.UPLOAD)]
+    assert offsets == [400, 1, 0]
+    # On day 16, the two keys of day 0 and the key of day 1 are older than 14 days.
     assert prune(engine, today=TODAY + 16 * DAY) == 3
 
 
 @pytest.mark.slow
 def test_merge_after_years_without_prune(engine: Engine) -> None:
-    """There may be more tables of keys than a query can join. Only the newest ones are read."""
+    """A merge works without `prune` for 600 days. It reads only the newest tables of keys.
+
+    A query cannot join 600 tables.
+    """
     body = upload_of()
     with write_transaction(engine) as db:
         for i in range(600):
@@ -227,7 +254,10 @@ def test_merge_after_years_without_prune(engine: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has no such time
 def test_hanging_merge_loses_its_lock(engine: Engine) -> None:
-    """PostgreSQL ends the transaction of a merge that is idle for ten seconds, and no other."""
+    """PostgreSQL ends the transaction of a merge that is idle for ten seconds.
+
+    The limit begins with the maintenance lock. Other transactions have no limit.
+    """
     seconds = text("SHOW idle_in_transaction_session_timeout")
     with write_transaction(engine) as db:
         assert db.scalar(seconds) == "0"
@@ -238,7 +268,10 @@ def test_hanging_merge_loses_its_lock(engine: Engine) -> None:
 
 
 def test_merge_uses_the_day_of_the_database(engine: Engine) -> None:
-    """Without a day, a merge reads the clock of the database, and writes a heartbeat."""
+    """`merge_all` takes the day from the clock of the database, and writes a heartbeat of this day.
+
+    `check_clock` accepts days up to two days after the heartbeat, and refuses others.
+    """
     append(engine, [submission_of(upload_of())])
     merge_all(engine)
     with engine.connect() as db:
@@ -253,35 +286,41 @@ def test_merge_uses_the_day_of_the_database(engine: Engine) -> None:
 
 
 def test_prune_refuses_the_day_of_a_wrong_clock(engine: Engine) -> None:
-    """`prune` is refused on each day of a wrong clock, and accepted on the next correct day."""
+    """`check_clock` refuses a day after a jump of the clock, and accepts the next right day."""
     commit(engine, upload_of())
     commit(engine, upload_of(), today=TODAY + 100 * DAY)
     with pytest.raises(StoreError, match="run prune --yes"):
         check_clock(engine, TODAY + 100 * DAY)
+    # The clock is right again.
     commit(engine, upload_of(), today=TODAY + DAY)
     check_clock(engine, TODAY + DAY)
+    # No collector ran for eight days. The day is right, and `check_clock` cannot know this before
+    # the next day.
     commit(engine, upload_of(), today=TODAY + 9 * DAY)
     with pytest.raises(StoreError, match="run prune --yes"):
         check_clock(engine, TODAY + 9 * DAY)
     commit(engine, upload_of(), today=TODAY + 10 * DAY)
     check_clock(engine, TODAY + 10 * DAY)
-    for ahead in (100, 101):  # the wrong clock passes midnight
-        commit(engine, upload_of(), today=TODAY + ahead * DAY)
+    # The clock is ahead by 90 days, and passes midnight. Both heartbeats are of the wrong clock,
+    # and the gap between the days of the keys is still visible.
+    for day in (100, 101):
+        commit(engine, upload_of(), today=TODAY + day * DAY)
     with pytest.raises(StoreError, match="run prune --yes"):
         check_clock(engine, TODAY + 101 * DAY)
+    # An operator says that the clock is right (`prune --yes`), which deletes the earlier days.
     prune(engine, today=TODAY + 101 * DAY)
     check_clock(engine, TODAY + 101 * DAY)
 
 
 def test_deleted_tables_of_keys_are_created_again(engine: Engine) -> None:
-    """A running collector continues, also with keys of a day whose table is gone."""
+    """A collector creates the table of keys of a day again after `prune` has deleted it."""
     body = upload_of()
     commit(engine, upload_of())
     assert prune(engine, today=TODAY + 100 * DAY) == 1
     for _ in range(2):
         commit(engine, body)
-    assert total(engine) == 2
-    assert len(rows_of(engine, day_tables.UPLOAD)) == 1
+    assert total(engine) == 2  # the first upload, and `body` once
+    assert len(rows_of(engine, day_tables.UPLOAD)) == 1  # the key of `body`
 
 
 def test_refusals_are_counted_by_reason(engine: Engine) -> None:
@@ -296,7 +335,11 @@ def test_refusals_are_counted_by_reason(engine: Engine) -> None:
 
 
 def make_damaged_batches() -> dict[str, bytes]:
-    """Return batches that no version can read, by the name of their fault."""
+    """Return batches that cannot be read, by the name of their fault.
+
+    `newer` has the number of a later version. `foreign` has the fingerprint of unknown parameters.
+    The last bytes of `refused` are the number of refusals, which `no number` makes too large.
+    """
     good = encode([submission_of(upload_of())], {})
     foreign = encode([submission_of(upload_of())], {}).replace(PAGE.fingerprint.encode(), b"0" * 16)
     refused = encode([], {("page", "expired"): 1})
@@ -317,14 +360,18 @@ def make_damaged_batches() -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(make_damaged_batches()))
 def test_unreadable_batch_is_moved(engine: Engine, name: str) -> None:
-    """Other batches are counted. The batch stays unchanged until a version can read it."""
+    """A merge moves a batch that it cannot read to `unreadable_batch`, and counts other batches.
+
+    `retry_unreadable` tries the batch again, which stays unchanged. The test then replaces its data
+    with data that can be read, as if a later version could read the batch.
+    """
     bad = make_damaged_batches()[name]
     append(engine, [submission_of(upload_of())])
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Batch(TODAY, 1, bad), {})
         append(engine, [submission_of(upload_of())])
         assert merge(engine, inbox, wait=True, today=TODAY).failed == 1
-        assert inbox.count_contents() == (0, 0, 0, 1)
+        assert inbox.count_contents() == (0, 0, 0, 1)  # one unreadable batch, and nothing else
     assert total(engine) == 2
     assert retry_unreadable(engine, today=TODAY).failed == 1
     with write_transaction(engine) as db:
@@ -332,19 +379,23 @@ def test_unreadable_batch_is_moved(engine: Engine, name: str) -> None:
         db.execute(
             schema.unreadable_batch.update().values(data=encode([submission_of(upload_of())], {}))
         )
-    assert retry_unreadable(engine, today=TODAY)[:1] == (1,)
+    assert retry_unreadable(engine, today=TODAY)[:1] == (1,)  # one upload was counted
     assert total(engine) == 3
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL checks its days
 @pytest.mark.parametrize("day", [b"2026-11-9x", b"\xff"])
 def test_batch_with_a_damaged_day_is_moved(engine: Engine, day: bytes) -> None:
-    """It stops no merge, also if it is damaged among the unreadable batches."""
+    """A batch whose day is damaged stops no merge, in the inbox or in `unreadable_batch`.
+
+    A merge or retry that cannot read the day stores the batch as unreadable, with today as its day.
+    So the first retry fails, and the second retry counts the batch.
+    """
     append(engine, [submission_of(upload_of())])
     damaged_day = {"day": cast(literal(day), Text)}
     with contextlib.closing(open_inbox(engine)) as inbox:
-        with write_transaction(inbox._inbox) as own:  # type: ignore[union-attr]
-            own.execute(schema.inbox_table("inbox").update().values(damaged_day))
+        with write_transaction(inbox._inbox) as inbox_db:  # type: ignore[union-attr]
+            inbox_db.execute(schema.inbox_table("inbox").update().values(damaged_day))
         assert merge(engine, inbox, today=TODAY).failed == 1
     with write_transaction(engine) as db:
         db.execute(schema.unreadable_batch.update().values(damaged_day))
@@ -353,7 +404,7 @@ def test_batch_with_a_damaged_day_is_moved(engine: Engine, day: bytes) -> None:
 
 
 def damage_record(rng: random.Random, record: bytes) -> bytes:
-    """Change some bytes of a record after its version, and perhaps its length."""
+    """Change one to three bytes of a record, and perhaps cut it. Its version, byte 0, stays."""
     changed = bytearray(record)
     for _ in range(rng.randrange(1, 4)):
         changed[rng.randrange(1, len(changed))] = rng.randrange(256)
@@ -362,10 +413,13 @@ def damage_record(rng: random.Random, record: bytes) -> bytes:
 
 @pytest.mark.slow
 def test_damaged_batches_stop_no_merge(engine: Engine) -> None:
-    """Each damaged batch is counted or moved."""
+    """A merge counts or moves each of 1,000 randomly damaged batches, and raises no error.
+
+    The inbox is empty afterwards, and the next upload is counted.
+    """
     rng = seeded(35)
     uploads = [upload_of(report_of(bits=i), report_of("sound")) for i in range(4)]
-    record = encode([submission_of(each) for each in uploads], {("page", "expired"): 1})
+    record = encode([submission_of(upload) for upload in uploads], {("page", "expired"): 1})
     with contextlib.closing(open_inbox(engine)) as inbox:
         for _ in range(50):
             for _ in range(20):
@@ -377,7 +431,10 @@ def test_damaged_batches_stop_no_merge(engine: Engine) -> None:
 
 
 def refuse_rows(engine: Engine, verb: str, table: str) -> str:
-    """Make the database refuse rows of a table; return the statement that ends this."""
+    """Create a trigger that refuses rows of a table; return the statement that drops it.
+
+    `verb` is INSERT or UPDATE.
+    """
     refusal, undo = "BEGIN SELECT RAISE(ABORT, 'it refuses'); END", "DROP TRIGGER refuse"
     with write_transaction(engine) as db:
         if engine.dialect.name == "postgresql":
@@ -389,11 +446,11 @@ def refuse_rows(engine: Engine, verb: str, table: str) -> str:
     return undo
 
 
-@pytest.mark.parametrize(("verb", "table"), [("INSERT", NEWEST), ("UPDATE", "tally")])
+@pytest.mark.parametrize(("verb", "table"), [("INSERT", KEY_TABLE), ("UPDATE", "tally")])
 def test_failed_merge_counts_nothing(engine: Engine, verb: str, table: str) -> None:
-    """A merge is one transaction. The next merge counts everything.
+    """A merge that fails counts nothing, because it is one transaction. The next merge counts all.
 
-    The error names its class only.
+    The message of the error does not contain the message of the database, which may contain data.
     """
     commit(engine, upload_of())
     append(engine, [submission_of(upload_of()), submission_of(upload_of())])
@@ -412,7 +469,10 @@ def test_failed_merge_counts_nothing(engine: Engine, verb: str, table: str) -> N
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_failed_commit_counts_once(engine: Engine, *, is_committed: bool) -> None:
-    """The database may have stored the commit or not. The next merge continues correctly."""
+    """Each upload is counted once after a commit that failed, whether it was stored or not.
+
+    A connection may fail before the database stores a commit, or after it.
+    """
     append(engine, [submission_of(upload_of())])
 
     def store_and_fail(connection: Any) -> None:
@@ -421,7 +481,7 @@ def test_failed_commit_counts_once(engine: Engine, *, is_committed: bool) -> Non
         raise OperationalError("COMMIT", None, Exception("gone"))
 
     with contextlib.closing(open_inbox(engine)) as inbox:
-        inbox.seal()
+        inbox.seal()  # before the listener, which would make this commit fail, too
         event.listen(engine, "commit", store_and_fail)
         with pytest.raises(StoreError):
             merge(engine, inbox, wait=True, today=TODAY)
@@ -433,7 +493,7 @@ def test_failed_commit_counts_once(engine: Engine, *, is_committed: bool) -> Non
 
 @pytest.mark.slow
 def test_merge_fails_after_a_lock_timeout(engine: Engine, database: str) -> None:
-    """Uploads are accepted meanwhile."""
+    """A merge that cannot get a lock in time raises StoreError. Uploads are accepted meanwhile."""
     with open_database(database) as other, write_transaction(other) as db:
         if other.dialect.name == "postgresql":
             db.execute(text("LOCK TABLE tally IN EXCLUSIVE MODE"))
@@ -450,7 +510,7 @@ def test_exhausted_pool_raises_store_error(engine: Engine) -> None:
     with small.connect(), pytest.raises(StoreError, match="all connections are in use") as caught:
         ping(small)
     for _ in range(3):
-        ping(small)  # which gives its connection back
+        ping(small)  # a ping that kept its connection would exhaust the pool
     small.dispose()
     assert caught.value.retryable
 
@@ -459,7 +519,11 @@ def test_exhausted_pool_raises_store_error(engine: Engine) -> None:
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite has one writer
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_transactions_read_committed_rows(engine: Engine, level: str) -> None:
-    """A receiver that waited for a new table must see the table, or it writes to a dropped one."""
+    """Transactions have the isolation level "read committed", whatever the database defaults to.
+
+    A receiver that waited for a new table of the inbox must see this table. With a stricter level
+    it would still see the dropped table, and write to it. Commits wait for the disk, too.
+    """
     name = engine.url.database
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
@@ -471,7 +535,7 @@ def test_transactions_read_committed_rows(engine: Engine, level: str) -> None:
 
 
 def draw_keys(n: int) -> list[bytes]:
-    """Return n random keys in their order."""
+    """Return n random deduplication keys in ascending order."""
     return sorted(secrets.token_bytes(16) for _ in range(n))
 
 
@@ -482,11 +546,12 @@ def draw_keys(n: int) -> list[bytes]:
     [(8, 4096, 4096), (128, 4096, 4096), (2040, 512, 512), (8, 4, 999)],
 )
 def test_merge_needs_no_more_space_than_computed(engine: Engine, k: int, m: int, n: int) -> None:
-    """The log and the file together grow by no more than `merge_bytes` returns.
+    """The log and the file of SQLite together grow by no more than `merge_bytes` returns.
 
-    The cases are counters of all cohorts, and keys. Most keys change a page of their own, as late
-    keys do on a busy day. The counters have 100,000 reports each, so their sums have the width that
-    the bound assumes.
+    In the first three cases counters of k bits in m cohorts need most of the space, and in the last
+    case the keys of n reports. The table has 200,000 keys before, so most new keys change a page of
+    their own, as late keys do on a busy day. The counters have 100,000 reports each, so their sums
+    have the width that the bound assumes.
     """
     params = Params(k=k, h=1, m=m, f=0.5, p=0.25, q=0.75)
     metric = metric_of("m" * 64, params)
@@ -503,17 +568,18 @@ def test_merge_needs_no_more_space_than_computed(engine: Engine, k: int, m: int,
         rows = [(*key, cohort, tally.reports, tally.to_bytes()) for cohort in range(m)]
         insert_rows(db, schema.tally, rows)
     erase_traces(path)
-    before, logs = path.stat().st_size, [0]
+    size_before, log_sizes = path.stat().st_size, [0]
 
-    @event.listens_for(engine, "checkin")
-    def look(*_: object) -> None:
-        logs.append(path.with_name(f"{path.name}-wal").stat().st_size)
+    @event.listens_for(engine, "checkin")  # after each transaction of the merge
+    def store_log_size(*_: object) -> None:
+        log_sizes.append(path.with_name(f"{path.name}-wal").stat().st_size)
 
     with contextlib.closing(open_inbox(engine)) as inbox:
         waiting = inbox.count_contents()
         merge(engine, inbox, today=TODAY)
-    reckoned = AcceptedParams(Registry([metric], total=math.inf)).merge_bytes(
+    bound = AcceptedParams(Registry([metric], total=math.inf)).merge_bytes(
         waiting.n_bytes, waiting.reports
     )
-    taken = max(logs) + path.stat().st_size - before
-    assert reckoned / 5 < taken < reckoned
+    growth = max(log_sizes) + path.stat().st_size - size_before
+    # A bound that is five times too large would refuse uploads without need.
+    assert bound / 5 < growth < bound
