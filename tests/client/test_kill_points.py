@@ -1,7 +1,15 @@
-"""Processes that are killed at each moment of a step that sends.
+"""A process is killed at each moment of a flush, and a second process continues.
 
-A step runs once for every moment at which it uses the disk, and a child is killed there. Then the
-folder stays as it is, or its spool is lost or older, or one copy of the state is damaged.
+A moment is a use of the disk, or a line of the modules that write to the disk. For n = 0, 1, 2, ...
+a child process sends two reports and is killed at its moment n, until a child finishes. The folder
+of each killed child is copied, and continued in five states:
+
+    killed             as the child left it: each report must arrive once (`check_killed`)
+    lost, older        without the spool, or with an older spool: each scope must repeat its
+                       permanent response, and the spent nats must stay (`check_lost`)
+    state.1, state.2   with one damaged copy of the state: the other copy has no further scope
+
+The folder `left` of a trial contains the uploads that arrived at the collector.
 """
 
 from __future__ import annotations
@@ -125,7 +133,10 @@ def create_device(base: Path, opener: Opener, clock: FixedClock) -> None:
 
 
 def send_until_killed(place: Path, clock: FixedClock, moment: int, *, is_fine: bool) -> bool:
-    """Send both reports, and be killed at a moment; return whether a report was not sent."""
+    """Send both reports, and be killed at a moment; return whether a report was not sent.
+
+    The result is the exit code of the child: 0 says that it finished, and 1 is an error.
+    """
     transport = StoringTransport(place / "left")
     client = open_device(place / "device", *METRICS, collector=transport, clock=clock)
     kill_at(moment, is_fine=is_fine)
@@ -136,7 +147,7 @@ def send_until_killed(place: Path, clock: FixedClock, moment: int, *, is_fine: b
 def kill_devices(
     base: Path, clock: FixedClock, moments: Iterable[int], *, is_fine: bool
 ) -> Iterator[Path]:
-    """Yield the folder of a device for each moment, killed there, until a device finishes."""
+    """Yield the folder of a device that was killed, for each moment, until a device finishes."""
     for moment in moments:
         place = base.with_name(f"moment{moment}")
         shutil.copytree(base, place)
@@ -164,7 +175,7 @@ def read_arrivals(place: Path) -> dict[str, list[str]]:
 
 
 def check_killed(place: Path, opener: Opener) -> None:
-    """Continue a killed device: each report arrives once, and none counts as dropped."""
+    """Continue a killed device, and assert that each report arrives once, and none is dropped."""
     client = opener(
         *METRICS, folder=f"{place.name}/device", collector=StoringTransport(place / "left")
     )
@@ -179,9 +190,9 @@ def check_killed(place: Path, opener: Opener) -> None:
 
 
 def check_lost(place: Path, opener: Opener) -> None:
-    """Continue without the spool, or with an older one.
+    """Continue without the spool, or with an older spool, and record another value.
 
-    Each memoized scope repeats its permanent response, and the spent nats stay.
+    Each memoized scope must repeat its permanent response, and the spent nats must stay.
     """
     before, state = read_arrivals(place), read_device_state(place / "device")
     transport = StoringTransport(place / "left")
@@ -199,12 +210,14 @@ def check_lost(place: Path, opener: Opener) -> None:
     client.close()
     after = bits_of(transport.bodies)
     memoized = {scope.metric for scope in state.scopes.values()}
+    # The noise parameters make each report equal to its permanent response, so equal reports show
+    # that the response was repeated. A set of one element has equal reports only.
     assert all(set(bits) | set(after[name]) == set(bits) for name, bits in before.items())
     assert all(len(set(after[name])) <= 1 for name in memoized)
 
 
 def copy_in_state(place: Path, name: str) -> Path:
-    """Return a copy of a killed device whose folder is in a given state."""
+    """Return a copy of a killed device whose folder is in the state `name` (see the module)."""
     trial = place.with_name(f"{place.name}.{name}")
     shutil.copytree(place, trial)
     device = trial / "device"
@@ -223,7 +236,7 @@ def copy_in_state(place: Path, name: str) -> Path:
 def check_all_moments(
     base: Path, opener: Opener, clock: FixedClock, moments: Iterable[int], *, is_fine: bool
 ) -> int:
-    """Kill at each moment and check all states of the disk; return the number of moments."""
+    """Kill at each moment, and check all states of the folder; return the number of moments."""
     create_device(base, opener, clock)
     n_moments = 0
     for place in kill_devices(base, clock, moments, is_fine=is_fine):
@@ -241,6 +254,8 @@ def check_all_moments(
                 copy.number for copy in copies.read(IdentityFolder(identity_path(trial / "device")))
             ]
             if len(numbers) == 1:
+                # The copies were written one after the other, so the remaining copy may be older,
+                # and lack the scope that was written last.
                 after = read_device_state(trial / "device").scopes
                 assert {*after} <= {*before}
             shutil.rmtree(trial)
@@ -268,7 +283,10 @@ def test_killed_at_every_line(first: int, home: Home) -> None:
 
 @pytest.mark.slow
 def test_killed_during_the_creation_of_a_device(home: Home) -> None:
-    """A device that was killed during its creation has spent nothing, so no budget is lost."""
+    """A device that was killed during its creation reports after the next start.
+
+    The killed process has reserved no budget that is lost.
+    """
     for moment in itertools.count():
         begin = partial(open_device, home.place / f"new{moment}")
         is_over = not is_killed(moment, TOUCHING | {"execute"}, begin)
@@ -278,12 +296,16 @@ def test_killed_during_the_creation_of_a_device(home: Home) -> None:
         client.close()
         if is_over:
             break
-    assert moment > 5
+    assert moment > 5  # fewer moments would mean that the uses of the disk are not noticed
 
 
 @pytest.mark.slow
 def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) -> None:
-    """At each touch of the disk: whatever leaves afterwards has its price reserved."""
+    """A report that leaves after a kill has its cost reserved, for a kill at each use of the disk.
+
+    A process is killed while it writes the first event of a device. A second process sends the
+    report of the event, if the event was written. A report costs at least 1 nat.
+    """
     n_left = 0
     for moment in itertools.count():
         folder = f"first{moment}"
@@ -312,7 +334,12 @@ def test_killed_while_a_first_event_is_written(home: Home, clock: FixedClock) ->
 
 
 def test_paused_process_writes_nothing_back(home: Home) -> None:
-    """A process that is paused during a withdrawal and a second consent writes no old file back."""
+    """A process that is paused during a withdrawal and a second consent writes no old file back.
+
+    The process is paused at each fifth use of the disk. In the pause, consent is withdrawn and
+    given again, which creates a device with a new secret. Afterwards the folder must contain no
+    file of the earlier device.
+    """
     withdrawn = list[bool]()
 
     def withdraw() -> None:
@@ -329,6 +356,7 @@ def test_paused_process_writes_nothing_back(home: Home) -> None:
             home.clock.advance(days=1)
             client.flush()
         client.close()
+        # Without a pause, the process used the disk less often than `moment`.
         if len(withdrawn) <= moment // 5:
             break
         written = b"".join(path.read_bytes() for path in home.folder.rglob("*") if path.is_file())

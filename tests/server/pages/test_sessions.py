@@ -60,7 +60,10 @@ def test_pages_are_at_the_admin_address_only(dashboard: Running) -> None:
 
 
 def test_pages_redirect_to_the_sign_in_page(new_visitor: Callable[[], Visitor]) -> None:
-    """Every page except the sign-in page and static files redirects a stranger there."""
+    """Every page redirects a visitor without a session to the sign-in page.
+
+    The sign-in page and static files are the exceptions.
+    """
     visitor = new_visitor()
     for route in ROUTES:
         if route.path in ("/sign-in", "/static/{name}"):
@@ -100,7 +103,10 @@ def test_cookie_is_secure_behind_tls(new_visitor: Callable[[], Visitor]) -> None
 
 
 def test_every_response_has_the_headers_of_pages(reader: Visitor) -> None:
-    """The cases are pages, files, refusals and missing pages."""
+    """Every response has the security headers of pages.
+
+    The paths are a page, a file, a missing page, and the page of an unknown metric.
+    """
     for path in ("/pages/", "/pages/static/pages.js", "/pages/none", "/pages/metrics/none"):
         headers = reader.get(path).headers
         assert headers.get_list("content-security-policy") == [POLICY]
@@ -111,11 +117,13 @@ def test_every_response_has_the_headers_of_pages(reader: Visitor) -> None:
     assert "immutable" in reader.get("/pages/static/pages.js").headers["cache-control"]
 
 
-@pytest.mark.parametrize("given", ["", "wrong", "rappor.0.x", "\x00", "é" * 300])
-def test_invalid_token_does_not_sign_in(new_visitor: Callable[[], Visitor], given: str) -> None:
+@pytest.mark.parametrize("invalid_token", ["", "wrong", "rappor.0.x", "\x00", "é" * 300])
+def test_invalid_token_does_not_sign_in(
+    new_visitor: Callable[[], Visitor], invalid_token: str
+) -> None:
     """Each invalid token gets the same sentence, and no visit begins."""
     visitor = new_visitor()
-    response = visitor.sign_in(given)
+    response = visitor.sign_in(invalid_token)
     assert response.status_code == 401
     assert "neither expired nor revoked" in response.text
     assert visitor.get("/pages/").status_code == 303
@@ -135,11 +143,14 @@ def test_attempts_of_an_address_are_limited(new_visitor: Callable[[], Visitor]) 
 
 
 def test_successful_attempts_do_not_count(new_visitor: Callable[[], Visitor], token: str) -> None:
-    """A team behind one address can sign in, also after a few mistakes."""
+    """Only attempts that fail count towards the limit of ten a minute.
+
+    Eleven people of a team behind one address can sign in, after nine mistakes.
+    """
     visitor = new_visitor()
-    for given in ["wrong"] * 9 + [token] * 11:
+    for sent_token in ["wrong"] * 9 + [token] * 11:
         visitor.http.cookies.clear()  # each attempt is of another person behind the address
-        assert visitor.sign_in(given).status_code == (303 if given == token else 401)
+        assert visitor.sign_in(sent_token).status_code == (303 if sent_token == token else 401)
 
 
 def test_forms_of_other_sites_are_no_attempts(
@@ -190,8 +201,8 @@ def test_form_needs_the_token_of_its_session(
     """A missing token, the token of another session, and a form of another site are refused."""
     other = new_visitor()
     other.sign_in(token)
-    for given in ("", "ä", form_token(other.get("/pages/").text)):
-        response = reader.http.post(f"/pages/{path}", data={"form": given})
+    for form in ("", "ä", form_token(other.get("/pages/").text)):
+        response = reader.http.post(f"/pages/{path}", data={"form": form})
         assert response.status_code == 403
         assert "Load the page again" in response.text
     own = {"form": form_token(reader.get("/pages/").text)}
@@ -203,11 +214,14 @@ def test_form_needs_the_token_of_its_session(
 def test_sign_in_form_is_bound_to_its_browser(
     new_visitor: Callable[[], Visitor], token: str
 ) -> None:
-    """A form that another browser got does not sign in."""
-    stranger, visitor = new_visitor(), new_visitor()
-    strange = form_token(stranger.get("/pages/sign-in").text)
+    """A sign-in form that another browser received does not sign in.
+
+    Otherwise another site could sign a visitor in with a token of its choice.
+    """
+    other, visitor = new_visitor(), new_visitor()
+    form_of_other = form_token(other.get("/pages/sign-in").text)
     visitor.get("/pages/sign-in")
-    response = visitor.http.post("/pages/sign-in", data={"form": strange, "token": token})
+    response = visitor.http.post("/pages/sign-in", data={"form": form_of_other, "token": token})
     assert response.status_code == 403
     assert visitor.get("/pages/").status_code == 303
 
@@ -264,7 +278,11 @@ def test_expired_visit_is_refused(
 def test_stolen_database_opens_no_page(
     dashboard: Running, reader: Visitor, new_visitor: Callable[[], Visitor]
 ) -> None:
-    """The database has the key of the cookies, but only hashes of the secrets of visits."""
+    """A thief with a copy of the database cannot forge the cookie of a visit.
+
+    The database contains the key that signs cookies, and the hashes of the secrets of visits. A
+    cookie needs the secret.
+    """
     own = decode_session(reader.http.cookies["rappor"])
     with open_database(dashboard.database) as engine, engine.connect() as db:
         digests = db.execute(select(schema.visit.c.digest)).scalars().all()
@@ -280,7 +298,7 @@ def test_stolen_database_opens_no_page(
 def test_token_shows_its_own_metrics_only(
     dashboard: Running, new_visitor: Callable[[], Visitor], reader: Visitor
 ) -> None:
-    """Other metrics and their results are not listed, shown or named."""
+    """A visitor sees only the metrics of the token. Other metrics are not listed or named."""
     visitor = new_visitor()
     # The URL of a colleague's result, which the visitor's own token does not allow.
     answered = reader.answer("/pages/metrics/home_page/ranking").url

@@ -293,7 +293,7 @@ def test_no_combination_of_ranges_and_times_gives_a_report(engine: Engine, seed:
 
 @pytest.mark.slow
 def test_forged_reports_around_a_victim_do_not_isolate_it(engine: Engine) -> None:
-    """Forged reports before and after a victim's report, and reads at every step, do not isolate it.
+    """Forged reports around the report of a victim, and reads at every step, do not isolate it.
 
     The forger fills the cohort of the victim with forged reports, so that each block has enough
     reports. The forger then subtracts the forged reports from all released counts. The difference

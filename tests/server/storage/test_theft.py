@@ -1,6 +1,9 @@
-"""A thief with all tables, SQLite's files or a backup, after a busy day: sums, and no report.
+"""A thief who has all tables, the files of SQLite or a backup finds sums, and no single report.
 
-Each attack is shown to work where something is left to find.
+The tests play the day of a collector: 12 batches of 10 uploads are stored and merged, and the
+collector restarts twice. Then a thief (`Loot`) searches the stolen data for ids of uploads, for
+reports, and for earlier states of a counter, whose difference to the last state is one batch. The
+tests show for most attacks that the attack succeeds on data that contains what it looks for.
 """
 
 from __future__ import annotations
@@ -49,10 +52,11 @@ from sqlalchemy import Engine, inspect, text
 from rappor import Params, Registry
 from rappor.protocol.wire import Report, Upload
 
-N_BATCHES, N_UPLOADS = 12, 10
-N_MARKED = N_BATCHES * N_UPLOADS  # half of them have two reports
+N_BATCHES, N_UPLOADS = 12, 10  # batches of a day, and uploads of a batch
+N_ALL_UPLOADS = N_BATCHES * N_UPLOADS
 TOMORROW = TODAY + datetime.timedelta(days=1)
 AS_USUAL = {"min_reports": None}
+"""Leaves `min_reports` out of an entry, so the metric has the default minimum."""
 REGISTRY = Registry.loads(
     UNBOUNDED
     + entry("sound", encoding="boolean", **AS_USUAL)
@@ -71,28 +75,32 @@ def make_report(metric: str, bits: int, cohort: int = 0) -> Report:
 
 
 def make_day(seed: int) -> list[list[bytes]]:
-    """Return batches of uploads. Two seeds differ in bits and ids only.
+    """Return the uploads of a day, in batches. Days of two seeds differ in bits and ids only.
 
-    A batch has uploads of one boolean, of one category, of both, and of two strings. The bits of a
-    string are the number of its report in the order of arrival.
+    Uploads with an even index in their batch have two reports of strings, in cohorts 0 and 1. The
+    bits of a string are the number of its report in the order of arrival. Uploads with an odd index
+    have one boolean, one category, or both.
     """
     rng = random.Random(seed)  # noqa: S311 - a test's day
     numbers = itertools.count()
 
-    def upload(i: int) -> bytes:
+    def make_upload(i: int) -> bytes:
         small = (
             make_report("sound", rng.getrandbits(1)),
             make_report("theme", 1 << rng.randrange(3)),
         )
-        marked = make_report("page", next(numbers), 0), make_report("page", next(numbers), 1)
-        chosen = [small[:1], small[1:], small][i // 2 % 3] if i % 2 else marked
-        return Upload(id=Upload.new_id(), reports=chosen).to_json()
+        strings = make_report("page", next(numbers), 0), make_report("page", next(numbers), 1)
+        reports = [small[:1], small[1:], small][i // 2 % 3] if i % 2 else strings
+        return Upload(id=Upload.new_id(), reports=reports).to_json()
 
-    return [[upload(i) for i in range(N_UPLOADS)] for _ in range(N_BATCHES)]
+    return [[make_upload(i) for i in range(N_UPLOADS)] for _ in range(N_BATCHES)]
 
 
 def store_day(database: str, batches: list[list[bytes]]) -> Iterator[Engine]:
-    """Store the uploads of a day by collectors that end now and then; yield after each batch."""
+    """Store and merge the uploads of a day; yield the database after each batch.
+
+    A collector ends after four batches, and another collector continues.
+    """
     for start in range(0, len(batches), 4):
         with open_database(database) as engine:
             for batch in batches[start : start + 4]:
@@ -115,14 +123,17 @@ class Loot:
         return [base64.urlsafe_b64decode(json.loads(body)["id"] + "==") for body in bodies]
 
     def read_tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Return all rows of all tables in their physical order."""
+        """Return all rows of all tables in their physical order.
+
+        Rows of PostgreSQL have two hidden columns: their place, and the transaction that wrote it.
+        """
         hidden = "ctid::text, xmin::text AS writer, " if self.is_postgresql else ""
-        found = {}
+        rows_by_table = {}
         with self.engine.connect() as db:
             for name in inspect(self.engine).get_table_names():
                 rows = db.execute(text(f'SELECT {hidden}* FROM "{name}"'))  # noqa: S608
-                found[name] = [dict(row) for row in rows.mappings()]
-        return found
+                rows_by_table[name] = [dict(row) for row in rows.mappings()]
+        return rows_by_table
 
     @property
     def is_postgresql(self) -> bool:
@@ -165,43 +176,52 @@ def encode_cell(value: object) -> bytes:
 
 
 def list_windows(cells: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield every part of a row that could be an id."""
+    """Yield every part of 16 bytes of some cells. An id has 16 bytes."""
     for cell in cells:
         yield from (cell[i : i + 16] for i in range(len(cell) - 15))
 
 
 def guess_upload(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
-    """Try all uploads of one boolean or category, under some ids, against the hashes of a row."""
+    """Return the upload whose hash is in a row, or None.
+
+    The thief tries all uploads of a boolean, of a category and of both, with each of `ids`. Tried
+    hashes are a plain SHA-256 of the upload, and the HMAC that is the deduplication key.
+    """
     cells = {encode_cell(cell) for cell in row.values()}
     booleans = [make_report("sound", bit) for bit in (0, 1)]
     categories = [make_report("theme", 1 << i) for i in range(3)]
-    small = [(one,) for one in booleans + categories]
+    single = [(report,) for report in booleans + categories]
     both = list(itertools.product(booleans, categories))
-    for own_id in ids:
-        name = base64.urlsafe_b64encode(own_id).rstrip(b"=").decode()
-        for reports in (*small, *both):
+    for upload_id in ids:
+        name = base64.urlsafe_b64encode(upload_id).rstrip(b"=").decode()
+        for reports in (*single, *both):
             body = Upload(id=name, reports=reports).to_json()
-            tried = {hashlib.sha256(body).digest(), hmac.digest(own_id, body, "sha256")[:16]}
-            if tried & cells:
+            hashes = {hashlib.sha256(body).digest(), hmac.digest(upload_id, body, "sha256")[:16]}
+            if hashes & cells:
                 return body
     return None
 
 
 @pytest.mark.slow
 def test_no_upload_is_found_by_guessing(loot: Loot) -> None:
-    """Not even a boolean is found. With the id, or with a plain hash, the search finds it."""
+    """A thief who tries all possible uploads of a boolean or category finds none of them.
+
+    The deduplication key is an HMAC whose key is the id of the upload, which is not stored. Two
+    checks show that the attack works otherwise: it finds an upload in a row with its id and a plain
+    hash, and in a stored row for a thief who knows the id.
+    """
     rows = loot.read_kind("upload")
-    assert len(rows) == N_MARKED
+    assert len(rows) == N_ALL_UPLOADS
     assert [guess_upload(row, list_windows(map(encode_cell, row.values()))) for row in rows] == [
         None
-    ] * N_MARKED
+    ] * N_ALL_UPLOADS
     small = next(body for body in loot.bodies if b'"sound"' in body)
-    own_id = loot.ids[loot.bodies.index(small)]
-    plain = {"id": own_id, "digest": hashlib.sha256(small).digest()}
+    upload_id = loot.ids[loot.bodies.index(small)]
+    plain = {"id": upload_id, "digest": hashlib.sha256(small).digest()}
     assert guess_upload(plain, list_windows(plain.values())) == small
-    (known,) = [row for row in rows if encode_cell(row["key"]) == key_of_upload(own_id, small)]
-    assert guess_upload(known, [own_id]) == small
-    assert set(known) - {"ctid", "writer"} == {"key"}
+    (row,) = [row for row in rows if encode_cell(row["key"]) == key_of_upload(upload_id, small)]
+    assert guess_upload(row, [upload_id]) == small
+    assert set(row) - {"ctid", "writer"} == {"key"}
 
 
 @pytest.mark.slow
@@ -217,15 +237,18 @@ def test_no_id_is_stored(loot: Loot) -> None:
         path = Path(str(loot.engine.url.database))
         erase_traces(path)
         stolen += b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
-    for own_id in loot.ids:
-        assert own_id not in stolen
-        assert base64.urlsafe_b64encode(own_id).rstrip(b"=") not in stolen
+    for upload_id in loot.ids:
+        assert upload_id not in stolen
+        assert base64.urlsafe_b64encode(upload_id).rstrip(b"=") not in stolen
     assert key_of_upload(loot.ids[0], loot.bodies[0]) in stolen  # the search finds what is there
 
 
 @pytest.mark.slow
 def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
-    """Every row is the sum of many reports, although the collector restarted twice."""
+    """Every row of counters is the sum of at least ten reports, although collectors restarted.
+
+    Each cohort has one row, so no restart began a second row.
+    """
     rows = loot.read_tables()["tally"]
     totals = {(row["metric"], row["cohort"]): row["reports"] for row in rows}
     assert set(totals) == {("sound", 0), ("theme", 0), ("page", 0), ("page", 1)}
@@ -242,25 +265,30 @@ def test_no_block_is_one_report(loot: Loot) -> None:
     tables = loot.read_tables()
     assert tables["tally"] == []
     assert all(row["closed"] and row["reports"] >= 10 for row in tables["block"])
-    assert sum(row["reports"] for row in tables["block"]) > N_MARKED
+    assert sum(row["reports"] for row in tables["block"]) > N_ALL_UPLOADS
 
 
-TOLD = ("upload", "tally", "block", "last_merged", "inbox_number", "inbox_13")
-"""The tables, or kinds of them, that depend on what devices sent; the attacks are on these.
-The last three count folds, and each database uses its own."""
+DEPENDENT_TABLES = ("upload", "tally", "block", "last_merged", "inbox_number", "inbox_13")
+"""Contains the beginnings of the names of tables that may differ between the two days. The first
+three depend on the uploads, and all other tests attack them. The last three count merges, and each
+kind of database uses its own."""
 
 
 @pytest.mark.slow
 def test_all_other_tables_do_not_depend_on_uploads(database: str, tmp_path: Path) -> None:
-    """A day with other bits and other ids leaves equal rows."""
-    found = []
+    """A day with other bits and other ids leaves equal rows in all other tables.
+
+    The second day is on SQLite, so for PostgreSQL the comparison is between both databases. They
+    write booleans differently.
+    """
+    rows_of_days = []
     for seed, address in ((1, database), (2, sqlite_url(tmp_path / "other"))):
         migrate(address)
         for _ in store_day(address, make_day(seed)):
             pass
         with open_database(address) as engine:
             tables = Loot(engine, []).read_tables()
-        found.append(
+        rows_of_days.append(
             {
                 name: sorted(
                     json.dumps(
@@ -278,15 +306,22 @@ def test_all_other_tables_do_not_depend_on_uploads(database: str, tmp_path: Path
                     for row in rows
                 )
                 for name, rows in tables.items()
-                if name.partition("_2026")[0] not in TOLD
+                if name.partition("_2026")[0] not in DEPENDENT_TABLES
             }
         )
-    assert found[0] == found[1]
-    assert {"heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(found[0])
+    assert rows_of_days[0] == rows_of_days[1]
+    # The comparison contains the tables that a collector writes.
+    assert {"heartbeat", "refusal", "params", "day_table", "token", "blocked"} <= set(
+        rows_of_days[0]
+    )
 
 
 def test_sqlite_files_contain_no_earlier_sums(tmp_path: Path) -> None:
-    """Two states of a counter differ by the reports of a batch. Only the last state is left."""
+    """The files of SQLite contain only the last state of each counter, and no earlier state.
+
+    Two states of a counter differ by the reports of a batch. The sums of the two cohorts of `page`
+    have 16 bytes. Shorter sums could be in the files by chance.
+    """
     path = tmp_path / "counts.sqlite3"
     address = sqlite_url(path)
     migrate(address)
@@ -297,26 +332,33 @@ def test_sqlite_files_contain_no_earlier_sums(tmp_path: Path) -> None:
         states |= {ones for ones in last if len(ones) == 16}
     data = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert sum(ones in data for ones in states) == len(states & last) == 2
-    assert len(states) > 15
+    assert len(states) > 15  # the 12 batches have made many different states
 
 
 N_THIRDS, N_STOLEN = 3, 300
+"""The first merge runs after a third of the 300 reports."""
 
 
 @pytest.mark.slow
 def test_data_files_contain_no_report_after_a_merge(engine: Engine) -> None:
-    """The files contain all 300 reports before the merge, and none afterwards.
+    """The files of a database contain all 300 reports before the merges, and none afterwards.
 
-    Unreadable batches, here without parameters, are stored until they are merged.
+    Each batch has 10 reports. The first eleven batches are unreadable, because the database does
+    not know their parameters. The first merge moves them to the unreadable batches, so the files
+    still contain their reports. A later batch brings the parameters. Then `retry_unreadable` merges
+    them.
     """
     reports = [page_report(bits=secrets.randbits(128), params=WIDE.params) for _ in range(N_STOLEN)]
     known = AcceptedParams(Registry([WIDE], total=math.inf))
     names = {WIDE.params.fingerprint: WIDE.params.to_json()}
     for start in range(0, N_STOLEN, 10):
-        given = [submission_of(upload_of(each), known) for each in reports[start : start + 10]]
-        are_read = start > N_STOLEN // N_THIRDS
+        submissions = [
+            submission_of(upload_of(report), known) for report in reports[start : start + 10]
+        ]
+        is_readable = start > N_STOLEN // N_THIRDS
         with contextlib.closing(open_inbox(engine)) as inbox:
-            inbox.append(Batch(TODAY, 10, encode(given, {})), names if are_read else {})
+            batch = Batch(TODAY, 10, encode(submissions, {}))
+            inbox.append(batch, names if is_readable else {})
         if start == N_STOLEN // N_THIRDS:
             assert count_in_files(engine, reports) == start + 10
             assert merge_now(engine).failed == start // 10 + 1
@@ -326,7 +368,7 @@ def test_data_files_contain_no_report_after_a_merge(engine: Engine) -> None:
     merge_now(engine)
     assert count_in_files(engine, reports) == 0
     sums = {bytes(row["ones"]) for row in Loot(engine, []).read_tables()["tally"]}
-    assert len(sums) == 1
+    assert len(sums) == 1  # all reports are in the one counter
 
 
 def count_in_files(engine: Engine, reports: Iterable[Report]) -> int:
@@ -347,16 +389,20 @@ def count_in_files(engine: Engine, reports: Iterable[Report]) -> int:
 @pytest.mark.acceptance
 @pytest.mark.timeout(300)
 def test_files_contain_no_report_after_a_minute(tmp_path: Path) -> None:
-    """Uploads come all the time, but too slowly for an early merge."""
+    """After a minute the files of a running collector contain no report and no id of an upload.
+
+    Uploads come every 0.4 seconds. They are too few for a merge that begins early.
+    """
     path = tmp_path / "counts.sqlite3"
     bodies = [upload_of(page_report(bits=i + 1)) for i in range(20)]
     keys = [
-        key_of_upload(own, body) for own, body in zip(Loot.list_ids(bodies), bodies, strict=True)
+        key_of_upload(upload_id, body)
+        for upload_id, body in zip(Loot.list_ids(bodies), bodies, strict=True)
     ]
     with serving(tmp_path, sqlite_url(path), "--suspicious", "accept") as running:
         for body in bodies:
             assert running.post(body).status_code == 200
-        assert count_found(tmp_path, keys) == 20
+        assert count_in_folder(tmp_path, keys) == 20
         end = time.monotonic() + 60
         while time.monotonic() < end:
             assert running.post(upload_of()).status_code == 200
@@ -364,10 +410,10 @@ def test_files_contain_no_report_after_a_minute(tmp_path: Path) -> None:
         inbox = tmp_path / "counts.sqlite3-inbox"
         data = b"".join(file.read_bytes() for file in tmp_path.glob(f"{inbox.name}*"))
         assert not any(key in data for key in keys)
-        assert count_found(tmp_path, Loot.list_ids(bodies)) == 0
+        assert count_in_folder(tmp_path, Loot.list_ids(bodies)) == 0
 
 
-def count_found(folder: Path, secrets: Iterable[bytes]) -> int:
-    """Return how many byte strings are in the files of a database."""
+def count_in_folder(folder: Path, secrets: Iterable[bytes]) -> int:
+    """Return how many byte strings are in the files of the SQLite database of a folder."""
     data = b"".join(file.read_bytes() for file in folder.glob("counts.sqlite3*"))
     return sum(secret in data for secret in secrets)
