@@ -87,11 +87,11 @@ JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY
 """Contains the seconds by which the clock jumps. A jump of 8 days passes the end of a week, and a
 jump of 40 days passes the end of a month."""
 PROGRAMS = st.integers(0, 1)
-"""Draws the index of a program."""
+"""This strategy draws the index of a program."""
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
 """The folder of the tests is in memory where possible, so they run faster. None is the default."""
 COPIES = st.sampled_from(copies.NAMES)
-"""Draws the name of one of the two files that contain the state."""
+"""This strategy draws the name of one of the two files that contain the state."""
 
 
 FAILURES: tuple[TransportResponse | None, ...] = (
@@ -492,7 +492,7 @@ class Lives(RuleBasedStateMachine):
     def lose_the_state(self) -> None:
         """Lose both copies of the state: all metrics are skipped until the year is over.
 
-        Without the state, nobody knows how much of the year's budget is left.
+        Without the state, the device cannot compute how many nats of the year it has reserved.
         """
         self.write_and_close()
         for name in copies.NAMES:

@@ -1,4 +1,9 @@
-"""Withdrawal of consent: the verified result in every state of the disk, and the record."""
+"""Withdrawal of consent erases a device, and reports what it has verified.
+
+The result `Withdrawal` says whether the secret is gone from the disk. The tests withdraw in many
+states of the disk: lost, damaged and unreadable files, killed processes. Only a record of the
+reserved nats may stay, so that a second consent does not renew the budget of the year.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +43,7 @@ from rappor.base.errors import FileError, MetricError, ParamsError
 METRICS = (metric_of(), metric_of("daily", interval="day"))
 GONE = Withdrawal(secret_gone=True)
 RESERVED = {2026: pytest.approx(8, abs=0.01)}
+"""Each of the two metrics has reserved 4 nats, the cost of the profile "balanced"."""
 NOBODY = 65_534
 """Number of a user who has no rights."""
 
@@ -100,9 +106,10 @@ DISKS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("way", ["withdraw", "open", "erase"])
 def test_withdrawal_leaves_the_record(way: str, disk: str, home: Home) -> None:
-    """A withdrawal leaves only the record: by the client, by the next opening and by the command.
+    """A withdrawal leaves only the record of the reserved nats, in every state of the disk.
 
-    The record keeps the reserved nats, so a second consent does not renew the budget.
+    `way` is the way to withdraw: by the client, by the next opening without consent, or by the
+    function of the command. The record does not let a second consent renew the budget.
     """
     client = open_used_device(home.open)
     traces = find_traces(home.folder)
@@ -116,8 +123,8 @@ def test_withdrawal_leaves_the_record(way: str, disk: str, home: Home) -> None:
             client.withdraw() if way == "withdraw" else erase(home.folder, now=home.clock())
         ) == GONE
     assert [path.name for path in home.folder.iterdir()] == ["budget"]
-    left = read_all_files(home.folder)
-    assert not any(trace in left for trace in traces)
+    remaining_bytes = read_all_files(home.folder)
+    assert not any(trace in remaining_bytes for trace in traces)
     assert peek(home.folder).spent.reserved == RESERVED
     again = home.open(*METRICS)
     assert again.privacy_spent().reserved == RESERVED

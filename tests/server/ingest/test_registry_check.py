@@ -1,4 +1,10 @@
-"""Checks of registries: weak protection, expiry, files of candidates, conflicts of edits."""
+"""Checks of registries, which `rappor-server check` prints as findings.
+
+`check_registry` looks at one registry: weak protection, expired metrics, files of candidates.
+`check_edit` compares a registry with the registry before. `explain_budget` and `explain_cohorts`
+have the nats of each metric, and the number of devices that the cohorts need. A finding is a text
+with a level: "note", "warning" or "refused".
+"""
 
 from __future__ import annotations
 
@@ -43,7 +49,7 @@ ONEHOT = make_onehot("a", "b", "c")
 
 
 def list_levels(old: Metric, *new: Metric) -> list[str]:
-    """Return the levels of the findings about an edit."""
+    """Return the levels of the findings about an edit of one metric to some metrics."""
     return [finding.level for finding in check_edit(registry_of(old), registry_of(*new))]
 
 
@@ -62,15 +68,20 @@ def list_levels(old: Metric, *new: Metric) -> list[str]:
     ],
 )
 def test_levels_of_edits(old: Metric, new: list[Metric], expected: list[str]) -> None:
-    """Removed metrics, removed categories and reused names are refused.
+    """Removed metrics, removed categories and reused names are refused. Other changes get a note.
 
-    Other changes get a note.
+    A name is reused if the description changes together with the encoding.
     """
     assert list_levels(old, *new) == expected
 
 
 def test_edits_of_the_fields_of_a_tuple() -> None:
-    """Devices that are not updated still send combinations in the old order of fields."""
+    """A metric of a tuple must keep the order and the names of its fields.
+
+    Devices that are not updated still send combinations in the old order, which the new registry
+    does not have as categories. A metric may lose its fields only with a note, and together with
+    its description not at all.
+    """
     lists = {"editor": ("vim", "code"), "system": ("linux", "mac")}
 
     def make_metric(*names: str, description: str = "a") -> Metric:
@@ -83,8 +94,8 @@ def test_edits_of_the_fields_of_a_tuple() -> None:
         )
         return metric_of(params=params, description=description)
 
-    old, turned = make_metric("editor", "system"), make_metric("system", "editor")
-    refusal, _ = check_edit(registry_of(old), registry_of(turned))
+    old, reordered = make_metric("editor", "system"), make_metric("system", "editor")
+    refusal, _ = check_edit(registry_of(old), registry_of(reordered))
     assert refusal.level == "refused"
     assert "got none of vim | linux, vim | mac, code | linux, code | mac: devices" in refusal.text
     pair = Params.profile("balanced", field_names=("site", "country"))
@@ -108,7 +119,7 @@ def test_edits_of_the_fields_of_a_tuple() -> None:
     ids=str,
 )
 def test_note_has_the_change_and_its_cost(changed: dict[str, Any]) -> None:
-    """The note has the sentence of `rappor privacy --changed` with the same numbers."""
+    """The note about a change has the summary of `rappor privacy --changed`, and the old value."""
     old = metric_of()
     new = dataclasses.replace(old, **changed)
     first, *_ = check_edit(registry_of(old), registry_of(new))
@@ -119,19 +130,24 @@ def test_note_has_the_change_and_its_cost(changed: dict[str, Any]) -> None:
 
 def test_note_about_changed_segments() -> None:
     """Devices without the new segments are accepted. Devices with removed segments are refused."""
-    old = metric_of(epoch="quarter")
-    new = dataclasses.replace(old, segments=(Dimension("version", ("1",)),))
-    there, back = (
-        check_edit(registry_of(a), registry_of(b))[0].text for a, b in ((old, new), (new, old))
+    plain = metric_of(epoch="quarter")
+    divided = dataclasses.replace(plain, segments=(Dimension("version", ("1",)),))
+    addition, removal = (
+        check_edit(registry_of(old), registry_of(new))[0].text
+        for old, new in ((plain, divided), (divided, plain))
     )
-    assert "segments change from none to version (1, other)" in there
-    assert "are refused" not in there
-    assert "segments change from version (1, other) to none" in back
-    assert "Clients that are not updated are refused" in back
+    assert "segments change from none to version (1, other)" in addition
+    assert "are refused" not in addition
+    assert "segments change from version (1, other) to none" in removal
+    assert "Clients that are not updated are refused" in removal
 
 
 def test_warning_about_the_year_of_a_change() -> None:
-    """Each registry fits the budget. In the year of the change a device reserves for both."""
+    """An edit gets a warning if the budget is too small for the year of the change.
+
+    Each registry fits the budget of 3 nats. In the year of the change, a device reserves nats for
+    the scopes of both registries. A budget of both costs gets no warning.
+    """
     old, new = (Registry([metric_of(params=params)], total=3.0) for params in (STRICT, OTHER))
     (_, year) = check_edit(old, new)
     assert year.level == "warning"
@@ -143,13 +159,12 @@ def test_warning_about_the_year_of_a_change() -> None:
 def test_notes_about_the_budget_of_each_metric() -> None:
     """A note has the nats that each metric reserves, and the number of its scopes."""
     metrics = [metric_of("page", STRICT, epoch="quarter"), metric_of("sound", STRICT)]
-    price = scope_cost(metrics[1])
-    found = explain_budget(Registry(metrics, total=100))
-    quarter = scope_cost(metrics[0])
-    assert [finding.text for finding in found] == [
-        f"{4 * quarter + price:g} of 100 nats of a device's calendar year are reserved",
+    quarter, life = map(scope_cost, metrics)  # a year has four scopes of `page`, and one of `sound`
+    findings = explain_budget(Registry(metrics, total=100))
+    assert [finding.text for finding in findings] == [
+        f"{4 * quarter + life:g} of 100 nats of a device's calendar year are reserved",
         f"page: it reserves {4 * quarter:g} nats of a calendar year: 4 x {quarter:g}",
-        f"sound: it reserves {price:g} nats of a calendar year: 1 x {price:g}",
+        f"sound: it reserves {life:g} nats of a calendar year: 1 x {life:g}",
     ]
 
 
@@ -160,22 +175,26 @@ def test_warning_about_an_infinite_budget() -> None:
     assert "the privacy loss of a device has no limit" in first.text
 
 
-@pytest.mark.parametrize(("devices", "is_told"), [(None, False), (2559, True), (2560, False)])
-def test_warning_about_too_many_cohorts(devices: int | None, is_told: bool) -> None:
-    """128 cohorts need 20 devices each. One cohort is never too many."""
+@pytest.mark.parametrize(("devices", "has_warning"), [(None, False), (2559, True), (2560, False)])
+def test_warning_about_too_many_cohorts(devices: int | None, has_warning: bool) -> None:
+    """A metric with fewer than 20 devices in each cohort gets a warning.
+
+    `page` has 128 cohorts, which need 2,560 devices. `theme` has one cohort, which is never too
+    many.
+    """
     registry = registry_of(metric_of(params=STRICT), metric_of("theme", ONEHOT))
-    found = explain_cohorts(registry, devices=devices)
-    assert [finding.level for finding in found] == ["warning"] * is_told
-    for finding in found:
+    findings = explain_cohorts(registry, devices=devices)
+    assert [finding.level for finding in findings] == ["warning"] * has_warning
+    for finding in findings:
         assert finding.text.startswith("page: m is too large for 2,559 devices: of 128 cohorts, ")
         assert finding.text.endswith("m = 127 would do")
 
 
 def test_warning_about_a_metric_without_minimum() -> None:
-    """Every report of such a metric is released at once."""
-    (found,) = explain_cohorts(registry_of(metric_of(min_reports=0)), devices=None)
-    assert found.level == "warning"
-    assert "every report is shown at once" in found.text
+    """A metric with `min_reports` = 0 gets a warning, because every report is released at once."""
+    (finding,) = explain_cohorts(registry_of(metric_of(min_reports=0)), devices=None)
+    assert finding.level == "warning"
+    assert "every report is shown at once" in finding.text
 
 
 MINIMUMS = (
@@ -189,15 +208,18 @@ MINIMUMS = (
     ({"interval": "day"}, {"interval": "week"}, ""),
     ({"epoch": "month"}, {"epoch": "life"}, ""),
 )
+"""Contains fields of the entry before and after an edit, and the refusal, empty if it is allowed.
+`min_cohort` may fall while `min_reports` is 0, because nothing is promised then."""
 
 
 @pytest.mark.parametrize(("before", "after", "reason"), MINIMUMS)
 def test_minimums_that_break_a_promise(
     before: dict[str, Any], after: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    """`check` warns. `serve` refuses the registry while `older` names the previous registry.
+    """An edit of minimums that breaks a promise is refused while both registries are in force.
 
-    Other changes of minimums and parameters are allowed, also a longer interval.
+    `check` prints a warning. `serve` refuses the registry while its setting `older` names the
+    registry before. Other changes of minimums and parameters are allowed, also a longer interval.
     """
     fields = {"interval": "day", "k": 16, "m": 4, "min_reports": 5}
     texts = [UNBOUNDED + entry("page", **fields | changed) for changed in (before, after)]
@@ -220,7 +242,7 @@ def test_minimums_that_break_a_promise(
 
 
 def test_metric_of_older_clients_must_stay(tmp_path: Path) -> None:
-    """`serve` refuses what `check` refuses."""
+    """`serve` refuses a registry that lacks a metric of the older registry, as `check` does."""
     for name, metric in (("old.toml", "page"), ("new.toml", "sound")):
         (tmp_path / name).write_text(UNBOUNDED + entry(metric, encoding="boolean"))
     settings = Settings(registry=str(tmp_path / "new.toml"), older=(str(tmp_path / "old.toml"),))
@@ -246,6 +268,7 @@ def test_warnings_about_weak_and_expiring_metrics() -> None:
         metric_of("bare", no_forced_ones, epoch="year", interval="epoch"),
     )
     texts = [finding.text for finding in check_registry(registry, folder=Path(), today=TODAY)]
+    # Devices draw one of the days of an epoch without its last eight: of June, one of 22 days.
     assert texts[0].startswith("weak: weak protection: epsilon is 8.")
     assert texts[1:] == [
         "over: expired on 2026-11-20",
@@ -274,7 +297,7 @@ def test_warnings_about_candidates_files(
     if contents is not None:
         (tmp_path / "engines.txt").write_bytes(contents)
     registry = registry_of(metric_of(params=STRICT, candidates="engines.txt"))
-    texts = [each.text for each in check_registry(registry, folder=tmp_path, today=TODAY)]
+    texts = [finding.text for finding in check_registry(registry, folder=tmp_path, today=TODAY)]
     if fault is None:
         assert texts == []
     else:
@@ -315,12 +338,15 @@ def test_candidates_may_change() -> None:
 
 
 def test_devices_are_spread_over_segments() -> None:
-    """Each segment needs enough devices for its own cohorts."""
+    """Each segment needs 20 devices in each of its cohorts.
+
+    The segments are the versions 1, 2, and all other versions.
+    """
     segments = (Dimension("version", ("1", "2")),)
     plain = metric_of(params=Params.profile("balanced"))
-    told = dataclasses.replace(plain, segments=segments)
+    divided = dataclasses.replace(plain, segments=segments)
     enough = 20 * plain.params.m
     assert explain_cohorts(registry_of(plain), devices=enough) == []
-    (found,) = explain_cohorts(registry_of(told), devices=3 * enough - 1)
-    assert f"m is too large for {enough - 1:,} devices in each of 3 segments" in found.text
-    assert explain_cohorts(registry_of(told), devices=3 * enough) == []
+    (finding,) = explain_cohorts(registry_of(divided), devices=3 * enough - 1)
+    assert f"m is too large for {enough - 1:,} devices in each of 3 segments" in finding.text
+    assert explain_cohorts(registry_of(divided), devices=3 * enough) == []

@@ -1,4 +1,9 @@
-"""Closing of blocks by collectors and by `prune`, in short tasks, and never by readers."""
+"""Closing of blocks: a task moves the counters of days that have ended into blocks.
+
+A collector and `prune` run these tasks. Readers never close blocks. A task moves one piece (some
+cohorts of a day) in each transaction, and stops when its time is over. The next task continues. A
+metric is due if a day has ended whose counters were not moved.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +49,18 @@ from sqlalchemy import Engine, event, insert, literal, select, update
 from rappor import Params
 
 SMALL = ACCEPTED.registry["small"]
-"""A daily metric. Its minimum is five reports, and two reports of a cohort for each day."""
+"""A daily metric. Five reports are released together, and a block needs two reports for each of its
+days."""
 RULES = rules_of(SMALL)
 ALL_DAYS = (datetime.date.min, datetime.date.max)
 N_DAYS = 6
 
 
 def store_reports(engine: Engine, first: datetime.date = TODAY) -> None:
-    """Store six reports of two cohorts on each of some days."""
+    """Store six reports on each of N_DAYS days, three in cohort 0 and three in cohort 1.
+
+    Report j of day i has the number i + j as its bits.
+    """
     for i in range(N_DAYS):
         reports = [report_of("small", bits=i + j, cohort=j % 2) for j in range(6)]
         commit(engine, upload_of(*reports), today=first + datetime.timedelta(days=i))
@@ -68,7 +77,11 @@ def test_readers_close_nothing(engine: Engine) -> None:
 
 
 def test_tasks_close_a_backlog_together(engine: Engine) -> None:
-    """A task without time closes some days, and the next task the rest. The sums are equal."""
+    """Several tasks without time close all days together, and the sums are right.
+
+    The first task may close both days that have ended, although it has no time: it moves at least
+    one day.
+    """
     store_reports(engine)
     first = CloseTask(rules=RULES, today=day(2), seconds=0)
     first.run(engine, lambda _: None)
@@ -80,9 +93,9 @@ def test_tasks_close_a_backlog_together(engine: Engine) -> None:
     assert 1 <= n_tasks <= N_DAYS
     (counts,) = releases.read_release(engine, SMALL, *ALL_DAYS).collections
     assert counts.n_reports == 6 * N_DAYS
-    sums = [[(i + j) for i in range(N_DAYS) for j in range(c, 6, 2)] for c in range(2)]
-    for cohort, values in enumerate(sums):
-        expected = [sum(value >> bit & 1 for value in values) for bit in range(16)]
+    bits_by_cohort = [[(i + j) for i in range(N_DAYS) for j in range(c, 6, 2)] for c in range(2)]
+    for cohort, bits in enumerate(bits_by_cohort):
+        expected = [sum(value >> bit & 1 for value in bits) for bit in range(16)]
         assert counts.bit_counts[cohort].tolist() == expected
 
 
@@ -100,7 +113,11 @@ def test_a_task_ends_in_time(engine: Engine) -> None:
 
 
 def test_pieces_are_moved_once(engine: Engine) -> None:
-    """Late reports of a moved piece go into a later block, also if two processes found the day."""
+    """A piece is moved once, also if two processes have listed the same pieces.
+
+    The second process finds late reports of a moved day. They go into a later block: the block of
+    day 2, which has its six reports and the six late reports.
+    """
     store_reports(engine)
     with engine.connect() as db:
         pieces = list(blocks._list_pieces(db, "small", day(2)))
@@ -118,7 +135,7 @@ def test_pieces_are_moved_once(engine: Engine) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
-    """The blocks of all other metrics are closed before the error is raised."""
+    """A task closes the blocks of all other metrics before it raises the error of one metric."""
     store_reports(engine)
     columns: list[Any] = [*schema.tally.c]
     # The sums of 300 reports have two bytes each.
@@ -134,31 +151,45 @@ def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
 
 @pytest.mark.parametrize("pace", ["day", "week"])
 def test_block_with_late_reports_needs_more_reports(engine: Engine, pace: str) -> None:
-    """Devices of a slow collector may be in the next block twice, so it needs twice the reports."""
+    """A block with late reports needs the reports of all its days, from the day of the late report.
+
+    A device may have sent the late report and a report of the present day, so it may be in the
+    block twice. A block of two days needs 2 * 4 reports here, because `min_cohort` is 4. TODAY is a
+    Saturday, so the days 1 and 2 are a Sunday and a Monday, in different weeks.
+    """
     rules = {SMALL.fingerprint: Rule(pace=pace, epoch="life", min_cohort=4, min_reports=1)}
 
     def close(reports: int, on: int, today: int) -> list[tuple[Any, ...]]:
         commit(engine, upload_of(*[report_of("small")] * reports), today=day(on))
         blocks.close_blocks(engine, "small", rules, today=day(today))
         columns = schema.block.c
-        found = select(columns.first, columns.last, columns.reports, columns.closed)
+        query = select(columns.first, columns.last, columns.reports, columns.closed)
         with engine.connect() as db:
-            return [tuple(row) for row in db.execute(found.order_by(columns.last))]
+            return [tuple(row) for row in db.execute(query.order_by(columns.last))]
 
+    # First day, last day, reports, and whether the block is closed.
     closed = (day(1), day(1), 4, True)
     assert close(4, on=1, today=2) == [closed]
+    # Two late reports of day 1 wait for the next day. With three reports of day 2, they are 5 < 8.
     assert close(2, on=1, today=2) == [closed]
     assert close(3, on=2, today=3) == [closed, (day(1), day(2), 5, False)]
+    # The six reports of day 9 are enough for one day, and the five are set aside.
     later = (day(9), day(9), 6, True)
     assert close(6, on=9, today=10) == [closed, later]
+    # Two late reports of day 2 wait in a block that ends on the day that is moved, day 10.
     assert close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
 
 
 @pytest.mark.slow
 def test_no_block_is_of_a_device_that_was_not_updated(engine: Engine) -> None:
-    """The interval becomes longer, and one device still reports daily for 24 days.
+    """A device that was not updated never has a block alone, although it reports more often.
 
-    By the rule of the longer interval, its cohort would be released with 24 reports of one device.
+    The registry changes the interval from a day to an epoch (a year). One device of cohort 0 has
+    the older registry, and reports daily for 24 days. By the rule of the longer interval, ten
+    reports would be enough for a block, and all of them would be of this device. The rule of its
+    own fingerprint requires ten reports for each day, so its 24 reports wait. Cohort 1 has twelve
+    such devices, which are enough each day. Twelve updated devices are in cohort 0 on the first
+    day.
     """
     daily, slower = (
         dataclasses.replace(SMALL, interval=interval, epoch="year", min_cohort=10)
@@ -186,21 +217,26 @@ def test_the_larger_min_cohort_of_two_registries_holds(engine: Engine) -> None:
     for on, n_reports in enumerate((4, 5)):
         commit(engine, upload_of(*[report_of("small")] * n_reports), today=day(on))
         close_all(engine, rules, day(on + 1))
-    # day 0 has 4 reports, both days have 9, and day 1 alone has enough
+    # `min_cohort` is 5. The 4 reports of day 0 are too few, and so are the 9 reports of both days.
+    # The 5 reports of day 1 are enough.
     assert list_blocks(engine, SMALL.params, is_closed=True) == [(1, day(1), 5)]
 
 
 def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
-    """Reports wait until a registry in force has their fingerprint."""
+    """Reports wait until a registry in force has their fingerprint.
+
+    Both registries are in force in the first night, and only the weekly registry in the next two.
+    Then both are in force again, and the 12 reports of two days become one block.
+    """
     weekly = dataclasses.replace(SMALL, interval="week")
-    known, both = (
+    only_weekly, both = (
         rules_in_force([registry_of(metric) for metric in metrics])
         for metrics in ([weekly], [weekly, SMALL])
     )
     for on in range(3):
         commit(engine, upload_of(*[report_of("small")] * 6), today=day(on))
-        close_all(engine, both if on == 0 else known, day(on + 1))
-        assert select_due(engine, known, day(on + 1)) == {}
+        close_all(engine, both if on == 0 else only_weekly, day(on + 1))
+        assert select_due(engine, only_weekly, day(on + 1)) == {}
     first = [(1, day(0), 6)]
     assert list_blocks(engine, SMALL.params) == first
     shown = releases.read_release(engine, weekly, *ALL_DAYS)
@@ -213,12 +249,13 @@ def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_clock_ahead_ends_no_day(engine: Engine) -> None:
-    """A day has ended if it has ended by the clocks of the host and of PostgreSQL."""
+    """A day has ended if it has ended by both clocks: of the host, and of PostgreSQL."""
     today = utc_today()
     commit(engine, upload_of(*[report_of("small")] * 6), today=today)
     ahead = today + datetime.timedelta(days=30)
     CloseTask(rules=RULES, today=ahead).run(engine, lambda _: None)
     assert releases.read_release(engine, SMALL, *ALL_DAYS).withheld == (today,)
+    # The clock of PostgreSQL may have passed midnight since the first line of the test.
     assert closing.earlier_of_clocks(engine, ahead) - today in (day(0) - day(0), day(1) - day(0))
     assert closing.earlier_of_clocks(engine, day(-9)) == day(-9)
 
@@ -226,7 +263,7 @@ def test_clock_ahead_ends_no_day(engine: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_clock_far_ahead_ends_no_day(engine: Engine) -> None:
-    """Days are closed once after the clock is correct again."""
+    """A clock that is 400 days ahead closes no day. All days are closed once it is right again."""
     store_reports(engine)
     for ahead in (400, 401):
         commit(engine, upload_of(*[report_of("small")] * 6), today=day(ahead))
@@ -238,7 +275,11 @@ def test_clock_far_ahead_ends_no_day(engine: Engine) -> None:
 
 
 def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
-    """Metrics with open days, or with late counts that wait for the next day, are not due."""
+    """A metric is due if a day has ended that was not moved.
+
+    A metric is not due if its days have not ended, or if only late reports of moved days have come.
+    Late reports wait for the end of the next day.
+    """
     store_reports(engine)
     rules = rules_of(SMALL, dataclasses.replace(ACCEPTED.registry["page"], min_reports=5))
     assert blocks.count_due_days(engine, ["page", "small"], today=day(0)) == {}
@@ -256,7 +297,12 @@ def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
 
 
 def test_interrupted_closing_loses_no_report(engine: Engine) -> None:
-    """Moved cohorts stay in their blocks. Later reports go into a later block."""
+    """A closing that is interrupted between two pieces of a day loses no report.
+
+    The first piece contains cohort 0. After the interruption the counters of the two other cohorts
+    grow to four reports, and cohort 0 gets two late reports. The next run moves the other pieces
+    with four reports each. The late reports are in the block of the next day.
+    """
     metric = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=65_536))
     params, rules = metric.params, rules_of(metric)
     rows: list[dict[str, Any]] = [
@@ -304,30 +350,38 @@ def list_blocks(
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_query_of_open_blocks_uses_an_index(engine: Engine) -> None:
-    """The index has more columns than the metric, so the cost does not grow with closed blocks."""
+    """The statement that deletes open blocks searches by metric and fingerprint in an index.
+
+    A search by the metric alone would read all closed blocks, and become slower every day.
+    """
     store_reports(engine)
-    asked: list[tuple[str, Any]] = []
-    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    statements: list[tuple[str, Any]] = []
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2:4]))
     close_days(engine, SMALL, day(1))
-    (deleted,) = [each for each in asked if each[0].startswith("DELETE FROM block ")]
+    (deletion,) = [
+        statement for statement in statements if statement[0].startswith("DELETE FROM block ")
+    ]
     with engine.connect() as db:
-        plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {deleted[0]}", deleted[1])
+        plan = db.exec_driver_sql(f"EXPLAIN QUERY PLAN {deletion[0]}", deletion[1])
         (search,) = [row[3] for row in plan if row[3].startswith("SEARCH block")]
     assert "metric=?" in search
     assert "params=?" in search
 
 
 class _Pool:
-    """Pool that runs tasks in this process. The first task fails."""
+    """Pool that runs tasks in this process. The first task fails.
+
+    `n_idle` counts the calls that end idle processes. They come when no metric is due.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._store = engine
         self.n_tasks = 0
-        self.n_rests = 0
+        self.n_idle = 0
 
     async def stop_idle(self) -> None:
         """Count the calls."""
-        self.n_rests += 1
+        self.n_idle += 1
 
     async def run(self, task: CloseTask) -> None:
         """Run a task; raise StoreError for the first task."""
@@ -339,7 +393,7 @@ class _Pool:
 
 @pytest.mark.anyio
 async def test_closing_continues_after_a_failure(engine: Engine) -> None:
-    """The next search tries again. Without due metrics no task runs."""
+    """After a task fails, the next task closes all days. Then no metric is due, and none runs."""
     store_reports(engine)
     pool = _Pool(engine)
 
@@ -349,7 +403,7 @@ async def test_closing_continues_after_a_failure(engine: Engine) -> None:
     task = asyncio.create_task(
         closing.keep_closing(pool.run, pool.stop_idle, look, lambda: day(N_DAYS), poll_seconds=0.01)
     )
-    await become(lambda: pool.n_rests)
+    await become(lambda: pool.n_idle)
     task.cancel()
     assert pool.n_tasks >= 2
     assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
@@ -357,7 +411,7 @@ async def test_closing_continues_after_a_failure(engine: Engine) -> None:
 
 @pytest.mark.slow
 def test_closing_process_ends_when_idle(tmp_path: Path) -> None:
-    """Readers work at the same time. The process ends when no metric is due."""
+    """The process that closes blocks ends when no metric is due. Readers work at the same time."""
     address = f"sqlite:///{tmp_path}/counts.sqlite3"
     migrate(address)
     with open_database(address) as engine:
@@ -375,6 +429,7 @@ def test_closing_process_ends_when_idle(tmp_path: Path) -> None:
 
 
 AT_ONCE = dataclasses.replace(ACCEPTED.registry["small"], min_reports=1)
+"""A metric whose closed blocks are released at once, because a window needs one report."""
 
 
 @pytest.mark.slow
@@ -386,14 +441,14 @@ def test_concurrent_readers_see_each_block_once(engine: Engine) -> None:
     """
     ended = threading.Event()
 
-    def look() -> set[tuple[datetime.date, int, tuple[int, ...]]]:
+    def read_until_ended() -> set[tuple[datetime.date, int, tuple[int, ...]]]:
         seen = set()
         while not ended.is_set():
-            seen |= {answer for i in range(N_DAYS) for answer in read_day(engine, i)}
+            seen |= {release for i in range(N_DAYS) for release in read_day(engine, i)}
         return seen
 
     with ThreadPoolExecutor(4) as pool:
-        readers = [pool.submit(look) for _ in range(4)]
+        readers = [pool.submit(read_until_ended) for _ in range(4)]
         try:
             for i in range(300):
                 body = upload_of(report_of("small", bits=i, cohort=i % 4))
@@ -401,22 +456,26 @@ def test_concurrent_readers_see_each_block_once(engine: Engine) -> None:
         finally:
             ended.set()
         seen = set().union(*(reader.result(timeout=60) for reader in readers))
-    final = {answer for i in range(3 * N_DAYS) for answer in read_day(engine, i, later=N_DAYS)}
-    assert seen <= final
-    assert len({shown for shown, *_ in final}) == len(final)
+    final = {release for i in range(3 * N_DAYS) for release in read_day(engine, i, later=N_DAYS)}
+    assert seen <= final  # no release of a day has changed after it was seen
+    assert len({release_day for release_day, *_ in final}) == len(final)
     last = day(3 * N_DAYS)
     close_days(engine, AT_ONCE, last)
     everything = releases.read_release(engine, AT_ONCE, day(0), last)
+    # In each of four cohorts, fewer than `min_cohort` reports may wait for a block.
     assert 0 <= 300 - everything.n_reports < 4 * AT_ONCE.min_cohort
 
 
 def read_day(
     engine: Engine, i: int, *, later: int = 0
 ) -> list[tuple[datetime.date, int, tuple[int, ...]]]:
-    """Return day, number of reports and bit counts of the release of one day."""
+    """Close all blocks; return day, number of reports and bit counts of the release of day i.
+
+    The list is empty if nothing is released on the day.
+    """
     close_days(engine, AT_ONCE, day(2 * N_DAYS + later))
     shown = releases.read_release(engine, AT_ONCE, day(i), day(i))
     return [
-        (day(i), each.n_reports, tuple(each.bit_counts.ravel().tolist()))
-        for each in shown.collections
+        (day(i), counts.n_reports, tuple(counts.bit_counts.ravel().tolist()))
+        for counts in shown.collections
     ]

@@ -54,23 +54,27 @@ def subject_of(**fields: Any) -> Subject:
 
 
 def ranking(**fields: Any) -> RankingQuery:
-    """Return a query for the ranking of all days."""
+    """Return a query for the ranking of all days, in which fields of the subject are replaced."""
     days = Range(first=None, last=None)
     return RankingQuery(subject=subject_of(**fields), range=days, everything=True)
 
 
 def uploaded(folder: Path, text: str) -> CandidateSource:
-    """Upload a list, and return it as a source."""
+    """Store a list of candidates as an upload of a reader does, and return its source."""
     lists = CandidateLists(folder, days=1)
     digest = lists.save("page", text.encode(), most=10**6)
-    found = find_candidates(METRIC, digest, registry="metrics.toml", lists=lists)
-    assert isinstance(found, UploadedList)
-    return found
+    source = find_candidates(METRIC, digest, registry="metrics.toml", lists=lists)
+    assert isinstance(source, UploadedList)
+    return source
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path: Path) -> None:
-    """The error rate, the list and the number of reports change the key. The folder does not."""
+    """The key of a stored result changes with everything on which the result depends.
+
+    The error rate, the list and the number of reports change the key. The folder of the list does
+    not, and a repeated query has the same key.
+    """
     keys = []
 
     def is_new(**fields: Any) -> bool:
@@ -92,7 +96,10 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
 def test_the_key_covers_the_collector_and_the_library(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A change of the code that reads counts changes the key, as a change of the decoder does."""
+    """The key changes with the code of the collector, and with the code of the library.
+
+    The test replaces the folder of a package by an empty folder. Each of the three keys is another.
+    """
     keys = set()
     for package in (None, rappor, rappor_server):
         with monkeypatch.context() as patch:
@@ -105,7 +112,10 @@ def test_the_key_covers_the_collector_and_the_library(
 
 
 def test_another_program_makes_other_results(tmp_path: Path) -> None:
-    """The digest covers Python code and style sheets, also of the same version."""
+    """The digest of the program changes with its Python code and style sheets.
+
+    A program with the same version and other code makes other results.
+    """
     (tmp_path / "within").mkdir()
     seen = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("within/b.py", "1"), ("page.css", "c {}")):

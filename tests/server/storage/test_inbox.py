@@ -4,9 +4,10 @@ A collector stores a batch of uploads in the inbox, and then responds to the dev
 the inbox (new batches go to a new table), takes the batches of the sealed table, counts them in one
 transaction, and clears the sealed table afterwards.
 
-PostgreSQL has tables `inbox_1`, `inbox_2`, ... in the database of the counters. SQLite has a file
-of its own beside the database. If an operator replaces the SQLite file while a collector runs,
-nothing may be written to the old file. The tests with `path` and `local` have an SQLite database.
+PostgreSQL has tables with the names inbox_1, inbox_2, and so on, in the database of the counters.
+SQLite has a file of its own beside the database. If an operator replaces the SQLite file while a
+collector runs, nothing may be written to the old file. The tests with `path` and `local` have an
+SQLite database.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
 def test_dump_delays_neither_uploads_nor_merges(engine: Engine) -> None:
-    """A dump of the database (`pg_dump`) delays neither uploads nor merges.
+    """A dump of the database, by PostgreSQL's program for dumps, delays no upload and no merge.
 
     A table that the dump reads cannot be dropped before the dump ends. Merges use new tables
     meanwhile, and drop the old ones later, so two tables remain.

@@ -1,4 +1,10 @@
-"""Release windows: two answers differ by no report, or by `min_reports` of each fingerprint."""
+"""Release windows: two results of a reader differ by whole windows.
+
+A window is a set of closed blocks of one fingerprint that has at least `min_reports` reports. Each
+night forms windows from the blocks that have no window yet. A result for a range of days is the sum
+of the windows that are dated in the range. So the difference of two results is no report at all, or
+at least `min_reports` reports of each fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +44,14 @@ PARAMS = Params(k=2, h=1, m=4097, f=0.5, p=0.25, q=0.75)
 """With 4,097 cohorts, a day is moved in two transactions, between which a process can be killed."""
 METRIC = metric_of(params=PARAMS, interval="day", segments=(Dimension("version", ("1", "2")),))
 OLDER = dataclasses.replace(METRIC, params=dataclasses.replace(PARAMS, p=0.2))
+"""The registry before contains the metric under this other fingerprint."""
 FINGERPRINTS = {
     metric.in_segment({"version": version}).fingerprint: metric.in_segment({"version": version})
     for metric in (METRIC, OLDER)
     for version in ("1", "2")
 }
 COHORTS = (0, 4096)
+"""Contains one cohort of each of the two transactions."""
 N_NIGHTS = 4
 
 
@@ -112,10 +120,13 @@ def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
 
 
 def close(engine: Engine, on: int, night: Night) -> Metric:
-    """Close the blocks of a night, perhaps killed before the end; return the metric."""
+    """Close the blocks of a night; return the metric with the minimums of the night.
+
+    A killed process has moved only the first piece of the counters.
+    """
     metric, older = (
-        dataclasses.replace(each, min_reports=night.min_reports, min_cohort=night.min_cohort)
-        for each in (METRIC, OLDER)
+        dataclasses.replace(version, min_reports=night.min_reports, min_cohort=night.min_cohort)
+        for version in (METRIC, OLDER)
     )
     registries = [registry_of(metric), *([registry_of(older)] if night.has_older else [])]
     rules = rules_in_force(registries)
@@ -130,12 +141,13 @@ def close(engine: Engine, on: int, night: Night) -> Metric:
     return metric
 
 
-Answer = dict[str, tuple[int, ...]]
-"""Reports by cohort and sums of bits of a range, by fingerprint."""
+ReleasedNumbers = dict[str, tuple[int, ...]]
+"""Contains six numbers of a range for each fingerprint: the reports of the two cohorts, and then
+the sums of the two bits of each cohort."""
 
 
-def answer(engine: Engine, metric: Metric, first: int, last: int) -> Answer:
-    """Return the released numbers of a range."""
+def read_numbers(engine: Engine, metric: Metric, first: int, last: int) -> ReleasedNumbers:
+    """Return the released numbers of the days first to last."""
     release = read_release(engine, metric, day(first), day(last), separate_segments=True)
     return {
         counts.params.fingerprint: (
@@ -147,7 +159,10 @@ def answer(engine: Engine, metric: Metric, first: int, last: int) -> Answer:
 
 
 def check_queries_of_all_days(engine: Engine, metric: Metric) -> None:
-    """Check that the other queries of a range give the same reports and withheld days."""
+    """Assert that all queries of a range agree on the number of reports and the withheld days.
+
+    The queries have separate segments, one fingerprint, or the sum of all segments.
+    """
     days = (datetime.date.min, datetime.date.max)
     release = read_release(engine, metric, *days, separate_segments=True)
     reports = {counts.params.fingerprint: counts.n_reports for counts in release.collections}
@@ -169,31 +184,36 @@ def check_queries_of_all_days(engine: Engine, metric: Metric) -> None:
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_two_answers_differ_by_whole_windows(
+def test_two_results_differ_by_whole_windows(
     nights: list[Night], migrated_files: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Random histories: late reports, rules that change, killed processes, several fingerprints.
+    """The difference of any two results is a sum of whole windows, in random histories.
 
-    The answer for each single day is asked every night. A day has nothing, or a window that has the
-    `min_reports` of its night and never changes. Every range is the sum of its days. So the
-    difference of two answers, for any two ranges read in any two nights, is a sum of whole windows.
+    The histories have late reports, rules that change, killed processes, and four fingerprints. The
+    test reads each single day every night, and asserts two facts, from which the promise follows:
+
+    - The result of a day is empty, or has a window with the `min_reports` of its night. After the
+      day was moved into blocks, its result never changes.
+    - The result of every range is the sum of the results of its days.
     """
     folder = tmp_path_factory.mktemp("history")
     for path in migrated_files:
         shutil.copy(path, folder)
     with open_database(f"sqlite:///{folder}/counts.sqlite3") as engine:
-        known: dict[int, Answer] = {}
+        # Results of days that earlier nights have moved. They must never change.
+        final: dict[int, ReleasedNumbers] = {}
         for on, night in enumerate(nights):
             store(engine, on, night.arrivals)
             metric = close(engine, on, night)
-            single = {i: answer(engine, metric, i, i) for i in range(-2, on + 1)}
+            # The earliest late reports are two days late, so the first day is -2.
+            single = {i: read_numbers(engine, metric, i, i) for i in range(-2, on + 1)}
             for i, windows in single.items():
-                assert known.get(i, windows) == windows
+                assert final.get(i, windows) == windows
                 for numbers in windows.values():
                     # A day that no night has shown before was released in this night.
-                    assert i in known or sum(numbers[:2]) >= night.min_reports
+                    assert i in final or sum(numbers[:2]) >= night.min_reports
             through = find_through(engine)
-            known |= {i: single[i] for i in single if day(i) <= through}
+            final |= {i: single[i] for i in single if day(i) <= through}
             assert all(not windows for i, windows in single.items() if day(i) > through)
             for first, last in itertools.combinations(range(-2, on + 1), 2):
                 total: dict[str, Counter[int]] = {}
@@ -204,7 +224,7 @@ def test_two_answers_differ_by_whole_windows(
                     fingerprint: tuple(numbers[i] for i in range(6))
                     for fingerprint, numbers in total.items()
                 }
-                assert answer(engine, metric, first, last) == expected
+                assert read_numbers(engine, metric, first, last) == expected
             check_queries_of_all_days(engine, metric)
             check_totals(engine, metric)
 
@@ -217,14 +237,17 @@ def find_through(engine: Engine) -> datetime.date:
 
 
 def check_totals(engine: Engine, metric: Metric) -> None:
-    """Check the numbers that were added up when blocks were closed and windows formed."""
+    """Assert that stored totals of blocks and windows equal sums of the blocks themselves.
+
+    The totals are added up when blocks are closed and windows are formed.
+    """
     block, total = schema.block.c, schema.block_total.c
     key = (block.params, block.last, block.first)
     query = select(*key, func.min(block.reports), func.sum(block.reports)).where(block.closed)
-    kept = select(total.params, total.last, total.first, total.smallest, total.reports)
+    totals = select(total.params, total.last, total.first, total.smallest, total.reports)
     with engine.connect() as db:
         blocks_of_days = {tuple(row) for row in db.execute(query.group_by(*key))}
-        assert {tuple(row) for row in db.execute(kept)} == blocks_of_days
+        assert {tuple(row) for row in db.execute(totals)} == blocks_of_days
     everything = read_release(
         engine, metric, datetime.date.min, datetime.date.max, separate_segments=True
     )
@@ -237,12 +260,13 @@ def check_totals(engine: Engine, metric: Metric) -> None:
 
 
 SMALL = metric_of("small", Params(k=2, h=1, m=1, f=0.5, p=0.25, q=0.75), min_cohort=2)
+"""A metric with one cohort, so a day has at most one block. It needs two reports."""
 
 
 def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int, int]]]:
-    """Store reports on some days, and return the windows after each night: day and reports.
+    """Run nights, and return all windows after each night, as pairs of day and reports.
 
-    A night is the number of the day's reports, and the `min_reports` of the night.
+    A night is a pair: the number of reports of the day, and the `min_reports` of the night.
     """
     windows = []
     for on, (reports, min_reports) in enumerate(nights):
@@ -253,7 +277,11 @@ def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int,
         query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
         releases = read_releases_by_period(engine, query, "day")
         windows.append(
-            [((each.first - day(0)).days, each.n_reports) for each in releases if each.n_reports]
+            [
+                ((release.first - day(0)).days, release.n_reports)
+                for release in releases
+                if release.n_reports
+            ]
         )
     return windows
 
@@ -274,7 +302,7 @@ def store_small(engine: Engine, on: int, reports: int) -> None:
 
 
 def test_blocks_wait_until_they_have_min_reports_together(engine: Engine) -> None:
-    """The example of the module: 12 and 15 reports wait, and 11 more complete the window."""
+    """Blocks of 12 and 15 reports wait for a window, which needs 30. Eleven more complete it."""
     assert run_nights(engine, (12, 30), (15, 30), (11, 30), (40, 30)) == [
         [],
         [],
@@ -284,21 +312,30 @@ def test_blocks_wait_until_they_have_min_reports_together(engine: Engine) -> Non
 
 
 def test_windows_stay_when_min_reports_changes(engine: Engine) -> None:
-    """A window stays after a rise. After a fall, a window forms with the next block, not before.
+    """A window stays after `min_reports` rises from 30 to 100.
 
-    The window without a new block would be dated on a past day, and change ranges that were read.
+    The 30 reports of the second day wait for the 75 reports of the third day.
     """
     rise = run_nights(engine, (30, 30), (30, 100), (75, 100))
     assert rise == [[(0, 30)], [(0, 30)], [(0, 30), (2, 105)]]
 
 
 def test_a_fall_of_min_reports_changes_no_past_range(engine: Engine) -> None:
-    """The waiting 12 reports are released with the next block."""
+    """After `min_reports` falls, a window forms with the next block, and not before.
+
+    The 12 reports of the first day are enough on the second day, when `min_reports` falls from 30
+    to 10. A window of them would be dated on the first day, and change a range that was read. They
+    are released with the two reports of the third day.
+    """
     assert run_nights(engine, (12, 30), (0, 10), (2, 10)) == [[], [], [(2, 14)]]
 
 
 def test_the_larger_min_reports_of_two_registries_holds(engine: Engine) -> None:
-    """`min_reports` is in no fingerprint, so devices of both registries may be in a window."""
+    """The largest `min_reports` of the registries in force holds for a fingerprint.
+
+    The fingerprint does not depend on `min_reports`, so a window may contain reports of devices
+    with different registries. 15 reports are enough for the first registry, and 20 for both.
+    """
     registries = [
         registry_of(dataclasses.replace(SMALL, min_reports=min_reports)) for min_reports in (10, 20)
     ]
@@ -306,11 +343,15 @@ def test_the_larger_min_reports_of_two_registries_holds(engine: Engine) -> None:
         store_small(engine, on, reports)
         close_all(engine, rules_in_force(registries), day(on + 1))
     release = read_release(engine, SMALL, day(0), day(1))
-    assert [(each.day, each.reports) for each in release.days] == [(day(1), 20)]
+    assert [(row.day, row.reports) for row in release.days] == [(day(1), 20)]
 
 
 def test_windows_and_through_are_one_transaction(engine: Engine) -> None:
-    """A process that is killed before the window is stored has not moved the day either."""
+    """Windows, blocks and the last moved day are stored in one transaction.
+
+    A process that is killed before it stores the window leaves the counter as it was, and no row in
+    the other four tables.
+    """
     store_small(engine, 0, 100)
     tables = (schema.tally, schema.block, schema.block_total, schema.blocked, schema.release_window)
 

@@ -207,8 +207,8 @@ def test_no_upload_is_found_by_guessing(loot: Loot) -> None:
     """A thief who tries all possible uploads of a boolean or category finds none of them.
 
     The deduplication key is an HMAC whose key is the id of the upload, which is not stored. Two
-    checks show that the attack works otherwise: it finds an upload in a row with its id and a plain
-    hash, and in a stored row for a thief who knows the id.
+    checks show that the attack works otherwise. It finds the upload in a row with an id and a plain
+    hash. It finds the upload in a stored row if the thief knows the id.
     """
     rows = loot.read_kind("upload")
     assert len(rows) == N_ALL_UPLOADS
@@ -336,7 +336,7 @@ def test_sqlite_files_contain_no_earlier_sums(tmp_path: Path) -> None:
 
 
 N_THIRDS, N_STOLEN = 3, 300
-"""The first merge runs after a third of the 300 reports."""
+"""The test stores 300 reports, and merges them for the first time after a third of them."""
 
 
 @pytest.mark.slow
