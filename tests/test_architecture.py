@@ -269,9 +269,9 @@ PUBLIC_PACKAGES = {
 def test_public_names_are_few_and_mean_one_thing() -> None:
     """Seven packages export public names. A name that two packages export is one object."""
     exported = {package: public_names_of(package) for package in modules()}
-    shown = [pair for names in exported.values() for pair in names.items()]
+    exports = [pair for names in exported.values() for pair in names.items()]
     assert {package for package, names in exported.items() if names} == PUBLIC_PACKAGES
-    assert len({name for name, _ in shown}) == len(set(shown)) <= 110
+    assert len({name for name, _ in exports}) == len(set(exports)) <= 110
 
 
 def test_every_public_name_can_be_imported() -> None:

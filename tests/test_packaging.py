@@ -143,9 +143,9 @@ def test_a_consumer_of_the_wheel_is_type_checked(installed: Path) -> None:
 @pytest.mark.slow
 def test_a_misspelt_argument_is_found_by_the_type_checker(installed: Path) -> None:
     """The types of the device are visible to a host program."""
-    found = check_types(CONSUMER.replace("collector=", "colector="), installed)
-    assert 'Unexpected keyword argument "colector" for "open"' in found
-    assert "Found 1 error" in found
+    output = check_types(CONSUMER.replace("collector=", "colector="), installed)
+    assert 'Unexpected keyword argument "colector" for "open"' in output
+    assert "Found 1 error" in output
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ def test_every_pair_of_levels_has_a_cell(name: str) -> None:
     factors = atlas_cells.GRIDS[name]
     cells = atlas_cells.build_cells(factors)
     for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
-        held = {(cell[one], cell[other]) for cell in cells}
-        missing = set(itertools.product(levels, others)) - held
+        pairs = {(cell[one], cell[other]) for cell in cells}
+        missing = set(itertools.product(levels, others)) - pairs
         assert missing <= {(1, atlas_cells.UNEVEN)}
 
 
@@ -102,9 +102,9 @@ def test_an_error_or_a_warning_fails_the_cell() -> None:
 def test_answers_that_say_so_foretell_what_they_miss() -> None:
     """With 19 of 20 warnings a missed target is yellow and the cell passes, else it is red."""
     low = {"covered": ((76, 200), (19, 20), (10, 10))}
-    said, kept = (runs_of(**low, unsure=unsure) for unsure in (True, False))
-    foretold = atlas.judge(SMALL, said[:190] + kept[:10])
-    failing = atlas.judge(SMALL, said[:180] + kept[:20])
+    unsure_runs, kept = (runs_of(**low, unsure=unsure) for unsure in (True, False))
+    foretold = atlas.judge(SMALL, unsure_runs[:190] + kept[:10])
+    failing = atlas.judge(SMALL, unsure_runs[:180] + kept[:20])
     (cells, _) = atlas.describe({"strings": [foretold, failing]})
     assert cells.title == "atlas of strings: 1 of 2 cells fail, 1 are foretold to"
     assert [type(row[2]) for row in cells.rows] == [tables.Foretold, tables.Failing]
@@ -132,11 +132,11 @@ def test_a_reduced_atlas_runs(reports: int | str) -> None:
         {**answers, "reports a device": reports, "encoding": "buckets, 16", "devices": 30},
     ]
     measured = [atlas.measure(cell, n_runs=1) for cell in cells]
-    assert [each.raised for each in measured] == [""] * len(cells)
+    assert [measurement.raised for measurement in measured] == [""] * len(cells)
     runs = [atlas.run_once(cells[3], seed) for seed in range(20)]
-    held, n = np.array([run.covered[0] for run in runs]).sum(axis=0)
+    n_covered, n = np.array([run.covered[0] for run in runs]).sum(axis=0)
     # The answers of a device are nearly independent, and so are 400 intervals.
-    assert held >= stats.binom.ppf(FALSE_ALARM, n, 0.94)
+    assert n_covered >= stats.binom.ppf(FALSE_ALARM, n, 0.94)
 
 
 @pytest.mark.parametrize("held", atlas_sets.SETS["held"])

@@ -56,9 +56,9 @@ def told(refused: Callable[[], object]) -> str:
     """Return all that a log would hold of a refusal, chained exceptions too."""
     with pytest.raises(RapporError) as caught:
         refused()
-    shown = "".join(traceback.format_exception_only(caught.value))
+    message = "".join(traceback.format_exception_only(caught.value))
     chained = caught.value
-    messages = [shown, repr(chained), str(chained), repr(chained.args)]
+    messages = [message, repr(chained), str(chained), repr(chained.args)]
     # What `raise ... from None` suppresses is not printed; all else is.
     cause = chained.__cause__ or (None if chained.__suppress_context__ else chained.__context__)
     return " ".join([*messages, repr(cause), str(cause)])
@@ -82,20 +82,20 @@ WRONG: list[tuple[Params, object]] = [
 def test_refused_value_is_in_no_message_of_encoder_or_randomizer(number: int) -> None:
     """Type and length are told, whether the encoder is asked or the whole way is gone."""
     params, value = WRONG[number]
-    shown = told(lambda: get_encoder(params).encode(value, 0))
-    shown += told(lambda: encode_value(SECRET, metric_of(params), value))
-    assert "a value must be" in shown
-    assert TELLTALE not in shown
-    assert "\\ud" not in shown
+    message = told(lambda: get_encoder(params).encode(value, 0))
+    message += told(lambda: encode_value(SECRET, metric_of(params), value))
+    assert "a value must be" in message
+    assert TELLTALE not in message
+    assert "\\ud" not in message
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_refused_text_is_in_no_message_of_a_normalizer(name: str) -> None:
     """Not even the one surrogate that was wrong is shown, nor where it stood."""
-    shown = told(lambda: normalize(name, TELLTALE + "\udfff"))
-    assert TELLTALE not in shown
-    assert "udfff" not in shown
-    assert "position" not in shown
+    message = told(lambda: normalize(name, TELLTALE + "\udfff"))
+    assert TELLTALE not in message
+    assert "udfff" not in message
+    assert "position" not in message
 
 
 @pytest.mark.parametrize("params", [BOOLEAN, BUCKETS], ids=lambda params: params.encoding)
@@ -120,9 +120,9 @@ def test_refused_secret_is_in_no_message(size: int) -> None:
         lambda: derive_permanent_response(secret, "page", "", BLOOM, b"\0\0"),
         lambda: encode_value(secret, metric_of(BLOOM), "a"),
     ):
-        shown = told(refused)
-        assert TELLTALE not in shown
-        assert secret.hex() not in shown
+        message = told(refused)
+        assert TELLTALE not in message
+        assert secret.hex() not in message
 
 
 GOOD: dict[str, Any] = {
@@ -160,12 +160,12 @@ def test_refused_report_is_in_no_message(number: int) -> None:
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": [FAULTS[number]]}).encode()
     _, (error,) = parse_upload(body, lookup)
     assert isinstance(error, ReportError)
-    shown = f"{error} {error!r} {error.args} {error.__cause__}".lower()
+    message = f"{error} {error!r} {error.args} {error.__cause__}".lower()
     if not error.__suppress_context__:
-        shown += f"{error.__context__!r}".lower()
+        message += f"{error.__context__!r}".lower()
     spelt = encode_base64url(TELLTALE.encode()).lower()
     for hidden in (TELLTALE.lower(), "7e117a1e", "71177", spelt, "ahe", "qww"):
-        assert hidden not in shown
+        assert hidden not in message
 
 
 @pytest.mark.parametrize(
@@ -187,18 +187,18 @@ def test_refused_report_is_in_no_message(number: int) -> None:
 )
 def test_refused_upload_is_in_no_message(body: bytes) -> None:
     """Neither keys, nor ids, nor bytes that are no text, nor where a parser stopped."""
-    shown = told(lambda: parse_upload(body, lookup))
+    message = told(lambda: parse_upload(body, lookup))
     for hidden in (TELLTALE, "0xff", "char ", "position", "VGVsbHRhbGUtN3E", "7117", "digits "):
-        assert hidden not in shown
+        assert hidden not in message
 
 
 def test_what_is_accepted_shows_nothing_either() -> None:
     """Representations of values under way hold no value, bits, permanent response or secret."""
     encoded = encode_value(SECRET, metric_of(BLOOM), TELLTALE)
     upload = Upload(id="A" * 22, reports=(encoded.report,))
-    shown = f"{encoded} {encoded!r} {upload} {upload!r} {get_encoder(BLOOM)!r}"
+    texts = f"{encoded} {encoded!r} {upload} {upload!r} {get_encoder(BLOOM)!r}"
     for hidden in (encoded.bits, encoded.permanent, encoded.report.bits, SECRET):
-        assert repr(hidden)[2:-1] not in shown
-        assert encode_base64url(hidden) not in shown
-        assert hidden.hex() not in shown
-    assert TELLTALE not in shown
+        assert repr(hidden)[2:-1] not in texts
+        assert encode_base64url(hidden) not in texts
+        assert hidden.hex() not in texts
+    assert TELLTALE not in texts

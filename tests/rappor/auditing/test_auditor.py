@@ -103,12 +103,12 @@ def test_a_lower_claim_is_refuted() -> None:
 
 # --- planted faults -----------------------------------------------------------------------------
 
-
+    """A fault, the name of the check that must fail, and the smallest audit that shows the fault."""
 class Planted(NamedTuple):
     """A fault, the check that finds it, and the audit that is large enough."""
 
     make: Callable[[Metric], Respond]
-    found: str
+    failed_check: str
     audited: Metric = SMALL
     trials: int = 1000
     n_reports: int = 2
@@ -143,7 +143,10 @@ FAULTS = {
     # A true 1 is reported as 1 with p = .25 instead of q* = .625: 24 standard deviations in 1,000.
     "p is used for q": Planted(fresh(p_for_q), "report: share of ones"),
     # .95 or .75 instead of .55 of 1,000 devices keep a true 1: 12 standard deviations.
-    **{each: Planted(permanent(with_wrong_thresholds(each)), ONES, G) for each in list(FORCED)[1:]},
+    **{
+        fault: Planted(permanent(with_wrong_thresholds(fault)), ONES, G)
+        for fault in list(FORCED)[1:]
+    },
     # f/2 changes by 1/256, 13 standard deviations over 16,000 devices of 128 bits. 6.3 are found.
     "f is off by 1/128": Planted(permanent(f_too_large), ONES, MANY_BITS, 16_000, 1),
     # A new response of 32 bits equals the first with probability below (5/8)^32 on each device.
@@ -225,10 +228,10 @@ FAULTS = {
     ),
     # 31 devices have equal responses of 32 bits to both spellings with probability below 1e-100.
     **{
-        f"coins depend on the spelling before {each}": Planted(
-            keyed_by_spelling, "permanent: same in another spelling", metric(normalize=each)
+        f"coins depend on the spelling before {normalizer}": Planted(
+            keyed_by_spelling, "permanent: same in another spelling", metric(normalize=normalizer)
         )
-        for each in ("nfc", "casefold", "strip", "host")
+        for normalizer in ("nfc", "casefold", "strip", "host")
     },
     # 500 devices with 4,096 possible secrets give 30 pairs with one secret. 3 or more are found.
     "a secret has 12 bits": Planted(secrets_of_twelve_bits, "secrets: devices differ"),
@@ -259,7 +262,7 @@ def test_planted_fault_is_found(fault: str) -> None:
     planted = FAULTS[fault]
     audited, trials, n_reports = planted.audited, planted.trials, planted.n_reports
     result = run_audit(Function(lambda: planted.make(audited)), audited, trials, n_reports)
-    assert planted.found in faults_of(result)
+    assert planted.failed_check in faults_of(result)
 
 
 @pytest.mark.slow
@@ -298,8 +301,8 @@ def test_a_value_without_noise_is_found_if_it_is_named() -> None:
     result = audit(
         canary, SMALL, trials=3000, n_reports=1, values=["canary"], level=FALSE_ALARM_RATE
     )
-    found = {"report: equal to the true bits", "permanent: equal to the true bits"}
-    assert found <= faults_of(result)
+    failed_checks = {"report: equal to the true bits", "permanent: equal to the true bits"}
+    assert failed_checks <= faults_of(result)
     assert run_audit(canary, SMALL).passed
 
 
@@ -315,8 +318,8 @@ def test_a_mersenne_twister_behind_the_reports_is_found() -> None:
     params = metric(k=2, q=0.5).params
     coins = twister(int.from_bytes(os.urandom(4)))
     reports = b"".join(draw_instantaneous_response(b"\3", params, coins) for _ in range(41_000))
-    shown = unpack(reports, params)
-    checks = check_report_coins(shown, np.ones_like(shown), params)
+    bits = unpack(reports, params)
+    checks = check_report_coins(bits, np.ones_like(bits), params)
     assert {check.name: check.verdict for check in checks} == {
         "own coins: lags": "pass",
         "own coins: repetition": "pass",
@@ -332,8 +335,8 @@ def test_a_short_period_of_reports_is_found() -> None:
         draw_instantaneous_response(b"\0", params, lambda n: list(islice(period, n)))
         for _ in range(4000)
     ]
-    shown = unpack(b"".join(reports), params)
-    checks = check_report_coins(shown, np.zeros_like(shown), params)
+    bits = unpack(b"".join(reports), params)
+    checks = check_report_coins(bits, np.zeros_like(bits), params)
     faults = [check.name for check in checks if check.verdict == "fault"]
     assert "own coins: repetition" in faults  # a short lag may show too, by luck
 

@@ -54,9 +54,9 @@ def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     """
     path = tmp_path / "metrics.toml"
     path.write_text(toml_of(epoch='"month"', **KINDS[kind]))
-    found = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
-    assert found.passed, found.faults
-    unseen = [check.name for check in found.checks if check.verdict == "not seen"]
+    audit = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
+    assert audit.passed, audit.faults
+    unseen = [check.name for check in audit.checks if check.verdict == "not seen"]
     # A device with one report has nothing to repeat, so some checks are not seen.
     assert unseen == [] if kind == "plain" else len(unseen) < 8
 
@@ -148,9 +148,9 @@ STAGES: dict[str, Any] = {
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """The check for the violated property finds the fault. A client without a fault passes."""
-    found = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
-    assert FAULTS[fault] <= faults_of(found)
-    assert found.passed == (not fault)
+    audit = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
+    assert FAULTS[fault] <= faults_of(audit)
+    assert audit.passed == (not fault)
 
 
 @pytest.mark.acceptance
@@ -205,11 +205,11 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
         ("day for epoch", {"client: one report an interval"}),
     ],
 )
-def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, found: set[str]) -> None:
+def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, expected: set[str]) -> None:
     """A correct client reports any event of the interval, at a time independent of the value."""
     interval = "epoch" if "epoch" in fault else "day"
     audited = audit_client([*CHILD, fault], *declared(tmp_path, "month", interval, 0.2), seed=1)
-    assert found <= faults_of(audited)
+    assert expected <= faults_of(audited)
     assert audited.passed == (not fault)
 
 

@@ -53,8 +53,8 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
         Check(name=name, verdict="not seen", detail="")
         for name in ("permanent: same in another spelling", "own coins: no shift register")
     ]
-    said = list_not_examined(BALANCED, unseen, trials=100_000, n_values=35, n_reports=64)
-    assert listed == list(said)
+    sentences = list_not_examined(BALANCED, unseen, trials=100_000, n_values=35, n_reports=64)
+    assert listed == list(sentences)
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def planted(
         if params.encoding == "bloom" and params.normalize == "none":
             digest = hashlib.sha256(told(value, params.part).encode()).digest()[:16]
             seeds = range(cohort * params.h + seed, (cohort + 1) * params.h + seed)
-            places = {mmh3.hash(digest, each, signed=False) * params.k >> 32 for each in seeds}
+            places = {mmh3.hash(digest, seed, signed=False) * params.k >> 32 for seed in seeds}
             bits = sum(1 << i for i in places).to_bytes(params.n_bytes, "little")
         if fault == "bit order":
             whole = f"{int.from_bytes(bits, 'little'):0{params.k}b}"[::-1]
@@ -146,7 +146,7 @@ def planted(
         (planted(fault="bit order"), "bits"),
         (planted(fault="f/2"), "permanent"),
         (planted(fault="secret"), "cohort"),
-        *((planted(fault=each), "permanent") for each in FORCED),
+        *((planted(fault=fault), "permanent") for fault in FORCED),
     ],
     ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret", *FORCED],
 )

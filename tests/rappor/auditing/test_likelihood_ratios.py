@@ -115,7 +115,7 @@ def test_predicted_power_is_the_share_of_simulated_audits() -> None:
     params, rng = metric.params, np.random.default_rng(8)
     truth = TrueBits(params, choose_values(metric, rng))
     n_later = len(Calendar.of(metric).same) - 2
-    found, runs, devices = 0, 400, 60
+    n_rejected, runs, devices = 0, 400, 60
     values = rng.integers(0, len(truth.values), size=(runs, devices))
     for row in values:
         cohorts = np.zeros(devices, dtype=np.int64)
@@ -125,14 +125,14 @@ def test_predicted_power_is_the_share_of_simulated_audits() -> None:
             one = rng.random(bits.shape) < np.where(bits, 1 - params.f0, params.f1)
             ones.append(OnesOf(rng.binomial(n, np.where(one, params.q, params.p)), n))
         ratio = compute_second_response_ratio(ones[0], ones[1], truths, params).sum()
-        found += int(20 * convert_to_p_value(float(ratio)) < FALSE_ALARM_RATE)
+        n_rejected += int(20 * convert_to_p_value(float(ratio)) < FALSE_ALARM_RATE)
     missed = list_missed_faults(metric, truth, AuditSizes(2 * devices, 900, 8))
     (sentence,) = [text for text in missed if text.startswith("a second permanent response")] or [
         "(100%)"
     ]
     predicted = float(sentence.rsplit("(", maxsplit=1)[1].rstrip("%)")) / 100
     # The share has a standard error of at most .025, and the sum is nearly normal only.
-    assert abs(found / runs - predicted) < 0.1
+    assert abs(n_rejected / runs - predicted) < 0.1
 
 
 def test_few_bits_and_strong_noise_get_more_devices() -> None:

@@ -21,7 +21,7 @@ from rappor.protocol.encodings import get_encoder
 def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
     """In every cohort the values of a pair have the loss of the metric, and every bit is set."""
     params = audited.params
-    truth = TrueBits(params, [each for pair in choose_pairs(params) for each in pair])
+    truth = TrueBits(params, [value for pair in choose_pairs(params) for value in pair])
     seen = np.zeros(params.k, dtype=np.bool_)
     most = {"bloom": 2 * params.h, "boolean": 1}.get(params.encoding, 2)
     for cohort in range(params.m):

@@ -44,8 +44,8 @@ def test_register_lengths_have_their_exact_distribution(n: int) -> None:
     """Of all 2^n sequences, the formula gives the number that needs each length."""
     lengths = [compute_shortest_register(bits) for bits in itertools.product((0, 1), repeat=n)]
     for length in range(n + 1):
-        below = sum(each <= length for each in lengths) / 2**n
-        above = sum(each >= length for each in lengths) / 2**n
+        below = sum(needed <= length for needed in lengths) / 2**n
+        above = sum(needed >= length for needed in lengths) / 2**n
         assert compute_register_p_value(length, n) == pytest.approx(min(1, 2 * min(below, above)))
 
 

@@ -163,8 +163,8 @@ def test_uploads_may_be_packed(shell: Shell) -> None:
     path = shell.place / "packed" / "uploads.jsonl.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"\n".join(uploads(shell.place, 5))))
-    for given in (path, path.parent):
-        assert counted(shell, given).n_reports == 5
+    for source in (path, path.parent):
+        assert counted(shell, source).n_reports == 5
     path.write_bytes(path.read_bytes()[:-9])
     error = refused(shell.metric("aggregate", str(path), "--out", shell.path("x")))
     assert "uploads.jsonl.gz: Compressed file ended" in error
@@ -175,11 +175,11 @@ def test_reports_of_several_metrics_need_a_choice(shell: Shell) -> None:
     for name in ("engine", "theme"):
         store(shell, f"lake/{name}.parquet", metric=name)
     words = ("aggregate", shell.path("lake"), "--out", shell.path("sums.counts"))
-    said = "give --metric: inputs have reports of several metrics, engine, theme"
-    assert said in refused(shell(*words, "--registry", "metrics.toml"))
+    message = "give --metric: inputs have reports of several metrics, engine, theme"
+    assert message in refused(shell(*words, "--registry", "metrics.toml"))
     assert counted(shell, shell.path("lake"), name="theme").metric == "theme"
-    said = "inputs must have reports of sync, got engine, theme"
-    assert said in refused(shell.metric(*words, name="sync"), 1)
+    message = "inputs must have reports of sync, got engine, theme"
+    assert message in refused(shell.metric(*words, name="sync"), 1)
 
 
 def test_segments_are_added_up(shell: Shell) -> None:
@@ -188,9 +188,12 @@ def test_segments_are_added_up(shell: Shell) -> None:
     text = REGISTRY.replace(before, f'segments = {{version = ["1"]}}\n\n{before}', 1)
     (shell.place / "metrics.toml").write_text(text)
     metric = Registry.loads(text)["engine"]
-    told = [metric, metric.in_segment({"version": "1"}), metric.in_segment({})]
-    reports = [encode_value(bytes([i]) * 32, each, "qwant").report for i, each in enumerate(told)]
-    bodies = [Upload(id=Upload.new_id(), reports=(each,)).to_json() for each in reports]
+    metrics = [metric, metric.in_segment({"version": "1"}), metric.in_segment({})]
+    reports = [
+        encode_value(bytes([i]) * 32, segment_metric, "qwant").report
+        for i, segment_metric in enumerate(metrics)
+    ]
+    bodies = [Upload(id=Upload.new_id(), reports=(report,)).to_json() for report in reports]
     (shell.place / "uploads.jsonl").write_bytes(b"\n".join(bodies))
     counts = counted(shell, "uploads.jsonl")
     assert (counts.n_reports, counts.params) == (3, metric.params)

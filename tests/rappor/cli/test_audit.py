@@ -74,12 +74,12 @@ def test_a_faulty_command_ends_with_1(registry: str, shell: Shell) -> None:
 def test_named_values_are_asked_about(shell: Shell) -> None:
     """Values of a file are tested beside random values. Empty lines are no values."""
     (shell.place / "values.txt").write_bytes("canary\r\n\nfür\n".encode())
-    asked = {}
+    queries = {}
     for words in ((), ("--values", "values.txt")):
         out = ok(shell("audit", *LETTERS, "--trials", "1000", "--json", *words))
         sentence = json.loads(out)["not_examined"][0]
-        asked[bool(words)] = int(sentence.split()[1])
-    assert asked[True] == asked[False] + 2
+        queries[bool(words)] = int(sentence.split()[1])
+    assert queries[True] == queries[False] + 2
 
 
 def test_a_command_is_compared_with_the_protocol(shell: Shell) -> None:

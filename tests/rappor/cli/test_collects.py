@@ -22,7 +22,7 @@ def test_collects_describes_every_metric(shell: Shell) -> None:
     assert all(name in out for name in ("engine", "theme", "design@example.org", "2020-01-01"))
     assert "expired" in out
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
-    total = sum(each.total for each in registry.reserved)
+    total = sum(reserved.total for reserved in registry.reserved)
     assert f"at most {total:g} nats" in out.splitlines()[-2]
     assert "A value that stays the same for a year" in out
     assert "together" not in shell("collects", "theme", "--registry", "metrics.toml")[1]
@@ -33,7 +33,7 @@ def test_collects_json_is_the_sealed_registry(shell: Shell) -> None:
     """The JSON is one line, with the privacy notice of each metric."""
     registry = Registry.load(shell.place / "metrics.toml", today=datetime.date.today())
     sealed = format_sealed_json(
-        registry, {name: privacy_notice(each) for name, each in registry.items()}
+        registry, {name: privacy_notice(metric) for name, metric in registry.items()}
     )
     assert ok(shell("collects", "--registry", "metrics.toml", "--json")) == f"{sealed}\n"
 

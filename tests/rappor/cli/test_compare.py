@@ -59,9 +59,9 @@ def test_changes_are_listed(samples: Shell) -> None:
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:
     """The periods of one file become samples named by their days. --all lists every candidate."""
     words = ("--candidates", "engines.txt", "--all", "--json")
-    found = json.loads(ok(samples("compare", "days.json", *words)))
-    assert [each["name"] for each in found["samples"]] == ["2026-11-02", "2026-11-03"]
-    assert len(found["rows"]) == 3 * found["candidates"] == 9
+    document = json.loads(ok(samples("compare", "days.json", *words)))
+    assert [sample["name"] for sample in document["samples"]] == ["2026-11-02", "2026-11-03"]
+    assert len(document["rows"]) == 3 * document["candidates"] == 9
 
 
 def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:

@@ -46,7 +46,7 @@ class Outer:
     @property
     def total(self) -> float:
         """Sum of two fields."""
-        return sum(each.epsilon for each in self.inner)
+        return sum(inner.epsilon for inner in self.inner)
 
 
 def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,8 +72,8 @@ def test_json_tells_fields_and_properties(capsys: pytest.CaptureFixture[str]) ->
 
 def test_text_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     """Tables and texts have no blanks at the ends of lines, and empty lines stay."""
-    shown = table_of_cells("Words", ("word", "number"), [("a", "1"), ("longer", "22")])
-    print_parts("first\n", shown)
+    table = table_of_cells("Words", ("word", "number"), [("a", "1"), ("longer", "22")])
+    print_parts("first\n", table)
     print_section("title", "x " * 80)
     out = capsys.readouterr().out
     assert out.startswith("first\n\nword    number\na            1\nlonger      22\n\ntitle\n  x x")

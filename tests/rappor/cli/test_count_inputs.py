@@ -138,7 +138,7 @@ def test_the_noise_of_a_client_of_google_is_its_own(tmp_path: Path) -> None:
         source_of(str(tmp_path / "counts.csv"), candidates=str(GOOGLE / "candidates.txt"))
     )
     params = str(tmp_path / "params.csv")
-    read = [GoogleInputs(**source, params_path=params, client=each).read() for each in clients]
+    read = [GoogleInputs(**source, params_path=params, client=client).read() for client in clients]
     levels = [round(counts.params.f * 128, 6) for (counts,) in read]
     assert levels == [38.4, 39, 38, 38]
 
@@ -160,24 +160,24 @@ def test_every_file_that_was_read_is_told(shell: Shell, counts: str) -> None:
     answer = json.loads(as_answered(Counts.load(counts)))
     answered = shell.place / "answer.json"
     answered.write_text(json.dumps(answer | {"from": "2026-11-01", "to": "2026-11-30"}))
-    asked, registry = shell.path("engines.txt"), shell.path("metrics.toml")
-    told = source_of(counts, str(answered), registry=registry, candidates=asked).files()
-    assert [(file.name, file.days) for file in told] == [
+    candidates, registry = shell.path("engines.txt"), shell.path("metrics.toml")
+    files = source_of(counts, str(answered), registry=registry, candidates=candidates).files()
+    assert [(file.name, file.days) for file in files] == [
         (counts, ""),
         (str(answered), "2026-11-01 to 2026-11-30"),
         (registry, ""),
-        (asked, ""),
+        (candidates, ""),
     ]
-    assert [file.sha256 for file in told] == [
-        hashlib.sha256(Path(file.name).read_bytes()).hexdigest() for file in told
+    assert [file.sha256 for file in files] == [
+        hashlib.sha256(Path(file.name).read_bytes()).hexdigest() for file in files
     ]
     os.mkfifo(pipe := shell.path("pipe"))
     for read_once in ("-", pipe):
         assert [file.name for file in source_of(counts, candidates=read_once).files()] == [counts]
     theirs = GoogleInputs(
-        **dataclasses.asdict(source_of(counts)), params_path=asked, map_path=registry
+        **dataclasses.asdict(source_of(counts)), params_path=candidates, map_path=registry
     )
-    assert [file.name for file in theirs.files()] == [counts, asked, registry]
+    assert [file.name for file in theirs.files()] == [counts, candidates, registry]
 
 
 def test_days_are_told_by_both_ends(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_days_are_told_by_both_ends(tmp_path: Path) -> None:
     one_ended = [both | {"to": None}, both | {"from": None}, {"from": both["from"]}, {}]
     for document in (both, *one_ended):
         path.write_text(json.dumps(document))
-        told = tuple(both.values()) if document is both else ()
-        assert tuple(map(str, read_days(str(path)))) == told
+        records = tuple(both.values()) if document is both else ()
+        assert tuple(map(str, read_days(str(path)))) == records
 
 
 LISTED = toml_of(
@@ -251,12 +251,12 @@ def test_standard_input_is_read_as_a_file_is(shell: Shell, counts: str, normaliz
     known = Counts.load(counts)
     params = dataclasses.replace(known.params, normalize=normalize)
     Counts(params, known.bit_counts, known.cohort_reports).save(shell.path("same.counts"))
-    asked = b"BING\nDuckDuckGo\nduckduckgo\nQwant\n"
-    (shell.place / "asked.txt").write_bytes(asked)
+    candidates = b"BING\nDuckDuckGo\nduckduckgo\nQwant\n"
+    (shell.place / "asked.txt").write_bytes(candidates)
     words = ("decode", shell.path("same.counts"), "--json", "--all", "--candidates")
     listed = ok(shell(*words, "asked.txt"))
     command = [sys.executable, "-c", "from rappor.cli import main; main()", *words, "-"]
-    piped = subprocess.run(command, input=asked, capture_output=True, check=True)
+    piped = subprocess.run(command, input=candidates, capture_output=True, check=True)
     assert json.loads(piped.stdout) == json.loads(listed)
     names = {row["candidate"] for row in json.loads(listed)["estimates"]}
     assert "duckduckgo" in names

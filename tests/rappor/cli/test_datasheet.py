@@ -25,5 +25,5 @@ def test_all_papers_go_into_a_folder(shell: Shell) -> None:
     ok(shell("datasheet", "--registry", "metrics.toml", "--out", str(shell.place / "papers")))
     names = {path.name for path in (shell.place / "papers").iterdir()}
     papers = ("datasheet", "dpia", "consent")
-    assert names == {f"{each}.{end}" for each in papers for end in ("md", "html")}
+    assert names == {f"{paper}.{end}" for paper in papers for end in ("md", "html")}
     assert "<table" in (shell.place / "papers" / "dpia.html").read_text(encoding="utf-8")

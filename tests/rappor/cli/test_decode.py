@@ -40,13 +40,13 @@ from rappor.reporting.numbers import format_share
     ],
 )
 def test_json_is_what_the_library_says(
-    shell: Shell, counts: str, words: str, given: dict[str, Any]
+    shell: Shell, counts: str, words: str, options: dict[str, Any]
 ) -> None:
     """--json prints the record of the library in one line, with detected rows or with all rows."""
-    found = decode(Counts.load(counts), ["bing", "duckduckgo", "qwant"], **given)
-    asked = ("decode", counts, "--candidates", "engines.txt", "--json", *words.split())
-    assert ok(shell.metric(*asked)) == f"{found.to_json(detected_only=True)}\n"
-    assert ok(shell.metric(*asked, "--all")) == f"{found.to_json()}\n"
+    estimates = decode(Counts.load(counts), ["bing", "duckduckgo", "qwant"], **options)
+    command = ("decode", counts, "--candidates", "engines.txt", "--json", *words.split())
+    assert ok(shell.metric(*command)) == f"{estimates.to_json(detected_only=True)}\n"
+    assert ok(shell.metric(*command, "--all")) == f"{estimates.to_json()}\n"
 
 
 def test_candidates_may_be_packed(shell: Shell, counts: str) -> None:
@@ -75,8 +75,8 @@ def test_decode_answers_for_several_rows(shell: Shell, counts: str) -> None:
     assert {**group, "name": f"@{listed}"} == same
     assert difference["name"] == "duckduckgo - qwant"
     text = shell.metric(*words)[1]
-    for each in (group, difference):
-        written = format_share(each["estimate"], each["std_error"])
+    for contrast in (group, difference):
+        written = format_share(contrast["estimate"], contrast["std_error"])
         assert written in text
         assert written in Path(page).read_text(encoding="utf-8")
     err = refused(shell.metric("decode", counts, "--candidates", "engines.txt", "--quantiles"), 1)
@@ -99,11 +99,11 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     answer = json.loads(ok(shell.metric(*words, "--json")))
     assert answer["weights"] == {"version=1": 0.75, "version=2": 0.25}
     alone = json.loads(shell.metric("decode", counts, "--candidates", "engines.txt", "--json")[1])
-    for row, found in zip(alone["estimates"], answer["contrasts"], strict=True):
-        assert found["name"] == row["candidate"]
-        assert found["estimate"] == pytest.approx(row["share"])
+    for row, contrast in zip(alone["estimates"], answer["contrasts"], strict=True):
+        assert contrast["name"] == row["candidate"]
+        assert contrast["estimate"] == pytest.approx(row["share"])
         expected = (0.75**2 + 0.25**2) ** 0.5 * row["std_error"] / 50_000
-        assert found["std_error"] == pytest.approx(expected)
+        assert contrast["std_error"] == pytest.approx(expected)
     assert "version=1 75.0 %" in shell.metric(*words)[1]
     assert "--sum must be omitted with --weights" in refused(shell.metric(*words, "--sum", "x"))
     Counts.zero(params, whole.metric).save(shell.path("2.counts"))
@@ -184,12 +184,12 @@ def on_terminal(words: list[str], *, columns: int) -> str:
     run = [sys.executable, "-c", "from rappor.cli import main; main()", *words]
     with subprocess.Popen(run, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL):
         os.close(follower)
-        shown = b""
+        output = b""
         with contextlib.suppress(OSError):  # the other side has been closed
             while piece := os.read(leader, 1 << 16):
-                shown += piece
+                output += piece
     os.close(leader)
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", shown.decode())
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", output.decode())
 
 
 def test_decode_adds_files_of_one_set_and_joins_files_of_two(shell: Shell, counts: str) -> None:

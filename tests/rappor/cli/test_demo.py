@@ -84,11 +84,11 @@ def test_demo_says_how_many_are_false() -> None:
     estimates = decode(simulate_counts(population, params, n_reports=1e5, seed=1), ["a", "b", "c"])
     truths = {"a": 50_000, "b": 30_000, "c": 20_000}, {"a": 50_000, "b": 9}
     for truth, n_false in zip(truths, (0, 2), strict=True):
-        found = Demo(
+        demo = Demo(
             estimates=estimates, truth=truth, params=params, profile="low-noise", n_values=3
         )
-        assert (found.n_detected, found.n_false) == (3, n_false)
-        document = found.to_dict()
+        assert (demo.n_detected, demo.n_false) == (3, n_false)
+        document = demo.to_dict()
         assert (document["detected"], document["false"]) == (3, n_false)
         assert document["estimates"][0]["truth"] == 50_000
 

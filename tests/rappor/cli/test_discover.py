@@ -40,13 +40,13 @@ def parts(shell: Shell) -> tuple[str, str]:
 @pytest.mark.slow
 def test_files_of_parts_become_strings(shell: Shell, parts: tuple[str, str]) -> None:
     """The output lists the strings, the results of each part, and the limits of the search."""
-    asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9")
-    code, printed, err = shell("discover", *parts, *asked)
+    options = ("--alphabet", "a-z", "--longest", "5", "--keep", "9")
+    code, printed, err = shell("discover", *parts, *options)
     assert (code, err) == (0, "")
     lines = [line.split() for line in printed.splitlines() if line]
     assert [line[0] for line in lines[1:3]] == ["qwant", "mojek"]
-    (told,) = [line for line in lines if line[0] == "prefix:2"]
-    assert told[2] == "703"
+    (prefix_row,) = [line for line in lines if line[0] == "prefix:2"]
+    assert prefix_row[2] == "703"
     assert "Strings of up to 5 characters, alphabet (as given): abcdefghij" in printed
     unfinished = printed.partition("Prefixes with a larger share than their strings")[2]
     assert "du " in unfinished
@@ -57,12 +57,12 @@ def test_the_metric_s_own_candidates_are_known_strings(
     shell: Shell, parts: tuple[str, str]
 ) -> None:
     """With the metric's candidates, a string is found that is longer than --longest."""
-    asked = ("--alphabet", "a-z", "--longest", "5", "--keep", "9", "--registry", "metrics.toml")
-    document = json.loads(ok(shell("discover", *parts, *asked, "--json")))
-    found = [row["candidate"] for row in document["estimates"]]
-    assert found[:3] == ["qwant", "duckduckgo", "mojek"]
-    assert [each["part"] for each in document["prefixes"]] == ["prefix:2"]
-    assert "du" not in [each["prefix"] for each in document["unfinished"]]
+    options = ("--alphabet", "a-z", "--longest", "5", "--keep", "9", "--registry", "metrics.toml")
+    document = json.loads(ok(shell("discover", *parts, *options, "--json")))
+    candidates = [row["candidate"] for row in document["estimates"]]
+    assert candidates[:3] == ["qwant", "duckduckgo", "mojek"]
+    assert [prefix["part"] for prefix in document["prefixes"]] == ["prefix:2"]
+    assert "du" not in [unfinished["prefix"] for unfinished in document["unfinished"]]
 
 
 @pytest.mark.slow
@@ -79,8 +79,8 @@ def test_strings_go_to_a_csv_file(shell: Shell, parts: tuple[str, str]) -> None:
 
 def test_alphabets_have_ranges(shell: Shell, parts: tuple[str, str]) -> None:
     """A hyphen at an end stands for itself, and a repeated character counts once."""
-    asked = ("--alphabet=-a-cqwntmojek0-2b", "--longest", "2", "--json")
-    assert json.loads(ok(shell("discover", *parts, *asked)))["alphabet"] == "-abcqwntmojek012"
+    options = ("--alphabet=-a-cqwntmojek0-2b", "--longest", "2", "--json")
+    assert json.loads(ok(shell("discover", *parts, *options)))["alphabet"] == "-abcqwntmojek012"
 
 
 def test_one_part_alone_has_no_answer(shell: Shell, parts: tuple[str, str]) -> None:
@@ -96,8 +96,8 @@ def test_uploads_are_added_up_a_part_at_a_time(shell: Shell) -> None:
     numbers = []
     for part in ("prefix:2", "whole"):
         out = shell.path(f"{part[:3]}.counts")
-        asked = ("aggregate", "uploads.jsonl", "--part", part, "--out", out, "--json")
-        printed = ok(shell.metric(*asked))  # 60 devices of one part only: probability 5e-14
+        command = ("aggregate", "uploads.jsonl", "--part", part, "--out", out, "--json")
+        printed = ok(shell.metric(*command))  # 60 devices of one part only: probability 5e-14
         numbers.append(json.loads(printed)["reports"])
     assert sum(numbers) == 60
     err = refused(shell.metric("aggregate", "uploads.jsonl", "--part", "prefix:9", "--out", "x"))

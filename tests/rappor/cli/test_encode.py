@@ -43,8 +43,8 @@ def test_encode_says_whether_the_report_is_the_permanent_response(
     text = toml_of(epoch="'year'", interval="'epoch'", profile=f"'{profile}'")
     (shell.place / "once.toml").write_text(text)
     out = ok(shell("encode", "page", "a", "--registry", "once.toml"))
-    shown = dict(line.split() for line in out.splitlines()[:6])
-    is_bare = shown["permanent"] == shown["report"]
+    fields = dict(line.split() for line in out.splitlines()[:6])
+    is_bare = fields["permanent"] == fields["report"]
     assert is_bare is (profile == "once")
     assert ("and the report shows it as it is" in out) is is_bare
     assert ("is drawn anew" in out) is not is_bare
@@ -61,8 +61,8 @@ def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
     words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
     assert "SSS" not in refused(shell(*words))
     sources = ("--secret-file", "secret"), ("--secret-hex", SECRET)
-    shown = [encode(shell, "engine", "qwant", *source)["permanent"] for source in sources]
-    assert shown[0] == shown[1]
+    responses = [encode(shell, "engine", "qwant", *source)["permanent"] for source in sources]
+    assert responses[0] == responses[1]
     encode_all = [sys.executable, "-c", "from rappor.cli import main; main()", "encode", "engine"]
     encode_all += ["-", "--registry", "metrics.toml"]
     for source, warnings in (("--secret-hex", 1), ("--secret-file", 0)):
@@ -109,16 +109,16 @@ def test_encode_of_sets_agrees_with_known_answers(shell: Shell) -> None:
     secret = bytes.fromhex(SECRET)
     for values in ([], ["git"], ["git", "vim", "git", ""], ["a", "b", "c", "d"]):
         words = ("page", *values, "--registry", "sets.toml", "--secret-hex", SECRET)
-        shown = json.loads(ok(shell("encode", *words, "--epoch", "2026-Q4", "--json")))
-        assert list(shown) == ["metric", "params", "cohort", "own", "chosen", "bucket"]
+        document = json.loads(ok(shell("encode", *words, "--epoch", "2026-Q4", "--json")))
+        assert list(document) == ["metric", "params", "cohort", "own", "chosen", "bucket"]
         scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
         cohort = reference.derive_cohort(secret, scope, 128)
         own = reference.list_own_buckets(values, cohort, 112)
         coins = reference.derive_bucket_coins(secret, scope, own, 112, 2)
-        assert (shown["params"], shown["cohort"]) == (metric.fingerprint, cohort)
-        assert shown["own"] == own
-        assert shown["chosen"] == reference.choose_own_buckets(own, 112, 2, coins)
-        assert shown["bucket"] == reference.draw_bucket(own, 112, 2, 2100421408, coins)
+        assert (document["params"], document["cohort"]) == (metric.fingerprint, cohort)
+        assert document["own"] == own
+        assert document["chosen"] == reference.choose_own_buckets(own, 112, 2, coins)
+        assert document["bucket"] == reference.draw_bucket(own, 112, 2, 2100421408, coins)
 
 
 def test_encode_of_sets_in_words(shell: Shell) -> None:
@@ -158,10 +158,10 @@ def test_encode_of_tuples_takes_each_field_by_name(shell: Shell) -> None:
     value = {"site": "a=b", "country": ""}
     encoded = encode_value(bytes.fromhex(SECRET), metric, value)
     for order in (("site=a=b", "country="), ("country=", "site=a=b")):
-        shown = json.loads(ok(shell("encode", "pair", *order, *options)))
-        assert shown["cohort"] == encoded.cohort
+        document = json.loads(ok(shell("encode", "pair", *order, *options)))
+        assert document["cohort"] == encoded.cohort
         bits = reference.unpack(encoded.bits, metric.params.k)
-        assert shown["bits"] == "".join(map(str, bits))
+        assert document["bits"] == "".join(map(str, bits))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
         assert isinstance(command, Explained)
         yield words, command
         if isinstance(command, click.Group):
-            waiting += [((*words, name), each) for name, each in command.commands.items()]
+            waiting += [
+                ((*words, name), subcommand) for name, subcommand in command.commands.items()
+            ]
 
 
 COMMANDS = dict(commands())
@@ -80,9 +82,9 @@ faster tests of their own."""
 def examples(*, for_shell: bool) -> list[Any]:
     """Return the examples. Examples that take minutes run in the stage acceptance."""
     return [
-        pytest.param(each, marks=pytest.mark.acceptance if TAKES_LONG.match(each) else ())
-        for each in EXAMPLES
-        if bool(NEEDS_SHELL.search(each)) is for_shell
+        pytest.param(example, marks=pytest.mark.acceptance if TAKES_LONG.match(example) else ())
+        for example in EXAMPLES
+        if bool(NEEDS_SHELL.search(example)) is for_shell
     ]
 
 
@@ -102,7 +104,7 @@ def test_no_page_is_cut(words: tuple[str, ...], capfd: pytest.CaptureFixture[str
     assert "..." not in text
     assert "…" not in text
     defaults = re.findall(r"\[default: ([^\]]*)\]", " ".join(text.split()))
-    assert not [each for each in defaults if re.search(r"\d{4}|\de\d|e-0|^\(", each)]
+    assert not [default for default in defaults if re.search(r"\d{4}|\de\d|e-0|^\(", default)]
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words], ids=" ".join)
@@ -173,13 +175,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         counts.save(folder / f"{name}.counts")
     days = [datetime.date(2026, 11, 2), datetime.date(2026, 11, 9)]
     released(dict.fromkeys(days, counts), counts.metric).save(folder / "weeks.json")
-    told = Counts(
+    segment_counts = Counts(
         metric.params.with_segment((("version", "2"),)),
         counts.bit_counts,
         counts.cohort_reports,
         counts.metric,
     )
-    released({days[0]: (counts, told)}, counts.metric).save(folder / "segments.json")
+    released({days[0]: (counts, segment_counts)}, counts.metric).save(folder / "segments.json")
     pets = Population(["cat", "dog"], [2, 1])
     parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
     for part in parts:

@@ -30,8 +30,8 @@ def test_parts_are_planned(shell: Shell) -> None:
 
 def test_the_largest_part_of_the_error_has_a_remedy(shell: Shell) -> None:
     """A sentence below the parts of the error names the remedy for the largest part."""
-    told = ok(shell("plan", "--profile", "strict", "--reports", "1e6", "--candidates", "100"))
-    words = " ".join(told.replace("│", " ").split())
+    output = ok(shell("plan", "--profile", "strict", "--reports", "1e6", "--candidates", "100"))
+    words = " ".join(output.replace("│", " ").split())
     assert "The largest part of the error is privacy noise. To lower it, use more devices," in words
 
 

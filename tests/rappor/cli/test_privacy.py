@@ -48,7 +48,7 @@ def report_of(answer: Answer) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "words", "given"),
+    ("name", "words", "options"),
     [
         ("life", "--reports 3", {"usage": Usage(reports=3)}),
         ("year", "--values 4 --group 3", {"usage": Usage(values=4, group=3)}),
@@ -68,21 +68,21 @@ def test_json_is_what_the_library_says(
     capfd: pytest.CaptureFixture[str],
     name: str,
     words: str,
-    given: dict[str, Any],
+    options: dict[str, Any],
 ) -> None:
     """The JSON has every field of the library's record, with usage, batch and change."""
     Counts(LIFE, np.zeros((8, 128), dtype=int), np.array(SENT)).save(tmp_path / "c.counts")
-    found = report_of(ask(name, "--registry", "r.toml", *words.split(), "--json"))
+    document = report_of(ask(name, "--registry", "r.toml", *words.split(), "--json"))
     registry = Registry.load(tmp_path / "r.toml")
-    if "changed" in given:
-        changed = Registry.load(tmp_path / f"{given['changed']}.toml")
-        given = {"changed": changed[name]}
-        error = found["joint_error"]
-        assert (error["same_devices"] > error["together"]) is found["change"]["kept"]
-    print_json(privacy_report(registry[name], registry=registry, **given))
+    if "changed" in options:
+        changed = Registry.load(tmp_path / f"{options['changed']}.toml")
+        options = {"changed": changed[name]}
+        error = document["joint_error"]
+        assert (error["same_devices"] > error["together"]) is document["change"]["kept"]
+    print_json(privacy_report(registry[name], registry=registry, **options))
     expected = json.loads(capfd.readouterr().out)
-    assert {key: found[key] for key in expected} == expected
-    assert set(found) == {*expected, "joint_error", "detection"}
+    assert {key: document[key] for key in expected} == expected
+    assert set(document) == {*expected, "joint_error", "detection"}
 
 
 def test_counts_of_a_batch_are_of_the_same_parameters(
@@ -124,7 +124,7 @@ def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
 def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
     """The text contains the numbers of the paper's tables in every section."""
     out = ok(ask(*EIGHT, "--shuffled", "1e6"))
-    for said in (
+    for sentence in (
         "2.0433",
         "3.389",
         "4.3944",
@@ -134,7 +134,7 @@ def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
         "a shuffler that neither you nor the collector runs",
         "A value that stays",
     ):
-        assert said in out
+        assert sentence in out
     assert "shuffl" not in ask(*EIGHT)[1]
     assert "Account of one person" not in out
     assert "Account of one person" in ask("life", "--registry", "r.toml")[1]

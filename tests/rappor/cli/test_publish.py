@@ -51,8 +51,8 @@ def weeks(shell: Shell) -> Shell:
     counts = simulate_days(population, params, n_devices=2e4, n_days=3, seed=1, metric="engine")
     for name, n in (("weeks", 2), ("more", 3)):
         days = {
-            (MONDAY + datetime.timedelta(7 * i), MONDAY + datetime.timedelta(7 * i + 6)): each
-            for i, each in enumerate(counts[:n])
+            (MONDAY + datetime.timedelta(7 * i), MONDAY + datetime.timedelta(7 * i + 6)): week
+            for i, week in enumerate(counts[:n])
         }
         released(days, "engine").save(shell.place / f"{name}.json")
     return shell
@@ -83,8 +83,8 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
 
     The hashes are those of its files.
     """
-    told = publish(weeks, "weeks.json", *words)
-    folder = Path(str(told["page"])).parent
+    published = publish(weeks, "weeks.json", *words)
+    folder = Path(str(published["page"])).parent
     described = json.loads((folder / "edition.json").read_bytes())
     program, *command = shlex.split(described["command"])
     assert program == "rappor"
@@ -96,10 +96,10 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
         for name in ("counts.json", "candidates.txt")
     }
-    found = json.loads((folder / "trend.json").read_bytes())
+    document = json.loads((folder / "trend.json").read_bytes())
     assert {key: described[key] for key in ("metric", "by", "version")} == {
         "metric": "engine",
-        "by": found["by"],
+        "by": document["by"],
         "version": metadata.version("rappor"),
     }
     assert (described["first"], described["last"]) == ("2026-11-02", "2026-11-15")
@@ -110,8 +110,8 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
         assert line in page
     sentence = re.search(r'class="answer"><bdi>(.*?)</bdi> leads with ([\d.]+)\u00a0% of', page)
     assert sentence is not None
-    last = found["samples"][-1]["name"]
-    rows = [row for row in found["rows"] if (row["what"], row["name"]) == ("share", last)]
+    last = document["samples"][-1]["name"]
+    rows = [row for row in document["rows"] if (row["what"], row["name"]) == ("share", last)]
     first = max(rows, key=lambda row: row["estimate"])
     share = format_share(first["estimate"], first["std_error"]).removesuffix(" %")
     assert sentence.groups() == (first["candidate"], share)
@@ -151,15 +151,15 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
 def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> None:
     """Other options, candidates or a changed privacy notice give another edition."""
     (weeks.place / "few.txt").write_text("qwant\n")
-    told = [
+    published = [
         publish(weeks, "weeks.json", *words)
         for words in ((), ("--confidence", "0.9"), ("--candidates", "few.txt"))
     ]
     (weeks.place / "metrics.toml").write_text(REGISTRY.replace("a typed query", "each query"))
-    told.append(publish(weeks, "weeks.json"))
-    assert len({each["edition"] for each in told}) == 4
+    published.append(publish(weeks, "weeks.json"))
+    assert len({edition["edition"] for edition in published}) == 4
     listed = (weeks.place / "site" / "engine" / "index.html").read_text()
-    assert all(f'href="{each["edition"]}/index.html"' in listed for each in told)
+    assert all(f'href="{edition["edition"]}/index.html"' in listed for edition in published)
 
 
 def test_all_headings_begin_with_the_name_of_the_program(weeks: Shell) -> None:
@@ -168,7 +168,7 @@ def test_all_headings_begin_with_the_name_of_the_program(weeks: Shell) -> None:
     (weeks.place / "metrics.toml").write_text('[program]\nname = "<Sketch>"\n' + REGISTRY)
     named = publish(weeks, "weeks.json")
     site = weeks.place / "site"
-    pages = [Path(str(each["page"])) for each in (unnamed, named)]
+    pages = [Path(str(edition["page"])) for edition in (unnamed, named)]
     assert pages[0] != pages[1]
     headings = {
         pages[0]: "engine, 2026-11-02 to 2026-11-15",
@@ -196,9 +196,9 @@ def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
     site = weeks.place / "public" / "site"
     newest: dict[str, dict[str, object]] = {}
     for name, metric in (("more", "engine"), ("weeks", "engine"), ("weeks", "browser")):
-        told = publish(weeks, f"{name}.json", "--metric", metric, "--out", str(site))
-        assert told["metric"] == metric
-        newest.setdefault(metric, told)
+        published = publish(weeks, f"{name}.json", "--metric", metric, "--out", str(site))
+        assert published["metric"] == metric
+        newest.setdefault(metric, published)
     links = [
         f"{name}/{'' if place is None else str(place['edition']) + '/'}index.html"
         for name in ("browser", "engine")
@@ -227,7 +227,7 @@ def test_editions_are_listed_by_their_days() -> None:
             ("a", days[1], days[1]),
         )
     ]
-    assert "".join(each.id[0] for each in sort_newest_first(entries)) == "badc"
+    assert "".join(entry.id[0] for entry in sort_newest_first(entries)) == "badc"
 
 
 @pytest.mark.slow
@@ -281,15 +281,15 @@ def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) == 3
     for page in pages:
-        found = tags(page.read_text())
-        ids = {attributes.get("id") for _, attributes in found}
-        links = [str(attributes["href"]) for name, attributes in found if name == "a"]
+        page_tags = tags(page.read_text())
+        ids = {attributes.get("id") for _, attributes in page_tags}
+        links = [str(attributes["href"]) for name, attributes in page_tags if name == "a"]
         assert links
         for link in links:
             path, _, anchor = link.partition("#")
             assert (page.parent / path).exists(), link
             assert not anchor or path or anchor in ids
-        names = [name for name, _ in found]
+        names = [name for name, _ in page_tags]
         assert names.count("script") == names.count("style") == 1
         assert not {"img", "link", "iframe", "form"} & set(names)
 
@@ -319,13 +319,15 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
         for params in (own, *others)
     ]
     unused = dataclasses.replace(own, q=0.6)
-    told = (*counts, Counts.zero(unused, "engine"))
-    released({MONDAY: told}, "engine").save(weeks.place / "mixed.json")
+    all_counts = (*counts, Counts.zero(unused, "engine"))
+    released({MONDAY: all_counts}, "engine").save(weeks.place / "mixed.json")
     page = Path(str(publish(weeks, "mixed.json")["page"]))
     sentence = "Some of these reports have other parameters"
     lines = [line for line in page.read_text().split("<p>") if sentence in line]
-    shown = [re.findall(r"parameters \(([0-9a-f]{16})\)", line) for line in lines]
-    assert shown == [[each] for each in sorted(params.fingerprint for params in others)]
+    fingerprints = [re.findall(r"parameters \(([0-9a-f]{16})\)", line) for line in lines]
+    assert fingerprints == [
+        [fingerprint] for fingerprint in sorted(params.fingerprint for params in others)
+    ]
     assert all("All reports of one value under them: " in line for line in lines)
     assert sentence not in (page.parent.parent / "index.html").read_text()
 
@@ -333,9 +335,9 @@ def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
 @pytest.mark.slow
 def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
     """A summary in the folder of another edition is an error, and nothing is written."""
-    told = publish(weeks, "weeks.json")
+    published = publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
-    path = Path(str(told["page"])).parent / "edition.json"
+    path = Path(str(published["page"])).parent / "edition.json"
     document = json.loads(path.read_bytes())
     changes = {"id": "javascript:alert(1)", "metric": "other", "reports": float("inf"), "first": 5}
     changed = [document | {key: value} for key, value in changes.items()]
@@ -352,8 +354,8 @@ def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
 def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     """Other folders stay and are not listed. Drafts of a killed process are deleted."""
     site = Path(weeks.path("site"))
-    told = publish(weeks, "weeks.json")
-    page = Path(str(told["page"]))
+    published = publish(weeks, "weeks.json")
+    page = Path(str(published["page"]))
     foreign = site / "javascript:alert(1)" / page.parent.name
     foreign.mkdir(parents=True)
     shutil.copy(page.parent / "edition.json", foreign)
@@ -361,9 +363,9 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     shutil.copytree(page.parent, unnamed)
     kept = site / ".notes.tmp"
     kept.write_text("mine")
-    left = site / "engine" / f".{16 * 'a'}.{16 * 'b'}.tmp"
-    left.mkdir()
-    (left / "counts.json").write_text("half")
+    abandoned = site / "engine" / f".{16 * 'a'}.{16 * 'b'}.tmp"
+    abandoned.mkdir()
+    (abandoned / "counts.json").write_text("half")
     (site / f".index.html.{16 * 'c'}.tmp").write_text("half")
     publish(weeks, "more.json")
     assert "javascript" not in (site / "index.html").read_text()

@@ -59,6 +59,6 @@ def test_exit_codes_are_those_of_the_program() -> None:
     """The README has the four exit codes. The help pages of all three programs list them."""
     codes = re.findall(r"^\| (\d+) \|", section("## Exit codes"), flags=re.MULTILINE)
     assert list(map(int, codes)) == [0, NO_ANSWER, USAGE, INTERRUPTED]
-    told = "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted."
+    sentence = "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted."
     for text in (cli.help, server.help, build_parser(COMMANDS).format_help()):
-        assert told in " ".join((text or "").split())
+        assert sentence in " ".join((text or "").split())

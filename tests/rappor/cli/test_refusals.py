@@ -185,5 +185,5 @@ def test_what_has_no_answer_gets_one_sentence(shell: Shell, words: str) -> None:
 @pytest.mark.parametrize("share", ["1e-12", "1e-300"])
 def test_a_share_that_is_never_detected_has_no_plan(shell: Shell, share: str) -> None:
     """A share that no number of reports detects gives exit code 1."""
-    said = refused(shell("plan", "--profile", "strict", "--share", share), 1)
-    assert "share must be larger" in said
+    message = refused(shell("plan", "--profile", "strict", "--share", share), 1)
+    assert "share must be larger" in message

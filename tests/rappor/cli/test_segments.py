@@ -66,12 +66,14 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     table, page, chart = (segments.path(name) for name in ("s.csv", "s.html", "s.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--json")
-    found = json.loads(ok(segments("compare", "segments.json", "--by", "version", *words, *files)))
-    told = [each["segment"] for each in found["samples"]]
-    assert told == [{"version": "1"}, {"version": HOSTILE}]
+    document = json.loads(
+        ok(segments("compare", "segments.json", "--by", "version", *words, *files))
+    )
+    segment_names = [sample["segment"] for sample in document["samples"]]
+    assert segment_names == [{"version": "1"}, {"version": HOSTILE}]
     with Path(table).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["candidate"] for row in rows] == [row["candidate"] for row in found["rows"]]
+    assert [row["candidate"] for row in rows] == [row["candidate"] for row in document["rows"]]
     text = Path(page).read_text()
     assert HOSTILE not in text
     _, *parts = drawings(text).values()

@@ -44,12 +44,12 @@ def test_each_day_has_a_file_and_devices_come_and_go(shell: Shell) -> None:
     assert files[0] == shell.path("day-01.counts")
     assert len(files) == 10
     changing = [Counts.load(file) for file in files]
-    assert [(each.n_reports, each.reports_per_device) for each in changing] == [(100_000, 1)] * 10
+    assert [(day.n_reports, day.reports_per_device) for day in changing] == [(100_000, 1)] * 10
     assert shell.metric("simulate", *words)[0] == 0
     staying = [Counts.load(file) for file in files]
     # Other devices on each day have another spread over the cohorts, the same ones have not.
-    assert len({tuple(each.cohort_reports) for each in staying}) == 1
-    assert len({tuple(each.cohort_reports) for each in changing}) == 10
+    assert len({tuple(day.cohort_reports) for day in staying}) == 1
+    assert len({tuple(day.cohort_reports) for day in changing}) == 10
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -97,8 +97,8 @@ def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
         while n_bytes(shell.place) < start + 100_000 and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
-    assert (process.returncode, said.strip()) == (130, "rappor: interrupted")
+        _, errors = process.communicate()
+    assert (process.returncode, errors.strip()) == (130, "rappor: interrupted")
     assert set(shell.place.iterdir()) == before
 
 
@@ -115,8 +115,8 @@ def test_devices_have_a_segment(shell: Shell) -> None:
     registry = shell.place / "metrics.toml"
     own = 'profile = "balanced"\nsegments = {version = ["1", "2"]}'
     registry.write_text(registry.read_text().replace('profile = "balanced"', own, 1))
-    told = shell.simulated("a.counts", 100, "--segment", "version=2")
-    assert Counts.load(told).params.segment == (("version", "2"),)
+    output = shell.simulated("a.counts", 100, "--segment", "version=2")
+    assert Counts.load(output).params.segment == (("version", "2"),)
 
 
 def test_the_folders_of_the_output_are_made(shell: Shell) -> None:

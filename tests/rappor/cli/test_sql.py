@@ -59,12 +59,12 @@ def test_what_a_warehouse_answers_is_decoded(shell: Shell, is_upper: bool) -> No
         ("compare", "monday", "tuesday", "--json"),
         ("trend", "monday", "tuesday", "--from", "2026-11-01", "--json"),
     ):
-        said = []
+        outputs = []
         for kind in ("counts", "csv"):
             paths = [f"{word}.{kind}" if word.endswith("day") else word for word in words]
-            said.append(shell(*paths, *named))
-        assert said[0] == said[1]
-        assert said[0][0] == 0, said[0]
+            outputs.append(shell(*paths, *named))
+        assert outputs[0] == outputs[1]
+        assert outputs[0][0] == 0, outputs[0]
     code, _, error = shell("decode", "monday.csv", "--candidates", "list.txt")
     assert code == 2
     assert "looks like a table of counts in CSV" in error

@@ -54,19 +54,19 @@ def test_the_table_says_the_same(shell: Shell) -> None:
     words = (*files, "--known", "engines.txt", "--list", "list.txt")
     code, printed, _ = shell("discover", *words, "--level", "0.04")
     answer = json.loads(shell("discover", *words, "--level", "0.04", "--json")[1])
-    shown = " ".join(printed.split())
+    text = " ".join(printed.split())
     assert code == 0
-    assert f"1 of {answer['candidates']} listed strings explain what the known" in shown
-    assert "at a false discovery rate of 4 %." in shown
+    assert f"1 of {answer['candidates']} listed strings explain what the known" in text
+    assert "at a false discovery rate of 4 %." in text
     (row,) = answer["suggestions"]
     reports, error = f"{row['count']:,.0f}", row["std_error"]
     number = f"{reports} {error:,.0f} {format_share(row['share'], error / answer['reports'])}"
-    assert f"[b]mojek[/b] {number} {format_p_value(row['p_value'])}" in shown
+    assert f"[b]mojek[/b] {number} {format_p_value(row['p_value'])}" in text
     assert {bit["collection"] for bit in answer["unexplained_bits"]} == {0, 1}
     for bit in answer["unexplained_bits"]:
         place = f"{bit['collection']} {bit['cohort']} {bit['bit']}"
         share, error = bit["share"], bit["std_error"]
-        assert f"{place} {format_share(share, error)} {format_share(error, error)}" in shown
+        assert f"{place} {format_share(share, error)} {format_share(error, error)}" in text
 
 
 def test_where_the_candidates_explain_all_there_are_no_tables(shell: Shell, counts: str) -> None:

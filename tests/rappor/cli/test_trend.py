@@ -42,9 +42,9 @@ def days_of(*numbers: int, metric: str = "theme") -> ReleasedCounts:
 def days(shell: Shell) -> Shell:
     """Return a shell in a folder with days.json: five days, of which the third has no reports."""
     days_of(0, 1, 3, 4, metric="engine").save(shell.place / "days.json")
-    found = days_of(0, 1, 3, 4)
-    found.save(shell.place / "themes.json")
-    for number, period in enumerate(found.periods):
+    released_days = days_of(0, 1, 3, 4)
+    released_days.save(shell.place / "themes.json")
+    for number, period in enumerate(released_days.periods):
         period.collections[0].save(shell.place / f"{number}.counts")
     return shell
 
@@ -76,11 +76,11 @@ def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
     table, page, chart = (days.path(name) for name in ("t.csv", "t.html", "t.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--smooth", "2", "--json")
-    found = json.loads(ok(days("trend", "days.json", *words, *files)))
-    assert (found["by"], found["window"], found["candidates"]) == ("day", 2, 3)
+    document = json.loads(ok(days("trend", "days.json", *words, *files)))
+    assert (document["by"], document["window"], document["candidates"]) == ("day", 2, 3)
     with Path(table).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["candidate"] for row in rows] == [row["candidate"] for row in found["rows"]]
+    assert [row["candidate"] for row in rows] == [row["candidate"] for row in document["rows"]]
     kinds = {"share": 5, "smoothed": 5, "slope": 1, "thirds": 1, "step": 3}
     assert Counter(row["what"] for row in rows) == {key: 2 * n for key, n in kinds.items()}
     assert "2026-11-04: no reports" in Path(page).read_text()
@@ -95,9 +95,9 @@ def test_files_without_days_are_given_theirs(days: Shell) -> None:
         ("month", [("2026-11-02", "2026-11-30"), ("2026-12-01", "2026-12-31")]),
         ("day", [("2026-11-02", "2026-11-02"), ("2026-11-03", "2026-11-03")]),
     ):
-        found = json.loads(ok(days(*words, *(("--by", by) if by == "month" else ()))))
-        assert (found["metric"], found["by"]) == ("theme", by)
-        assert [(each["first"], each["last"]) for each in found["samples"]] == stretches
+        document = json.loads(ok(days(*words, *(("--by", by) if by == "month" else ()))))
+        assert (document["metric"], document["by"]) == ("theme", by)
+        assert [(sample["first"], sample["last"]) for sample in document["samples"]] == stretches
     err = refused(days("trend", "themes.json", "--from", "2026-11-02"))
     assert "has its own days: omit --from" in err
     err = refused(days(*words[:3], "--from", "9999-12-31"), 1)
@@ -111,16 +111,16 @@ def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
     Other metrics and overlaps are refused.
     """
     days_of(5, 7).save(days.place / "later.json")
-    found = json.loads(ok(days("trend", "later.json", "themes.json", "--json")))["samples"]
-    missing = [number for number, each in enumerate(found) if not each["reports"]]
-    assert (len(found), missing) == (8, [2, 6])
-    waiting = {each["first"] for each in found if each["withheld"]}
+    day_samples = json.loads(ok(days("trend", "later.json", "themes.json", "--json")))["samples"]
+    missing = [number for number, day in enumerate(day_samples) if not day["reports"]]
+    assert (len(day_samples), missing) == (8, [2, 6])
+    waiting = {day["first"] for day in day_samples if day["withheld"]}
     assert waiting == {"2026-11-06", "2026-11-09"}
-    for name, code, said in (
+    for name, code, message in (
         ("themes.json", 1, "periods must not overlap, got 2026-11-02"),
         ("days.json", 2, "counts must be of one metric, got engine, theme"),
     ):
-        assert said in refused(days("trend", name, "themes.json", "--json"), code)
+        assert message in refused(days("trend", name, "themes.json", "--json"), code)
 
 
 def stretch(first: int, last: int) -> ReleasedCounts:
@@ -139,7 +139,7 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
         assert "periods must not overlap" in refused(days("trend", *names, "--json"), 1)
     stretch(7, 13).save(days.place / "other.json")
     out = ok(days("trend", "other.json", "week.json", "--json"))
-    assert [(each["first"], each["last"]) for each in json.loads(out)["samples"]] == [
+    assert [(sample["first"], sample["last"]) for sample in json.loads(out)["samples"]] == [
         ("2026-11-02", "2026-11-08"),
         ("2026-11-09", "2026-11-15"),
     ]
@@ -147,14 +147,14 @@ def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: i
 
 def test_every_period_holds_the_minimum(days: Shell) -> None:
     """Each period needs the metric's minimum of reports, except a period without reports."""
-    found = days_of(0, 1)
-    empty = Counts.zero(found.collections[0].params, "theme")
+    released_days = days_of(0, 1)
+    empty = Counts.zero(released_days.collections[0].params, "theme")
     dates = [DAY + datetime.timedelta(number) for number in range(3)]
-    counts = dict(zip(dates, [*found.collections, empty], strict=True))
+    counts = dict(zip(dates, [*released_days.collections, empty], strict=True))
     released(counts, "theme").save(days.place / "gap.json")
     path = days.place / "metrics.toml"
     text = path.read_text()
-    n_reports = min(period.n_reports for period in found.periods)
+    n_reports = min(period.n_reports for period in released_days.periods)
     for minimum, code in ((n_reports, 0), (n_reports + 1, 1)):
         path.write_text(
             text.replace("[metrics.theme]", f"[metrics.theme]\nmin_reports = {minimum}")

@@ -36,12 +36,12 @@ def test_answers_are_compared_in_their_order() -> None:
 
     Every category has a row, and a page states how many are in use.
     """
-    found = compare_samples({"a": answers([5, 5, 0], 0, 5e4), "b": answers([4, 6, 0], 1, 5e4)})
-    (each,) = found.contrasts
-    assert found.candidates == COLOURS.categories
-    assert each.direction.tolist() == ["fall", "rise", ""]
-    assert (each.how, each.rows_p_value) == ("answers", None)
-    assert found.detected_overall.tolist() == [True, True, False]
+    comparison = compare_samples({"a": answers([5, 5, 0], 0, 5e4), "b": answers([4, 6, 0], 1, 5e4)})
+    (contrast,) = comparison.contrasts
+    assert comparison.candidates == COLOURS.categories
+    assert contrast.direction.tolist() == ["fall", "rise", ""]
+    assert (contrast.how, contrast.rows_p_value) == ("answers", None)
+    assert comparison.detected_overall.tolist() == [True, True, False]
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_intervals_of_few_answers_hold_exactly(
     mean = params.p_star + (params.q_star - params.p_star) * true
     mass = np.array(
         [
-            np.prod([stats.binom.pmf(*each) for each in zip(way, sizes, mean, strict=True)])
+            np.prod([stats.binom.pmf(*binomial) for binomial in zip(way, sizes, mean, strict=True)])
             for way in ways
         ]
     )
@@ -95,12 +95,13 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     """
     samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
     there, back = (
-        CategoryContrast(each, DIFFERENCE, 0.8, complete=False) for each in (samples, samples[::-1])
+        CategoryContrast(order, DIFFERENCE, 0.8, complete=False)
+        for order in (samples, samples[::-1])
     )
     a, b = there.categories
     devices = [
-        debias(each.counts, each.repetitions).compute_device_variance(mine.estimate)
-        for each, mine in zip(samples, (a, b), strict=True)
+        debias(sample.counts, sample.repetitions).compute_device_variance(mine.estimate)
+        for sample, mine in zip(samples, (a, b), strict=True)
     ]
     r = 0.8 * np.sqrt(devices[0] * devices[1]) / (a.std_error * b.std_error)
     assert r.min() > 0.1
@@ -110,7 +111,7 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     low, high = there.interval(LEVEL)
     for end, mirrored in zip((low, high), reversed(back.interval(LEVEL)), strict=True):
         assert end == pytest.approx(-mirrored)
-    (_, high_a), (low_b, _) = (each.proportions.interval(LEVEL) for each in (a, b))
+    (_, high_a), (low_b, _) = (sample.proportions.interval(LEVEL) for sample in (a, b))
     down, up = b.estimate - low_b, high_a - a.estimate
     squares = down**2 - 2 * r * down * up + up**2
     squares += stats.norm.isf(LEVEL / 2) ** 2 * (others + there.changed.variance_at(low))
@@ -123,10 +124,10 @@ def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
     population = Population(["yes", "no"], [3, 7])
     first, second = simulate_days(population, BOOLEAN, n_devices=1e4, n_days=2, seed=1)
     unknown, none, same = (
-        compare_samples({"a": first, "b": second}, device_correlation=each)
-        for each in (None, 0.0, 1.0)
+        compare_samples({"a": first, "b": second}, device_correlation=correlation)
+        for correlation in (None, 0.0, 1.0)
     )
-    errors = [float(each.contrasts[0].std_error[0]) for each in (unknown, none, same)]
+    errors = [float(comparison.contrasts[0].std_error[0]) for comparison in (unknown, none, same)]
     assert errors[0] == pytest.approx(errors[1])
     assert errors[2] < 0.9 * errors[1]
 
@@ -135,26 +136,29 @@ def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
 def test_intervals_of_changes_are_widened_for_their_choice() -> None:
     """With R of n differences significant, adjusted intervals have R / n of the error rate."""
     counts = [answers([5, 3, 2], 1), answers([5, 3, 2], 2), answers([3, 5, 2], 3)]
-    found = compare_samples(
+    comparison = compare_samples(
         dict(zip("abc", counts, strict=True)),
         device_correlation=0.0,
         error_control=ErrorControl(confidence=0.9),
     )
-    assert 2 <= found.n_changed < 6
-    for each, other in zip(found.contrasts, counts[1:], strict=True):
+    assert 2 <= comparison.n_changed < 6
+    for contrast, other in zip(comparison.contrasts, counts[1:], strict=True):
         joined = CategoryContrast(
             [sample_of(counts[0]), sample_of(other)], DIFFERENCE, 0.0, complete=False
         )
         low, high = joined.interval(0.1)
-        assert (each.ci_low.tolist(), each.ci_high.tolist()) == (low.tolist(), high.tolist())
-        low, high = joined.interval(0.1 * found.n_changed / 6)
-        assert each.ci_low_adjusted == pytest.approx(
-            np.where(each.changed, low, np.nan), nan_ok=True
+        assert (contrast.ci_low.tolist(), contrast.ci_high.tolist()) == (
+            low.tolist(),
+            high.tolist(),
         )
-        assert each.ci_high_adjusted == pytest.approx(
-            np.where(each.changed, high, np.nan), nan_ok=True
+        low, high = joined.interval(0.1 * comparison.n_changed / 6)
+        assert contrast.ci_low_adjusted == pytest.approx(
+            np.where(contrast.changed, low, np.nan), nan_ok=True
         )
-        assert each.unchanged_p_value == min(3 * float(each.p_value.min()), 1.0)
+        assert contrast.ci_high_adjusted == pytest.approx(
+            np.where(contrast.changed, high, np.nan), nan_ok=True
+        )
+        assert contrast.unchanged_p_value == min(3 * float(contrast.p_value.min()), 1.0)
 
 
 @pytest.mark.slow
@@ -165,7 +169,7 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
     The pairs of days are of the same or of different devices.
     """
     population = Population(list(COLOURS.categories), [5, 3, 2])
-    errors, said = [], []
+    errors, std_errors = [], []
     for seed in range(400):
         if overlap:
             days = simulate_days(population, COLOURS, n_devices=1e3, n_days=2, seed=seed)
@@ -175,9 +179,9 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
             [sample_of(day) for day in days], DIFFERENCE, overlap, complete=True
         )
         errors.append(joined.estimate)
-        said.append(joined.std_error)
+        std_errors.append(joined.std_error)
     assert np.allclose(np.sum(errors, axis=1), 0)
-    spread = np.sqrt(np.mean(np.square(errors), axis=0)) / np.mean(said, axis=0)
+    spread = np.sqrt(np.mean(np.square(errors), axis=0)) / np.mean(std_errors, axis=0)
     # 400 squares: their mean is 7 % of itself wide, its root half of that; six of these.
     assert spread == pytest.approx(1, abs=6 * 0.5 * np.sqrt(2 / 400))
 
@@ -186,9 +190,11 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
 def test_a_complete_metric_is_compared_by_shares_that_sum_to_one() -> None:
     """Shares of each complete sample sum to 1, and changes have smaller errors."""
     days = {"a": answers([5, 3, 2], 0), "b": answers([4, 4, 2], 1)}
-    alone, found = compare_samples(days), compare_samples(days, complete=True)
-    assert found.per_sample.share.sum(axis=1) == pytest.approx(1)
-    (open_one,), (each,) = alone.contrasts, found.contrasts
-    assert each.estimate == pytest.approx(found.per_sample.share[1] - found.per_sample.share[0])
-    assert np.all(each.std_error < open_one.std_error)
-    assert np.all(each.ci_high - each.ci_low < open_one.ci_high - open_one.ci_low)
+    alone, complete = compare_samples(days), compare_samples(days, complete=True)
+    assert complete.per_sample.share.sum(axis=1) == pytest.approx(1)
+    (open_one,), (contrast,) = alone.contrasts, complete.contrasts
+    assert contrast.estimate == pytest.approx(
+        complete.per_sample.share[1] - complete.per_sample.share[0]
+    )
+    assert np.all(contrast.std_error < open_one.std_error)
+    assert np.all(contrast.ci_high - contrast.ci_low < open_one.ci_high - open_one.ci_low)

@@ -33,40 +33,42 @@ OTHER = counts_of([2, 1, 1], 3e4, 3, version="1", country="other")
 
 
 @pytest.fixture(scope="module")
-def found() -> Comparison:
+def comparison() -> Comparison:
     return compare_segments([SMALL, LARGE, OTHER], NAMES + ABSENT)
 
 
 @pytest.mark.slow
-def test_each_segment_is_a_decode_of_its_own_the_largest_first(found: Comparison) -> None:
+def test_each_segment_is_a_decode_of_its_own_the_largest_first(comparison: Comparison) -> None:
     """Each segment has the estimates of its counts alone, and the largest segment is first."""
-    assert [each.name for each in found.samples] == [
+    assert [sample.name for sample in comparison.samples] == [
         "country=de, version=1",
         "country=other, version=1",
         "country=de, version=2",
     ]
-    assert found.samples[2].segment == {"country": "de", "version": "2"}
-    assert [each.reports for each in found.samples] == [60_000, 30_000, 20_000]
-    assert {found.candidates[i] for i in found.shown_rows} == set(NAMES)
+    assert comparison.samples[2].segment == {"country": "de", "version": "2"}
+    assert [sample.reports for sample in comparison.samples] == [60_000, 30_000, 20_000]
+    assert {comparison.candidates[i] for i in comparison.shown_rows} == set(NAMES)
     for number, counts in enumerate((LARGE, OTHER, SMALL)):
         alone = decode(counts.without_segment, NAMES + ABSENT)
         shares = dict(zip(alone.candidates, alone.share.tolist(), strict=True))
-        ours = dict(zip(found.candidates, found.per_sample.share[number].tolist(), strict=True))
+        ours = dict(
+            zip(comparison.candidates, comparison.per_sample.share[number].tolist(), strict=True)
+        )
         assert ours == shares
 
 
 @pytest.mark.slow
-def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
+def test_each_segment_is_compared_with_the_rest(comparison: Comparison) -> None:
     """Each segment is compared with the mean of all others, as `compare_samples` does."""
-    weights = [each.weights.tolist() for each in found.contrasts]
+    weights = [contrast.weights.tolist() for contrast in comparison.contrasts]
     assert weights[2] == pytest.approx([-2 / 3, -1 / 3, 1])
-    assert found.device_correlation == 0.0
-    small = found.contrasts[2]
-    kinds = dict(zip(found.candidates, small.direction.tolist(), strict=True))
+    assert comparison.device_correlation == 0.0
+    small = comparison.contrasts[2]
+    kinds = dict(zip(comparison.candidates, small.direction.tolist(), strict=True))
     assert (kinds["cat"], kinds["dog"], kinds["emu"]) == ("less", "", "more")
     counts = {
-        each.name: counts.without_segment
-        for each, counts in zip(found.samples, (LARGE, OTHER, SMALL), strict=True)
+        sample.name: counts.without_segment
+        for sample, counts in zip(comparison.samples, (LARGE, OTHER, SMALL), strict=True)
     }
     again = compare_samples(counts, NAMES + ABSENT, device_correlation=0.0).contrast(weights[2])
     assert sorted(again.estimate) == pytest.approx(sorted(small.estimate))
@@ -74,15 +76,15 @@ def test_each_segment_is_compared_with_the_rest(found: Comparison) -> None:
 
 def test_devices_report_as_often_as_their_counts_say() -> None:
     """Each segment has the reports per device of its counts, and no device is in two segments."""
-    found = compare_segments([SMALL.with_devices(1e4), LARGE], NAMES)
-    assert [each.devices for each in found.samples] == pytest.approx([60_000, 10_000])
-    assert "No device is in two segments." in found.assumptions
+    comparison = compare_segments([SMALL.with_devices(1e4), LARGE], NAMES)
+    assert [sample.devices for sample in comparison.samples] == pytest.approx([60_000, 10_000])
+    assert "No device is in two segments." in comparison.assumptions
 
 
 def test_a_dimension_adds_up_what_is_told_beside_it() -> None:
     """A dimension adds segments that differ in other properties only."""
-    found = compare_segments([SMALL, LARGE, OTHER], NAMES, dimension="version")
-    assert [(each.name, each.reports) for each in found.samples] == [
+    comparison = compare_segments([SMALL, LARGE, OTHER], NAMES, dimension="version")
+    assert [(sample.name, sample.reports) for sample in comparison.samples] == [
         ("version=1", 90_000),
         ("version=2", 20_000),
     ]
@@ -95,14 +97,14 @@ def test_answers_and_devices_that_tell_nothing() -> None:
     """All categories are shown, and devices without properties are a segment of their own."""
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
     population = Population(["no", "yes"], [9, 1])
-    told = simulate_counts(
+    with_segment = simulate_counts(
         population, params.with_segment((("version", "1"),)), n_reports=2000, seed=1
     )
     untold = simulate_counts(population, params, n_reports=1000, seed=2)
-    found = compare_segments([told, untold])
-    assert [each.name for each in found.samples] == ["version=1", "not sent"]
-    assert found.candidates == ("no", "yes")
-    assert found.detected_overall.all()
+    comparison = compare_segments([with_segment, untold])
+    assert [sample.name for sample in comparison.samples] == ["version=1", "not sent"]
+    assert comparison.candidates == ("no", "yes")
+    assert comparison.detected_overall.all()
 
 
 def test_what_does_not_go_together_is_refused() -> None:

@@ -74,15 +74,15 @@ def test_devices_that_change_have_the_variance_of_all_their_responses(
     weights: tuple[int, ...], levels: tuple[str, ...], of_zero: str, of_one: str
 ) -> None:
     """The variance of changed devices equals an enumeration in exact fractions."""
-    parts, shares = [Fraction(each) for each in weights], [Fraction(each) for each in levels]
+    parts, shares = [Fraction(weight) for weight in weights], [Fraction(level) for level in levels]
     zero, one = Fraction(of_zero), Fraction(of_one)
     expected = float(variance_of_one_device(parts, shares, zero, one))
     w, theta = np.array(weights, dtype=float)[:, None], np.array(shares, dtype=float)[:, None]
     delta = (w * theta).sum(axis=0)
     linear, square = compute_changed_sampling(w, np.ones_like(w), theta / delta)
     noise = float((zero * (1 - zero) + one * (1 - one)) / (one - zero) ** 2)
-    found = ChangeVariance(linear * (1 + noise), square).variance_at(delta)
-    assert found == pytest.approx(expected, rel=1e-9)
+    variance = ChangeVariance(linear * (1 + noise), square).variance_at(delta)
+    assert variance == pytest.approx(expected, rel=1e-9)
 
 
 def test_an_end_of_an_interval_is_as_far_as_the_noise_at_that_change() -> None:
@@ -129,17 +129,22 @@ def test_the_error_of_a_change_of_yes_or_no_is_that_of_many_panels(
     of_one, of_zero = rng.binomial(changing, 1 - YES.f0), rng.binomial(changing, YES.f1)
     responses = [kept + of_zero, kept + of_one]
     ones = [
-        rng.binomial(n_reports * each, YES.q) + rng.binomial(n_reports * (n_devices - each), YES.p)
-        for each in (responses if after > before else responses[::-1])
+        rng.binomial(n_reports * n_yes, YES.q)
+        + rng.binomial(n_reports * (n_devices - n_yes), YES.p)
+        for n_yes in (responses if after > before else responses[::-1])
     ]
     total = n_reports * n_devices
     estimates = (ones[1] - ones[0]) / total / (YES.q_star - YES.p_star)
     usual = int(np.argsort(estimates)[n_panels // 2])
     samples = [
         add_collections(
-            [Counts(YES, [[int(each[usual])]], [total], sum_squared_reports=n_reports * total)]
+            [
+                Counts(
+                    YES, [[int(bit_counts[usual])]], [total], sum_squared_reports=n_reports * total
+                )
+            ]
         )
-        for each in ones
+        for bit_counts in ones
     ]
     joined = CategoryContrast(samples, np.array([-1.0, 1.0]), 1.0, complete=False)
     # 1e5 panels measure the spread to .0022 of itself; six of these are .013.

@@ -47,17 +47,17 @@ def drawn(
     return simulate_counts(Population(NAMES, list(shares)), params, n_reports=n, seed=seed)
 
 
-def truth(found: Comparison) -> NDArray[np.float64]:
+def truth(comparison: Comparison) -> NDArray[np.float64]:
     """Return the true difference of each row of AFTER and BEFORE."""
     known = dict(zip(NAMES, AFTER - BEFORE, strict=True))
-    return np.array([known.get(name, 0.0) for name in found.candidates])
+    return np.array([known.get(name, 0.0) for name in comparison.candidates])
 
 
-def directions(found: Comparison, each: SampleContrast) -> dict[str, str]:
+def directions(comparison: Comparison, contrast: SampleContrast) -> dict[str, str]:
     """Return the changed candidates with their directions."""
     return {
         name: str(direction)
-        for name, direction in zip(found.candidates, each.direction, strict=True)
+        for name, direction in zip(comparison.candidates, contrast.direction, strict=True)
         if direction
     }
 
@@ -95,7 +95,7 @@ def test_swapping_the_samples_turns_every_sign() -> None:
         assert there.estimate == pytest.approx(-back.estimate, abs=1e-9)
         assert there.ci_low == pytest.approx(-back.ci_high, abs=1e-9)
         assert there.p_value == pytest.approx(back.p_value, rel=1e-6)
-        assert [mirrored[each] for each in there.direction] == back.direction.tolist()
+        assert [mirrored[direction] for direction in there.direction] == back.direction.tolist()
 
 
 @pytest.mark.slow
@@ -115,9 +115,12 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
     first, second = simulate_days(population, STEADY, n_devices=5e4, n_days=2, seed=12)
     samples = {"a": first, "b": second}
     others, seen, same = (
-        compare_samples(samples, NAMES, device_correlation=each) for each in (0.0, None, 1.0)
+        compare_samples(samples, NAMES, device_correlation=correlation)
+        for correlation in (0.0, None, 1.0)
     )
-    errors = [float(np.median(each.contrasts[0].std_error)) for each in (same, seen, others)]
+    errors = [
+        float(np.median(comparison.contrasts[0].std_error)) for comparison in (same, seen, others)
+    ]
     assert errors == sorted(errors)
     assert errors[0] < 0.8 * errors[2]
     assert (others.device_correlation, seen.device_correlation, same.device_correlation) == (
@@ -131,7 +134,7 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
     assert "is not known" in seen.assumptions
     assert json.loads(seen.to_json())["device_correlation"] is None
     # Whether nothing changed is asked at the largest errors, unless the overlap is known.
-    rows = [each.contrasts[0].rows_p_value for each in (others, seen, same)]
+    rows = [comparison.contrasts[0].rows_p_value for comparison in (others, seen, same)]
     assert rows[0] == rows[1] != rows[2]
 
 
@@ -143,13 +146,13 @@ def test_coverage_and_false_changes(n_pairs: int) -> None:
     false, covered, adjusted, uncertain = [], [], [], 0
     for seed in range(0, 2 * n_pairs, 2):
         before, after = drawn(BEFORE, 1000 + seed), drawn(AFTER, 1001 + seed)
-        found = compare_samples({"a": before, "b": after}, NAMES + ABSENT)
-        (each,) = found.contrasts
-        expected = truth(found)
-        false.append(float(np.mean(expected[each.changed] == 0)))
-        covered.append(np.mean((each.ci_low <= expected) & (expected <= each.ci_high)))
-        inside = (each.ci_low_adjusted <= expected) & (expected <= each.ci_high_adjusted)
-        adjusted.append(np.mean(inside[each.changed]))
+        comparison = compare_samples({"a": before, "b": after}, NAMES + ABSENT)
+        (contrast,) = comparison.contrasts
+        expected = truth(comparison)
+        false.append(float(np.mean(expected[contrast.changed] == 0)))
+        covered.append(np.mean((contrast.ci_low <= expected) & (expected <= contrast.ci_high)))
+        inside = (contrast.ci_low_adjusted <= expected) & (expected <= contrast.ci_high_adjusted)
+        adjusted.append(np.mean(inside[contrast.changed]))
         same = compare_samples({"a": before, "b": drawn(BEFORE, 2000 + seed)}, NAMES + ABSENT)
         uncertain += same.contrasts[0].unchanged_p_value < 0.05
     error = math.sqrt(0.05 * 0.95 / n_pairs)
@@ -162,9 +165,11 @@ def test_coverage_and_false_changes(n_pairs: int) -> None:
 def test_diffuse_changes_are_seen_without_any_candidate() -> None:
     """The test of all rows finds a change of strings that are no candidates."""
     shares = np.roll(BEFORE, 20)
-    found = compare_samples({"a": drawn(BEFORE, 31), "b": drawn(shares, 32)}, ["nobody has it"])
-    assert found.contrasts[0].rows_p_value is not None
-    assert found.contrasts[0].rows_p_value < FALSE_ALARM
+    comparison = compare_samples(
+        {"a": drawn(BEFORE, 31), "b": drawn(shares, 32)}, ["nobody has it"]
+    )
+    assert comparison.contrasts[0].rows_p_value is not None
+    assert comparison.contrasts[0].rows_p_value < FALSE_ALARM
 
 
 @pytest.mark.parametrize(
@@ -176,12 +181,12 @@ def test_diffuse_changes_are_seen_without_any_candidate() -> None:
 )
 def test_parameters_of_other_bits_are_decoded_apart(other: Params, how: str) -> None:
     """Samples with other f, p and q share rows. Samples with other k, h or m are decoded apart."""
-    found = compare_samples(
+    comparison = compare_samples(
         {"a": drawn(BEFORE, 35), "b": drawn(AFTER, 36, params=other)}, NAMES + ABSENT
     )
-    (each,) = found.contrasts
-    assert (each.how, each.rows_p_value is None) == (how, how == "separate")
-    assert {"s1", "s30"} <= set(directions(found, each))
+    (contrast,) = comparison.contrasts
+    assert (contrast.how, contrast.rows_p_value is None) == (how, how == "separate")
+    assert {"s1", "s30"} <= set(directions(comparison, contrast))
 
 
 def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
@@ -191,8 +196,8 @@ def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
         Counts(PARAMS, counts.bit_counts * half[:, None], counts.cohort_reports * half)
         for half in (first, ~first)
     )
-    (each,) = compare_samples({"a": a, "b": b}, NAMES).contrasts
-    assert (each.how, each.rows_p_value) == ("separate", None)
+    (contrast,) = compare_samples({"a": a, "b": b}, NAMES).contrasts
+    assert (contrast.how, contrast.rows_p_value) == ("separate", None)
 
 
 @pytest.mark.slow
@@ -200,30 +205,30 @@ def test_several_samples_have_one_error_rate() -> None:
     """The error rate holds over all candidates and samples, with each kind of baseline."""
     samples = {"a": drawn(BEFORE, 40), "b": drawn(AFTER, 42), "c": drawn(AFTER, 43)}
     sure = ErrorControl(method="bonferroni")
-    found, steps = (
-        compare_samples(samples, NAMES, error_control=sure, baseline=each)
-        for each in ("first", "previous")
+    comparison, steps = (
+        compare_samples(samples, NAMES, error_control=sure, baseline=baseline)
+        for baseline in ("first", "previous")
     )
-    assert [each.name for each in found.contrasts] == ["from a to b", "from a to c"]
-    assert [each.name for each in steps.contrasts] == ["from a to b", "from b to c"]
-    assert [each.n_changed > 0 for each in found.contrasts] == [True, True]
-    assert [each.n_changed > 0 for each in steps.contrasts] == [True, False]
-    for each in found.contrasts:
-        assert each.p_value[each.changed].max() <= 0.05 / 80
+    assert [contrast.name for contrast in comparison.contrasts] == ["from a to b", "from a to c"]
+    assert [contrast.name for contrast in steps.contrasts] == ["from a to b", "from b to c"]
+    assert [contrast.n_changed > 0 for contrast in comparison.contrasts] == [True, True]
+    assert [contrast.n_changed > 0 for contrast in steps.contrasts] == [True, False]
+    for contrast in comparison.contrasts:
+        assert contrast.p_value[contrast.changed].max() <= 0.05 / 80
 
 
 @pytest.mark.slow
 def test_weights_of_ones_own_are_a_contrast() -> None:
     """Weights of the analyst must sum to 0 and give a contrast."""
     samples = {"a": drawn(BEFORE, 45), "b": drawn(BEFORE, 46), "c": drawn(AFTER, 47)}
-    found = compare_samples(samples, NAMES)
-    each = found.contrast([-0.5, -0.5, 1.0], "c against both")
-    assert {"s1", "s30"} <= set(directions(found, each))
-    inside = (each.ci_low <= truth(found)) & (truth(found) <= each.ci_high)
+    comparison = compare_samples(samples, NAMES)
+    contrast = comparison.contrast([-0.5, -0.5, 1.0], "c against both")
+    assert {"s1", "s30"} <= set(directions(comparison, contrast))
+    inside = (contrast.ci_low <= truth(comparison)) & (truth(comparison) <= contrast.ci_high)
     assert inside.mean() > 0.7
-    assert each.std_error.mean() < found.contrasts[1].std_error.mean()
-    large = found.contrast([-1e90, 0, 1e90])
-    assert large.p_value == pytest.approx(found.contrasts[1].p_value, rel=1e-6)
+    assert contrast.std_error.mean() < comparison.contrasts[1].std_error.mean()
+    large = comparison.contrast([-1e90, 0, 1e90])
+    assert large.p_value == pytest.approx(comparison.contrasts[1].p_value, rel=1e-6)
     sums: list[list[float]] = [[0, 0, 0], [1, 1, -1], [1, -1], []]
     numbers: list[list[float]] = [
         [math.nan, 0, 1],
@@ -233,7 +238,7 @@ def test_weights_of_ones_own_are_a_contrast() -> None:
     ]
     for weights in (*sums, *numbers):
         with pytest.raises(DecodeError, match="weights must"):
-            found.contrast(weights)
+            comparison.contrast(weights)
 
 
 def test_rows_are_the_same_in_json_csv_and_tables(changed: Comparison) -> None:
@@ -247,8 +252,8 @@ def test_rows_are_the_same_in_json_csv_and_tables(changed: Comparison) -> None:
     assert [float(row["estimate"]) for row in read] == [row["estimate"] for row in rows]
     table = changed.to_arrow().to_pylist()
     assert [row["estimate"] for row in table] == [row["estimate"] for row in rows]
-    shown = json.loads(changed.to_json())["rows"]
-    assert len({row["candidate"] for row in shown}) == changed.n_changed
+    changed_rows = json.loads(changed.to_json())["rows"]
+    assert len({row["candidate"] for row in changed_rows}) == changed.n_changed
 
 
 def test_questions_without_an_answer_are_refused() -> None:

@@ -75,9 +75,9 @@ def false_shares(panel: Comparison, usage: Usage) -> dict[str, float]:
                 marks[f"{row['what']}: detected"].append(is_true)
         elif row["what"] in ("step", "difference") and row["direction"] in ("newcomer", "leaver"):
             contrast = next(
-                each
-                for each in panel.contrasts
-                if (each.kind, each.name) == (row["what"], row["name"])
+                contrast
+                for contrast in panel.contrasts
+                if (contrast.kind, contrast.name) == (row["what"], row["name"])
             )
             sign = 1 if row["direction"] == "newcomer" else -1
             marks[row["direction"]].append(true[np.flatnonzero(sign * contrast.weights > 0)[0]])

@@ -18,7 +18,7 @@ SURE = ErrorControl(alpha=0.2, method="bh", confidence=0.9)
 def side_by_side(samples: list[Counts]) -> SeparateDecodes:
     listed = Candidates.from_list(NAMES)
     return decode_separately(
-        [[each] for each in samples], listed, SURE, no_progress, complete=False
+        [[sample] for sample in samples], listed, SURE, no_progress, complete=False
     )
 
 
@@ -34,15 +34,17 @@ def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
     whole = decode(samples, NAMES, error_control=ErrorControl(alpha=0.1, confidence=0.9))
     alone = [{row["candidate"]: row["p_value"] for row in decode(s, NAMES).rows()} for s in samples]
     p_values = {
-        name: min(2 * min(p, 3 * min(each[name] for each in alone)), 1.0)
+        name: min(
+            2 * min(p, 3 * min(p_values_of_sample[name] for p_values_of_sample in alone)), 1.0
+        )
         for name, p in zip(whole.candidates, whole.p_value.tolist(), strict=True)
     }
     ordered = sorted(p_values.values())
     passing = [p for rank, p in enumerate(ordered, 1) if p <= 0.2 * rank / 20]
-    shown = {name for name, p in p_values.items() if passing and p <= passing[-1]}
+    expected = {name for name, p in p_values.items() if passing and p <= passing[-1]}
     assert {
         name for name, yes in zip(separate.candidates, separate.detected, strict=True) if yes
-    } == shown
+    } == expected
     part = max(int(whole.detected.sum()), 1) / 20
     assert (separate.largest_p_value, separate.error_control.confidence) == pytest.approx(
         (0.2 * part, 1 - 0.1 * part)
@@ -52,7 +54,7 @@ def test_a_string_is_found_by_all_samples_or_any_one(seed: int) -> None:
         single = decode(sample, NAMES, error_control=ErrorControl(alpha=0.2))
         by_itself = dict(zip(single.candidates, single.detected.tolist(), strict=True))
         detected = [
-            name in shown and by_itself[name] and alone[number][name] <= 0.2 * part
+            name in expected and by_itself[name] and alone[number][name] <= 0.2 * part
             for name in separate.candidates
         ]
         assert levels.detected[number].tolist() == detected

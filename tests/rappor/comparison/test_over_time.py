@@ -60,7 +60,7 @@ def in_stretches(
     periods: Sequence[tuple[int, int, Counts]], *, withheld: Sequence[int] = ()
 ) -> ReleasedCounts:
     """Return counts of periods, by their first and last days after Monday."""
-    counts = {(day(first), day(last)): each for first, last, each in periods}
+    counts = {(day(first), day(last)): period_counts for first, last, period_counts in periods}
     return decodings.released(counts, "page", withheld=tuple(map(day, withheld)))
 
 
@@ -73,74 +73,74 @@ DAYS = [(number, counts) for number, counts in enumerate(drawn(9)) if number != 
 
 
 @pytest.fixture(scope="module")
-def found() -> Comparison:
+def comparison() -> Comparison:
     return trend(released(DAYS, n_days=9, withheld=[8]), NAMES + ABSENT, smooth=3)
 
 
 @pytest.mark.slow
-def test_each_period_is_a_decode_of_its_own(found: Comparison) -> None:
+def test_each_period_is_a_decode_of_its_own(comparison: Comparison) -> None:
     """Each period has the estimates of its counts alone, and intervals for detected strings.
 
     The intervals are those of a decode at 1 - alpha R / c, with R detected at half of the level.
     """
     counts = [counts for _, counts in DAYS]
     n = int(decode(counts, NAMES + ABSENT, error_control=ErrorControl(alpha=0.025)).detected.sum())
-    assert 3 <= n <= len(found.shown_rows) < 60
+    assert 3 <= n <= len(comparison.shown_rows) < 60
     sure = ErrorControl(confidence=1 - 0.05 * n / 60)
     for number, day_counts in DAYS:
         alone = decode(day_counts, NAMES + ABSENT, error_control=sure)
-        order = [alone.candidates.index(name) for name in found.candidates]
+        order = [alone.candidates.index(name) for name in comparison.candidates]
         for name in ("share", "std_error", "ci_low", "ci_high"):
-            ours = getattr(found.per_sample, name)[number]
+            ours = getattr(comparison.per_sample, name)[number]
             assert ours == pytest.approx(getattr(alone, name)[order], rel=1e-12)
 
 
 @pytest.mark.slow
-def test_a_day_without_reports_stays_visible(found: Comparison) -> None:
+def test_a_day_without_reports_stays_visible(comparison: Comparison) -> None:
     """A day without reports is a period with NaN, and has the weight 0 in all contrasts."""
-    assert [period.name for period in found.missing] == ["2026-11-06"]
-    assert [period.reports for period in found.samples] == [5e4] * 4 + [0] + [5e4] * 4
-    assert [period.withheld for period in found.samples] == [0] * 8 + [1]
-    rows = [r for r in found.rows() if r["name"] == "2026-11-06" and r["what"] == "share"]
-    assert len(rows) == len(found.shown_rows)
+    assert [period.name for period in comparison.missing] == ["2026-11-06"]
+    assert [period.reports for period in comparison.samples] == [5e4] * 4 + [0] + [5e4] * 4
+    assert [period.withheld for period in comparison.samples] == [0] * 8 + [1]
+    rows = [r for r in comparison.rows() if r["name"] == "2026-11-06" and r["what"] == "share"]
+    assert len(rows) == len(comparison.shown_rows)
     for row in rows:
         assert (row["estimate"], row["ci_low"], row["detected"]) == (None, None, False)
-    assert all(each.weights[4] == 0 for each in found.contrasts)
+    assert all(contrast.weights[4] == 0 for contrast in comparison.contrasts)
 
 
-def test_the_slope_is_that_of_least_squares_by_the_days(found: Comparison) -> None:
+def test_the_slope_is_that_of_least_squares_by_the_days(comparison: Comparison) -> None:
     """The slope is the change along a line, weighted by the precision of the periods."""
-    (slope,) = found.primary
+    (slope,) = comparison.primary
     days = np.array([number for number, _ in DAYS], dtype=float)
-    precision = found._samples.precision[days.astype(int)]
+    precision = comparison._samples.precision[days.astype(int)]
     shares = np.random.default_rng(1).random(8)
     line = np.polyfit(days, shares, 1, w=np.sqrt(precision))
     assert slope.weights[days.astype(int)] @ shares == pytest.approx(8 * line[0])
     assert slope.weights.sum() == pytest.approx(0, abs=1e-12)
-    kinds = [each.kind for each in found.contrasts]
+    kinds = [contrast.kind for contrast in comparison.contrasts]
     assert kinds == ["slope", "thirds", *["step"] * 7]
-    (thirds,) = (each for each in found.contrasts if each.kind == "thirds")
+    (thirds,) = (contrast for contrast in comparison.contrasts if contrast.kind == "thirds")
     assert np.flatnonzero(thirds.weights).tolist() == [0, 1, 7, 8]
     assert not thirds.changed.any()
-    assert slope.before == pytest.approx(found.per_sample.share[:2].mean(axis=0), rel=0.02)
+    assert slope.before == pytest.approx(comparison.per_sample.share[:2].mean(axis=0), rel=0.02)
 
 
 @pytest.mark.slow
-def test_steps_are_differences_from_the_day_before_with_reports(found: Comparison) -> None:
+def test_steps_are_differences_from_the_day_before_with_reports(comparison: Comparison) -> None:
     """Steps are differences of consecutive days with reports, as `compare_samples` computes.
 
     The permanent noise of the same devices cancels, so errors are far below those of two shares.
     """
     samples = {str(day(number)): counts for number, counts in DAYS}
-    again = compare_samples(samples, found.candidates, baseline="previous")
-    steps = [each for each in found.contrasts if each.kind == "step"]
-    assert [each.name for each in steps] == [each.name for each in again.contrasts]
-    order = np.array([again.candidates.index(name) for name in found.candidates])
+    again = compare_samples(samples, comparison.candidates, baseline="previous")
+    steps = [contrast for contrast in comparison.contrasts if contrast.kind == "step"]
+    assert [step.name for step in steps] == [contrast.name for contrast in again.contrasts]
+    order = np.array([again.candidates.index(name) for name in comparison.candidates])
     for ours, theirs in zip(steps, again.contrasts, strict=True):
         assert ours.estimate == pytest.approx(theirs.estimate[order], rel=1e-9)
         assert ours.changed.tolist() == theirs.changed[order].tolist()
-    apart = np.hypot(*found.per_sample.std_error[:2])
-    assert (steps[0].std_error[found.shown_rows] < 0.8 * apart[found.shown_rows]).all()
+    apart = np.hypot(*comparison.per_sample.std_error[:2])
+    assert (steps[0].std_error[comparison.shown_rows] < 0.8 * apart[comparison.shown_rows]).all()
 
 
 @pytest.mark.slow
@@ -161,41 +161,41 @@ def test_a_slow_fall_is_found_by_the_slope() -> None:
                 population, PARAMS, n_reports=2e4, seed=100 * seed + week, metric="page"
             )
             weeks.append((week, counts))
-        found = trend(released(weeks, n_days=8), [*NAMES, *ABSENT, "falling"])
-        (slope,) = found.primary
-        place = found.candidates.index("falling")
+        comparison = trend(released(weeks, n_days=8), [*NAMES, *ABSENT, "falling"])
+        (slope,) = comparison.primary
+        place = comparison.candidates.index("falling")
         assert abs(slope.estimate[place] + 0.1) < 6 * slope.std_error[place]
         assert slope.direction[place] == "fall"
-        absent = [found.candidates.index(name) for name in ABSENT]
+        absent = [comparison.candidates.index(name) for name in ABSENT]
         z += (slope.estimate / slope.std_error)[absent].tolist()
     assert abs(np.var(z) - 1) < 9 * np.sqrt(2 / len(z))
 
 
-def test_smoothed_estimates_are_of_the_days_together(found: Comparison) -> None:
+def test_smoothed_estimates_are_of_the_days_together(comparison: Comparison) -> None:
     """A smoothed estimate is a decode of three days, NaN before the third day."""
-    smoothed = found.smoothed
+    smoothed = comparison.smoothed
     assert smoothed is not None
     missing = np.isnan(smoothed.share).all(axis=1)
     assert missing.tolist() == [True, True, False, False, True, False, False, False, False]
     by_day = dict(DAYS)
     together = decode([by_day[3], by_day[5]], NAMES + ABSENT)
     shares = dict(zip(together.candidates, together.share, strict=True))
-    for column, name in enumerate(found.candidates):
+    for column, name in enumerate(comparison.candidates):
         assert smoothed.share[5, column] == shares[name]
 
 
 def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
     """Five reports of each device in a week count as fewer devices."""
     days = [(number, counts.with_devices(5e4)) for number, counts in DAYS]
-    found = trend(released(days, n_days=9), NAMES, by="week")
-    assert [period.name for period in found.samples] == [
+    comparison = trend(released(days, n_days=9), NAMES, by="week")
+    assert [period.name for period in comparison.samples] == [
         "2026-11-02/2026-11-08",
         "2026-11-09/2026-11-10",
     ]
-    assert [period.missing_days for period in found.samples] == [1, 0]
-    assert found.samples[0].reports == 3e5
-    assert found.samples[0].devices < 0.25 * 3e5
-    assert [each.kind for each in found.contrasts] == ["slope"]
+    assert [period.missing_days for period in comparison.samples] == [1, 0]
+    assert comparison.samples[0].reports == 3e5
+    assert comparison.samples[0].devices < 0.25 * 3e5
+    assert [contrast.kind for contrast in comparison.contrasts] == ["slope"]
 
 
 @pytest.mark.slow
@@ -209,23 +209,23 @@ def test_a_string_of_one_day_is_found() -> None:
         [counts for _, counts in days], candidates, error_control=ErrorControl(alpha=0.025)
     )
     assert not whole.detected[whole.candidates.index("burst")]
-    found = trend(released(days, n_days=5), candidates)
-    column = found.candidates.index("burst")
-    assert found.detected_overall[column]
-    assert found.per_sample.detected[:, column].tolist() == [i == 2 for i in range(5)]
-    steps = [each for each in found.contrasts if each.kind == "step"]
-    assert [each.direction[column] for each in steps] == ["", "newcomer", "leaver", ""]
+    comparison = trend(released(days, n_days=5), candidates)
+    column = comparison.candidates.index("burst")
+    assert comparison.detected_overall[column]
+    assert comparison.per_sample.detected[:, column].tolist() == [i == 2 for i in range(5)]
+    steps = [contrast for contrast in comparison.contrasts if contrast.kind == "step"]
+    assert [step.direction[column] for step in steps] == ["", "newcomer", "leaver", ""]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "day", "week", "month"])
 def test_a_range_without_ends_is_that_of_its_reports(by: str | None) -> None:
     """Without first and last days, the range is that of the reports and the withheld days."""
-    given = released([(3, DAYS[3][1]), (5, DAYS[4][1])], n_days=7, withheld=[2, 6])
-    endless = dataclasses.replace(given, first=datetime.date.min, last=datetime.date.max)
-    within = dataclasses.replace(given, first=day(2), last=day(6))
-    found, expected = (trend(each, NAMES, by=by).samples for each in (endless, within))
-    assert found == expected
+    bounded = released([(3, DAYS[3][1]), (5, DAYS[4][1])], n_days=7, withheld=[2, 6])
+    endless = dataclasses.replace(bounded, first=datetime.date.min, last=datetime.date.max)
+    within = dataclasses.replace(bounded, first=day(2), last=day(6))
+    periods, expected = (trend(counts, NAMES, by=by).samples for counts in (endless, within))
+    assert periods == expected
 
 
 @pytest.mark.slow
@@ -244,9 +244,9 @@ def test_answers_are_all_shown() -> None:
     params = Params(k=2, encoding="onehot", categories=("no", "yes"), f=0.25, p=0.25, q=0.75)
     population = Population(["no", "yes"], [9, 1])
     days = simulate_days(population, params, n_devices=1e4, n_days=2, seed=1, metric="page")
-    found = trend(released(list(enumerate(days)), n_days=2))
-    assert found.candidates == ("no", "yes")
-    assert found.per_sample.ci_low[1].tolist() == decode(days[1]).ci_low.tolist()
+    comparison = trend(released(list(enumerate(days)), n_days=2))
+    assert comparison.candidates == ("no", "yes")
+    assert comparison.per_sample.ci_low[1].tolist() == decode(days[1]).ci_low.tolist()
     alone = trend(released([(0, days[0])], n_days=1))
     assert (
         next(list_comparison_footnotes(alone)) == "Nothing was compared: only one day has reports."
@@ -257,9 +257,9 @@ def test_periods_of_other_lengths_stay_as_they_are() -> None:
     """Periods of other lengths are kept, with an unknown number of missing days."""
     (one, two) = drawn(2)
     counts = in_stretches([(0, 2, one), (9, 20, two)])
-    found = trend(counts, NAMES)
-    assert (found.by, len(found.samples), found.missing) == ("period", 2, ())
-    assert [each.missing_days for each in found.samples] == [None, None]
+    comparison = trend(counts, NAMES)
+    assert (comparison.by, len(comparison.samples), comparison.missing) == ("period", 2, ())
+    assert [sample.missing_days for sample in comparison.samples] == [None, None]
     with pytest.raises(DecodeError, match="by must not be finer than the counts, got day"):
         trend(counts, NAMES, by="day")
 
@@ -268,9 +268,9 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
     """A range without a first day begins with the first withheld day."""
     counts = in_stretches([(2, 2, ONE)], withheld=[0, 4])
     endless = dataclasses.replace(counts, first=datetime.date.min, last=day(4))
-    kind, found = split_periods(endless, None)
+    kind, periods = split_periods(endless, None)
     assert kind == "day"
-    assert [(each.first, each.missing_days, each.withheld) for each in found] == [
+    assert [(period.first, period.missing_days, period.withheld) for period in periods] == [
         (day(0), 1, 1),
         (day(1), 1, 0),
         (day(2), 0, 0),
@@ -282,16 +282,18 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
 def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
     """Weeks and months end with the range, and missing days are counted."""
     weeks = in_stretches([(3, 6, ONE), (14, 18, ONE)], withheld=[7, 13])
-    kind, found = split_periods(weeks, None)
+    kind, periods = split_periods(weeks, None)
     assert kind == "week"
-    assert [(each.first, each.last, each.missing_days, each.withheld) for each in found] == [
+    assert [
+        (period.first, period.last, period.missing_days, period.withheld) for period in periods
+    ] == [
         (day(3), day(6), None, 0),
         (day(7), day(13), 7, 2),
         (day(14), day(18), None, 0),
     ]
     days = released([(0, ONE), (40, ONE)], n_days=45)
-    kind, found = split_periods(days, "month")
-    assert [(each.first, each.last, each.missing_days) for each in found] == [
+    kind, periods = split_periods(days, "month")
+    assert [(period.first, period.last, period.missing_days) for period in periods] == [
         (MONDAY, datetime.date(2026, 11, 30), 28),
         (datetime.date(2026, 12, 1), day(44), 15),
     ]

@@ -60,7 +60,7 @@ N_ROWS = PARAMS.m * PARAMS.k + OTHER.m * OTHER.k
 def rows_of(
     samples: Sequence[AddedCollections], weights: Sequence[float], overlap: float | None = 0.0
 ) -> ContrastRows:
-    n = sum(each.params.m * each.params.k for each in samples[0].counts)
+    n = sum(collection.params.m * collection.params.k for collection in samples[0].counts)
     nothing = np.zeros((len(samples), n))
     return build_contrast_rows(samples, np.array(weights), nothing, device_correlation=overlap)
 
@@ -70,9 +70,9 @@ def noise_of(
 ) -> NDArray[np.float64]:
     """Compute a variance of the rows of a sample, over all shapes, by the name of its method."""
     pooled = [PooledRows.from_collections(sample, shape) for shape in sorted(list_shapes(sample))]
-    ends = np.cumsum([len(each.targets[0]) for each in pooled])[:-1]
+    ends = np.cumsum([len(rows.targets[0]) for rows in pooled])[:-1]
     parts = zip(pooled, np.split(theta, ends), strict=True)
-    return np.concatenate([getattr(each, name)(some) for each, some in parts])
+    return np.concatenate([getattr(rows, name)(some) for rows, some in parts])
 
 
 def test_devices_of_several_samples_are_added_as_their_overlaps_say() -> None:
@@ -111,7 +111,9 @@ def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
 def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
     """The mean of all samples is weighted by precision, so its noise is independent."""
     target = rows_of(THREE, WEIGHTS.tolist())
-    noise = np.array([noise_of(each, "compute_noise_variance", target.density) for each in THREE])
+    noise = np.array(
+        [noise_of(sample, "compute_noise_variance", target.density) for sample in THREE]
+    )
     shares = (1 / noise) / (1 / noise).sum(axis=0)
     assert (shares * noise * WEIGHTS[:, None]).sum(axis=0) == pytest.approx(0, abs=1e-12)
     assert (shares * target.slope).sum(axis=0) == pytest.approx(0, abs=1e-12)
@@ -122,13 +124,13 @@ def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() 
     few = [
         Counts(PARAMS, np.full((3, 4), n // 2) + np.arange(4) % 2, np.full(3, n)) for n in (20, 60)
     ]
-    target = rows_of([sample_of(each) for each in few], [-1, 1])
+    target = rows_of([sample_of(counts) for counts in few], [-1, 1])
     assert np.ptp(target.mean) == pytest.approx(0, abs=1e-12)
     many = [
-        sample_of(Counts(PARAMS, 10**9 * each.bit_counts, 10**9 * each.cohort_reports))
-        for each in few
+        sample_of(Counts(PARAMS, 10**9 * counts.bit_counts, 10**9 * counts.cohort_reports))
+        for counts in few
     ]
-    raw = np.array([debias(each.counts, each.repetitions).proportions for each in many])
+    raw = np.array([debias(sample.counts, sample.repetitions).proportions for sample in many])
     target = rows_of(many, [-1, 1])
     part = 1 / (1 + few[0].n_reports / few[1].n_reports)
     assert target.mean == pytest.approx((1 - part) * raw[0] + part * raw[1], rel=1e-6)
@@ -141,11 +143,11 @@ def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
     density = rows.targets[0].density
     single = [target.compute_noise_variance(density) for target in rows.targets]
     assert rows.compute_noise_variance(density) == pytest.approx(
-        1 / sum(1 / each for each in single), rel=1e-12
+        1 / sum(1 / variance for variance in single), rel=1e-12
     )
     between = [target.compute_device_variance(density) for target in rows.targets]
-    weights = [1 / each * rows.compute_noise_variance(density) for each in single]
-    expected = sum(w**2 * each for w, each in zip(weights, between, strict=True))
+    weights = [1 / variance * rows.compute_noise_variance(density) for variance in single]
+    expected = sum(w**2 * variance for w, variance in zip(weights, between, strict=True))
     assert rows.compute_device_variance(density) == pytest.approx(expected, rel=1e-12)
     fourth: NDArray[np.float64] = np.zeros(len(density))
     for weight, target in zip(weights, rows.targets, strict=True):
@@ -208,17 +210,21 @@ def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...
     """
     assert callable(draw)
     used = [i for i in range(3) if weights[i]]
-    ratios, given = [], []
+    ratios, device_shares = [], []
     for seed in range(0, 60, 5):
         target = rows_of([sample_of(draw(seed)[i]) for i in used], [weights[i] for i in used], None)
-        found = estimate_device_share(target)
-        given.append(found.device_share)
+        estimated = estimate_device_share(target)
+        device_shares.append(estimated.device_share)
         ratios.append(
-            np.mean(target.proportions**2 / found.compute_noise_variance(np.zeros(len(target))))
+            np.mean(target.proportions**2 / estimated.compute_noise_variance(np.zeros(len(target))))
         )
     margin = -stats.norm.ppf(FALSE_ALARM) * 1.2 * math.sqrt(2 / (12 * 1024))
     assert 0.9 - margin < np.mean(ratios) < 1 + margin
-    assert np.mean(given) > 0.9 if draw is repeated and len(used) == 2 else np.mean(given) < 0.9
+    assert (
+        np.mean(device_shares) > 0.9
+        if draw is repeated and len(used) == 2
+        else np.mean(device_shares) < 0.9
+    )
     # A few rows leave the most that is possible: nothing is estimated.
     assert estimate_device_share(rows_of(THREE, WEIGHTS.tolist(), None)).device_share == 1.0
 
@@ -228,8 +234,8 @@ def test_rows_of_no_reports_say_nothing() -> None:
     a, b = (simulate_counts(EVEN, STEADY, n_reports=2000, seed=seed) for seed in (33, 34))
     there = np.arange(32) >= 3
     holed = Counts(STEADY, a.bit_counts * there[:, None], a.cohort_reports * there)
-    (found,) = compare_samples({"a": holed, "b": b}, EVEN.values[:40]).contrasts
-    assert np.isfinite(found.std_error).all()
+    (contrast,) = compare_samples({"a": holed, "b": b}, EVEN.values[:40]).contrasts
+    assert np.isfinite(contrast.std_error).all()
     assert 0.001 < compute_rows_p_value(rows_of([sample_of(holed), sample_of(b)], [-1, 1])) <= 1
 
 
@@ -279,9 +285,9 @@ def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None
         simulate_counts(Population(["x", "y"], weights), params, n_reports=n, seed=1)
         for weights, n in (([1, 4], 1e5), ([1, 1], 3e5))
     )
-    (found,) = compare_samples({"a": a, "b": b}, ["x", "y"], device_correlation=0.0).contrasts
+    (contrast,) = compare_samples({"a": a, "b": b}, ["x", "y"], device_correlation=0.0).contrasts
     sampling = 0.2 * 0.8 / 1e5 + 0.5 * 0.5 / 3e5
-    assert found.std_error**2 == pytest.approx(sampling, rel=0.1)
+    assert contrast.std_error**2 == pytest.approx(sampling, rel=0.1)
 
 
 @pytest.mark.slow
@@ -296,9 +302,9 @@ def test_intervals_reach_as_far_as_the_longer_tail() -> None:
     population = Population([f"s{i}" for i in range(50)], [1.0] * 50)
     few, many = (simulate_counts(population, params, n_reports=n, seed=n) for n in (600, 60_000))
     for samples, longer in (({"a": few, "b": many}, 1), ({"a": many, "b": few}, 0)):
-        (each,) = compare_samples(samples, population.values, device_correlation=0.0).contrasts
-        below = (each.estimate - each.ci_low) / each.std_error
-        above = (each.ci_high - each.estimate) / each.std_error
+        (contrast,) = compare_samples(samples, population.values, device_correlation=0.0).contrasts
+        below = (contrast.estimate - contrast.ci_low) / contrast.std_error
+        above = (contrast.ci_high - contrast.estimate) / contrast.std_error
         assert (above, below)[longer] == pytest.approx(stats.norm.isf(0.025))
         assert ((below, above)[longer] > 2).all()
 
@@ -330,8 +336,8 @@ def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> N
         for weights in ([1, 1, 2], [2, 1, 1])
     )
     there, back = (
-        dict(zip(found.candidates, found.contrasts[0].std_error.tolist(), strict=True))
-        for found in (
+        dict(zip(comparison.candidates, comparison.contrasts[0].std_error.tolist(), strict=True))
+        for comparison in (
             compare_samples(samples, names) for samples in ({"a": a, "b": b}, {"b": b, "a": a})
         )
     )
@@ -347,15 +353,15 @@ def test_estimates_that_share_no_bits_are_added(overlap: float | None) -> None:
         name: simulate_counts(Population(names, [4, 3, 2]), params, n_reports=2e4, seed=1)
         for name, params in zip("abc", sets, strict=True)
     }
-    found = compare_samples(counts, names, device_correlation=overlap)
-    each = found.contrast([-1.0, 0.5, 0.5])
-    assert each.how == found.contrasts[0].how == "separate"
-    errors = found.per_sample.std_error
+    comparison = compare_samples(counts, names, device_correlation=overlap)
+    contrast = comparison.contrast([-1.0, 0.5, 0.5])
+    assert contrast.how == comparison.contrasts[0].how == "separate"
+    errors = comparison.per_sample.std_error
     same = np.hypot(errors[0], (errors[1] + errors[2]) / 2)
     expected = np.hypot(errors[0], np.hypot(errors[1], errors[2]) / 2) if overlap == 0 else same
-    assert each.std_error == pytest.approx(expected)
-    z = each.estimate / each.std_error
-    assert each.p_value == pytest.approx(2 * stats.norm.sf(np.abs(z)))
-    reach = stats.norm.isf(0.025) * each.std_error
-    assert each.ci_low == pytest.approx(each.estimate - reach)
-    assert each.ci_high == pytest.approx(each.estimate + reach)
+    assert contrast.std_error == pytest.approx(expected)
+    z = contrast.estimate / contrast.std_error
+    assert contrast.p_value == pytest.approx(2 * stats.norm.sf(np.abs(z)))
+    reach = stats.norm.isf(0.025) * contrast.std_error
+    assert contrast.ci_low == pytest.approx(contrast.estimate - reach)
+    assert contrast.ci_high == pytest.approx(contrast.estimate + reach)

@@ -32,7 +32,7 @@ def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]
     """Return the bits, (m, k), of the admissible report that changes a string's estimate most."""
     texts = POPULATION.values
     own = [b"".join(get_encoder(params).encode(text, j) for j in range(params.m)) for text in texts]
-    bits = np.stack([unpack(each, params) for each in own]).reshape(len(texts), -1)
+    bits = np.stack([unpack(report, params) for report in own]).reshape(len(texts), -1)
     shares = np.asarray(POPULATION.weights, dtype=np.float64)
     shares = shares / shares.sum()
     mean = params.p_star + (params.q_star - params.p_star) * shares @ bits
@@ -110,14 +110,14 @@ def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
     count = row_then.share[row(row_then, value)] * N
     made = int(row_then.forged_to_make[row(row_then, value)])
     others = Population(POPULATION.values[1:], POPULATION.weights[1:])
-    found = []
+    n_detected = []
     for n in (made, round(0.8 * made)):
         honest = simulate_counts(others, params, n_reports=N - made, seed=2)
         estimates = decoded(forged(honest, value, n, lifts=True))
         at = row(estimates, value)
         margin = largest_error(2) * estimates.std_error[at] * estimates.reports
-        found.append((estimates.share[at] * estimates.reports, margin))
-    (enough, error), (fewer, error_of_fewer) = found
+        n_detected.append((estimates.share[at] * estimates.reports, margin))
+    (enough, error), (fewer, error_of_fewer) = n_detected
     assert abs(enough - count) < error
     assert fewer < count - error_of_fewer
 
@@ -144,11 +144,13 @@ def test_collections_with_other_parameters_are_forged_alike() -> None:
     They also move weight to the noisier collection, so that fewer reports suffice: here two thirds.
     """
     params = [BALANCED, STRICT]
-    honest = [simulate_counts(POPULATION, each, n_reports=N, seed=4) for each in params]
+    honest = [
+        simulate_counts(POPULATION, parameter_set, n_reports=N, seed=4) for parameter_set in params
+    ]
     estimates = decode(honest, CANDIDATES)
     n = estimates.forged_to_hide[row(estimates, "true 1")]
     for share, hidden in ((1.05, True), (0.5, False)):
-        both = [forged(each, "true 1", round(share * n / 2), lifts=False) for each in honest]
+        both = [forged(counts, "true 1", round(share * n / 2), lifts=False) for counts in honest]
         after = decode(both, CANDIDATES)
         assert bool(after.detected[row(after, "true 1")]) is not hidden
 
@@ -158,6 +160,6 @@ def test_nothing_hides_a_bit_that_only_its_holders_send() -> None:
     params = Params(k=1, encoding="boolean", f=0.0, p=0.0, q=0.5, insecure=True)
     estimates = decode(Counts(params, [[100]], [1000]))
     assert math.isinf(estimates.forged_to_hide[0])
-    (found,) = estimates.rows()
-    assert found["forged_to_hide"] is None
-    assert found["forged_to_make"] == 100
+    (row,) = estimates.rows()
+    assert row["forged_to_hide"] is None
+    assert row["forged_to_make"] == 100

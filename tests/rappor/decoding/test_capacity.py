@@ -31,9 +31,9 @@ def test_intervals_cover_where_strings_fill_the_rows(n_reports: int) -> None:
     for seed in range(4):
         population = Population(names(seed), WEIGHTS)
         counts = simulate_counts(population, SMALL, n_reports=n_reports, seed=seed)
-        found = decode(counts, names(seed))
-        inside.append(covered(found, truth_of(found, population)).mean())
-        assert found.diagnostics["capacity"]["fitted"] == "all"
+        estimates = decode(counts, names(seed))
+        inside.append(covered(estimates, truth_of(estimates, population)).mean())
+        assert estimates.diagnostics["capacity"]["fitted"] == "all"
     assert 0.935 <= np.mean(inside) <= 0.97
 
 
@@ -54,10 +54,10 @@ def test_a_heavy_string_that_is_no_candidate_leaves_the_selection() -> None:
     population = Population(names(1), 1 / np.arange(1.0, 301.0))
     counts = simulate_counts(population, SMALL, n_reports=10**8, seed=1)
     absent = [f"absent/{i}" for i in range(200)]
-    found = decode(counts, [*names(1)[1:], *absent])
-    assert found.diagnostics["capacity"]["fitted"] == "selected"
-    assert found.diagnostics["capacity"]["overfull"]
-    detected = set(found.detected_candidates)
+    estimates = decode(counts, [*names(1)[1:], *absent])
+    assert estimates.diagnostics["capacity"]["fitted"] == "selected"
+    assert estimates.diagnostics["capacity"]["overfull"]
+    detected = set(estimates.detected_candidates)
     assert len(detected.intersection(absent)) <= 0.1 * len(detected)
 
 

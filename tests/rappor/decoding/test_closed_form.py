@@ -64,22 +64,24 @@ def test_one_hot_shares_are_the_nearest_on_the_simplex() -> None:
 def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
     """Complete shares solve the normal equations of least squares with the constraint sum = 1."""
     counts = Counts(one_hot(("a", "b", "c")), [[4400, 5000, 3700]], [10_000])
-    alone, found = decode(counts), decode(counts, complete=True, distribution=True)
+    alone, complete = decode(counts), decode(counts, complete=True, distribution=True)
     covariance = alone.covariance.covariance(np.arange(3))
     precision = np.linalg.inv(covariance)
     free = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
     information = free.T @ precision @ free
     last = np.array([0.0, 0.0, 1.0])
     solved = np.linalg.solve(information, free.T @ precision @ (alone.share - last))
-    assert found.share.tolist() == pytest.approx((last + free @ solved).tolist())
+    assert complete.share.tolist() == pytest.approx((last + free @ solved).tolist())
     spread = free @ np.linalg.inv(information) @ free.T
-    assert found.std_error.tolist() == pytest.approx(np.sqrt(spread.diagonal()).tolist())
-    assert found.total("abc").std_error == pytest.approx(0, abs=1e-9)
-    assert found.p_value.tolist() == alone.p_value.tolist()
-    assert found.posterior_share is not None
-    assert found.posterior_share.sum() == pytest.approx(1)
+    assert complete.std_error.tolist() == pytest.approx(np.sqrt(spread.diagonal()).tolist())
+    assert complete.total("abc").std_error == pytest.approx(0, abs=1e-9)
+    assert complete.p_value.tolist() == alone.p_value.tolist()
+    assert complete.posterior_share is not None
+    assert complete.posterior_share.sum() == pytest.approx(1)
     width = (alone.ci_high - alone.ci_low) / alone.std_error
-    assert ((found.ci_high - found.ci_low) / found.std_error).tolist() == pytest.approx(width)
+    assert ((complete.ci_high - complete.ci_low) / complete.std_error).tolist() == pytest.approx(
+        width
+    )
 
 
 def test_a_metric_that_is_not_complete_is_told_so() -> None:
@@ -91,8 +93,8 @@ def test_a_metric_that_is_not_complete_is_told_so() -> None:
     some, all_of_them = ([[4_900_000, 4_900_000]], [[5_000_000, 5_000_000]])
     for ones, codes in ((some, ["incomplete"]), (all_of_them, [])):
         counts = Counts(one_hot(names), ones, [10_000_000])
-        found = decode(counts, reports_per_device=1, complete=True)
-        assert [each.code for each in found.warnings] == codes
+        estimates = decode(counts, reports_per_device=1, complete=True)
+        assert [warning.code for warning in estimates.warnings] == codes
     with pytest.raises(DecodeError, match="complete must be false"):
         decode(Counts(YES_OR_NO, [[5_000_000]], [10_000_000]), complete=True)
 
@@ -109,12 +111,12 @@ def test_a_boolean_is_one_proportion() -> None:
 
 def test_devices_that_report_again_share_their_permanent_noise() -> None:
     """With 10 reports of each device, the variance between devices counts 10 times."""
-    found = decode(Counts(YES_OR_NO, [[4500]], [10_000]), reports_per_device=10)
+    estimates = decode(Counts(YES_OR_NO, [[4500]], [10_000]), reports_per_device=10)
     level = 0.25 + 0.5 * 0.3
     between = 0.5**2 * level * (1 - level)
     variance = 0.45 * 0.55 - between + 10 * between
-    assert found.share[0] == pytest.approx(0.3)
-    assert found.std_error[0] == pytest.approx(math.sqrt(variance / 10_000) / 0.25)
+    assert estimates.share[0] == pytest.approx(0.3)
+    assert estimates.std_error[0] == pytest.approx(math.sqrt(variance / 10_000) / 0.25)
 
 
 @pytest.mark.parametrize(

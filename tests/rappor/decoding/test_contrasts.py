@@ -54,7 +54,7 @@ def test_sums_of_equal_shares_cover_the_truth(name: str) -> None:
     least = stats.binom.ppf(FALSE_ALARM, FEW, 0.95) / FEW
     assert sums.compute_coverage([run.unallocated for run in runs]) >= least
     # A mean of normal errors, in standard errors: the bias that all collections have in common.
-    errors = [error / said for error, said in (run.unallocated for run in runs)]
+    errors = [error / std_error for error, std_error in (run.unallocated for run in runs)]
     assert abs(np.mean(errors)) < stats.norm.isf(FALSE_ALARM / 2) / FEW**0.5
 
 
@@ -67,12 +67,12 @@ def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
         share = np.where(rng.random(300) < 0.4, rng.exponential(4.0, 300), 0.0)
         estimate = share + rng.normal(size=300)
         p_values = PValues(in_memory=stats.norm.sf(estimate))
-        found = np.flatnonzero(estimate > 3)
+        detected = np.flatnonzero(estimate > 3)
         rows = DetectedEntries.of(
-            found, estimate, np.ones(300), p_values, lambda entries: np.eye(len(entries))
+            detected, estimate, np.ones(300), p_values, lambda entries: np.eye(len(entries))
         )
-        total, said = rows.sum_entries(found)
-        errors.append((total - share[found].sum()) / said)
+        total, std_error = rows.sum_entries(detected)
+        errors.append((total - share[detected].sum()) / std_error)
     # Of 400 normal errors, at the rate of false alarms, the mean is within .31.
     assert abs(np.mean(errors)) < 0.31 + 0.1
     assert stats.chi2.isf(1 - FALSE_ALARM, 400) < np.square(errors).sum() * 1.1
@@ -96,24 +96,24 @@ def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
     for weights in itertools.product((-1.0, 0.0, 0.5), repeat=3):
         if not any(weights):
             continue  # a contrast of no row is refused
-        found = estimates.contrast(dict(zip("abc", weights, strict=True)), constant=2.0)
-        assert found.estimate == pytest.approx(2 + share @ weights)
+        contrast = estimates.contrast(dict(zip("abc", weights, strict=True)), constant=2.0)
+        assert contrast.estimate == pytest.approx(2 + share @ weights)
         expected = np.sqrt(np.array(weights) @ exact @ weights)
-        assert found.std_error == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        assert contrast.std_error == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_unallocated_is_a_contrast_of_detected_rows() -> None:
     """`unallocated` equals 1 minus the contrast of all detected rows."""
     collection = POPULATIONS["ten"](1)
     counts = simulate_counts(collection.population, sums.BALANCED, n_reports=100_000, seed=1)
-    found = decode(counts, collection.candidates)
-    asked = found.contrast(
-        dict.fromkeys(found.detected_candidates, -1.0), constant=1.0, detected=True
+    estimates = decode(counts, collection.candidates)
+    contrast = estimates.contrast(
+        dict.fromkeys(estimates.detected_candidates, -1.0), constant=1.0, detected=True
     )
-    assert asked.estimate == pytest.approx(found.unallocated)
-    assert asked.std_error == pytest.approx(found.unallocated_std_error)
-    assert found.to_dict().get("contrasts") is None
-    assert found.with_contrasts([asked]).to_dict()["contrasts"] == [asked.to_dict()]
+    assert contrast.estimate == pytest.approx(estimates.unallocated)
+    assert contrast.std_error == pytest.approx(estimates.unallocated_std_error)
+    assert estimates.to_dict().get("contrasts") is None
+    assert estimates.with_contrasts([contrast]).to_dict()["contrasts"] == [contrast.to_dict()]
 
 
 def test_contrasts_that_the_counts_do_not_determine_are_refused() -> None:
@@ -168,15 +168,15 @@ def test_contrasts_that_the_counts_do_not_determine_are_refused() -> None:
 def test_numbers_without_noise_are_exact() -> None:
     """Without noise, mean and quantiles of 1,000 numbers in buckets are exact."""
     params = Params(k=3, f=0, p=0, q=1, encoding="buckets", categories=("10", "20"), insecure=True)
-    found = describe_numbers(decode(Counts(params, [[500, 250, 250]], [1000])))
-    numbers = {each.name: each for each in found}
+    contrasts = describe_numbers(decode(Counts(params, [[500, 250, 250]], [1000])))
+    numbers = {contrast.name: contrast for contrast in contrasts}
     assert numbers["below 10"].estimate == pytest.approx(0.5)
     assert numbers["below 20"].estimate == pytest.approx(0.75)
     assert numbers["mean"].estimate == pytest.approx(0.5 * 10 + 0.25 * 15 + 0.25 * 20)
     assert numbers["quantile 0.1"].estimate == -np.inf
-    shown = numbers["quantile 0.1"].to_dict()
-    assert shown["estimate"] is None
-    assert shown["beyond"] == {"estimate": "below", "ci_low": "below", "ci_high": "below"}
+    document = numbers["quantile 0.1"].to_dict()
+    assert document["estimate"] is None
+    assert document["beyond"] == {"estimate": "below", "ci_low": "below", "ci_high": "below"}
     assert numbers["quantile 0.75"].estimate == pytest.approx(20)
     assert numbers["quantile 0.9"].ci_high == np.inf
     assert numbers["quantile 0.9"].std_error == np.inf
@@ -187,8 +187,8 @@ def test_numbers_without_noise_are_exact() -> None:
 def test_one_edge_has_no_mean() -> None:
     """With one edge there is a share below it, but no mean and no finite quantile."""
     params = Params(k=2, f=0, p=0, q=1, encoding="buckets", categories=("10",), insecure=True)
-    found = describe_numbers(decode(Counts(params, [[600, 400]], [1000])))
-    assert [each.name for each in found][:2] == ["below 10", "quantile 0.1"]
+    contrasts = describe_numbers(decode(Counts(params, [[600, 400]], [1000])))
+    assert [contrast.name for contrast in contrasts][:2] == ["below 10", "quantile 0.1"]
 
 
 def test_a_band_reaches_as_far_as_all_edges_need() -> None:
@@ -209,11 +209,11 @@ def test_weights_add_up_segments() -> None:
         "x": decode(Counts(params, [[500, 300]], [1000])),
         "y": decode(Counts(params, [[900, 700]], [2000])),
     }
-    found = weigh(segments, {"x": 30, "y": 10})
-    assert found.weights == {"x": 0.75, "y": 0.25}
-    first = found.contrasts[0]
+    weighted = weigh(segments, {"x": 30, "y": 10})
+    assert weighted.weights == {"x": 0.75, "y": 0.25}
+    first = weighted.contrasts[0]
     x, y = segments["x"], segments["y"]
     assert first.estimate == pytest.approx(0.75 * x.share[0] + 0.25 * y.share[0])
     expected = np.hypot(0.75 * x.std_error[0], 0.25 * y.std_error[0])
     assert first.std_error == pytest.approx(expected)
-    assert found.to_dict()["reports"] == 3000
+    assert weighted.to_dict()["reports"] == 3000

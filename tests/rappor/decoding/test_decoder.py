@@ -40,8 +40,14 @@ ONE, OTHER = (
 NO_CANDIDATES: list[Any] = [None, [], Candidates.from_list([])]
 NO_REPORTS: list[Any] = [[], Counts.zero(PARAMS), [Counts.zero(PARAMS)] * 2]
 REFUSED: list[tuple[str, Any, Any]] = [
-    *(("counts must have at least 1 report, got 0", each, CANDIDATES) for each in NO_REPORTS),
-    *(("got 0; give candidates: a list of strings", FEW, each) for each in NO_CANDIDATES),
+    *(
+        ("counts must have at least 1 report, got 0", empty_counts, CANDIDATES)
+        for empty_counts in NO_REPORTS
+    ),
+    *(
+        ("got 0; give candidates: a list of strings", FEW, candidates)
+        for candidates in NO_CANDIDATES
+    ),
     # one candidate would stand for two different strings
     ("counts must share one normalizer", [FEW, counted(FOLDED, n=1000)], CANDIDATES),
     (
@@ -51,15 +57,18 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ),
     # its letters would be the candidates
     *(
-        (r"a list of strings, got a (str|bytes); .*from_file", FEW, each)
-        for each in ("engines.txt", "google", b"google")
+        (r"a list of strings, got a (str|bytes); .*from_file", FEW, text)
+        for text in ("engines.txt", "google", b"google")
     ),
     *(
-        (r"got str; call decode\(counts, candidates\)", each, FEW)
-        for each in (["google"], "google")
+        (r"got str; call decode\(counts, candidates\)", candidates, FEW)
+        for candidates in (["google"], "google")
     ),
     ("candidates must be omitted", Counts(BOOLEAN, [[5]], [10]), ["true"]),
-    *(("counts must share one encoding", each, None) for each in ([ONE, OTHER], [ONE, FEW])),
+    *(
+        ("counts must share one encoding", collections, None)
+        for collections in ([ONE, OTHER], [ONE, FEW])
+    ),
 ]
 
 
@@ -120,10 +129,10 @@ def as_index(texts: list[str]) -> Any:
 def test_the_form_of_the_candidates_does_not_matter(given_as: Any) -> None:
     """Lists, columns and repeated candidates give the same rows, one for each string."""
     counts = counted(n=10_000)
-    found, expected = decode(counts, given_as(CANDIDATES)), decode(counts, CANDIDATES)
+    estimates, expected = decode(counts, given_as(CANDIDATES)), decode(counts, CANDIDATES)
     assert expected.candidates != tuple(CANDIDATES)
-    assert found.to_json() == expected.to_json()
-    assert {type(text) for text in found.candidates} == {str}
+    assert estimates.to_json() == expected.to_json()
+    assert {type(text) for text in estimates.candidates} == {str}
 
 
 @pytest.mark.slow
@@ -157,8 +166,10 @@ def test_one_candidate_is_answered() -> None:
     error = abs(standardised_errors(estimates, POPULATION)[0])
     assert estimates.detected.tolist() == [True]
     assert error < largest_error(1)
-    left = 1 - estimates.share[0]
-    assert estimates.unallocated == pytest.approx(left, abs=0.02 * estimates.std_error[0])
+    remaining_share = 1 - estimates.share[0]
+    assert estimates.unallocated == pytest.approx(
+        remaining_share, abs=0.02 * estimates.std_error[0]
+    )
     assert estimates.unallocated_std_error == pytest.approx(estimates.std_error[0], rel=0.01)
 
 
@@ -195,10 +206,10 @@ def test_a_candidate_whose_rows_are_set_aside_has_no_estimate() -> None:
     names = [f"1-{i}" for i in range(20)]
     population = Population(names, 1 / np.arange(1.0, 21.0))
     counts = simulate_counts(population, params, n_reports=100_000, seed=1)
-    found = decode(counts, names, distribution=True)
-    unknown = np.isinf(found.std_error)
-    assert (found.std_error[~unknown] < 1).all()
-    assert (found.p_value[unknown] == 1).all()
+    estimates = decode(counts, names, distribution=True)
+    unknown = np.isinf(estimates.std_error)
+    assert (estimates.std_error[~unknown] < 1).all()
+    assert (estimates.p_value[unknown] == 1).all()
 
 
 def test_mass_that_no_candidate_explains_is_unallocated() -> None:

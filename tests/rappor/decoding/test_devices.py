@@ -53,11 +53,11 @@ def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: fl
     params = params_of(profile, k=64, m=64)
     truth = sum((1 - churn) ** abs(i - j) for i in range(n_days) for j in range(n_days)) / n_days
     days = simulate_days(POPULATION, params, n_devices=100_000, n_days=n_days, churn=churn, seed=7)
-    found = estimate_reports_per_device(days, [1.0] * n_days)
-    assert found is not None
-    assert found.std_error < 0.6
+    reports_per_device = estimate_reports_per_device(days, [1.0] * n_days)
+    assert reports_per_device is not None
+    assert reports_per_device.std_error < 0.6
     # The largest z score of twelve normal ones at the rate of false alarms is 6.5.
-    assert abs(found.reports_per_device - truth) < 6.5 * found.std_error
+    assert abs(reports_per_device.reports_per_device - truth) < 6.5 * reports_per_device.std_error
 
 
 def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
@@ -65,17 +65,18 @@ def test_a_string_that_comes_into_fashion_is_no_other_device() -> None:
     params = params_of("balanced", k=64, m=32)
     names = ["old", "new"]
     base = simulate_days(Population(names, [8, 2]), params, n_devices=200_000, n_days=3, seed=1)
-    found = []
+    repetitions = []
     for weights in ([(1, 0), (1, 1), (1, 3)], [(1, 0)] * 3):
         more = (
-            simulate_repeated(Population(names, each), params, devices={1: 50_000}, seed=seed)
-            for seed, each in enumerate(weights, start=2)
+            simulate_repeated(Population(names, weight), params, devices={1: 50_000}, seed=seed)
+            for seed, weight in enumerate(weights, start=2)
         )
         days = [
-            day.add(each.counts, same_devices=False) for day, each in zip(base, more, strict=True)
+            day.add(repeated.counts, same_devices=False)
+            for day, repeated in zip(base, more, strict=True)
         ]
-        found.append(estimate_reports_per_device(days, [1.0] * 3))
-    changed, steady = found
+        repetitions.append(estimate_reports_per_device(days, [1.0] * 3))
+    changed, steady = repetitions
     assert changed is not None
     assert steady is not None
     error = math.hypot(changed.std_error, steady.std_error)
@@ -98,11 +99,11 @@ def test_estimates_from_days_cover() -> None:
     n_runs, hits, naive = 12, 0, 0
     for seed in range(n_runs):
         days = simulate_days(POPULATION, params, n_devices=20_000, n_days=7, seed=seed)
-        for reports, told in ((None, True), (1, False)):
+        for reports, is_passed in ((None, True), (1, False)):
             estimates = decode(days, CANDIDATES, reports_per_device=reports)
             truth = truth_of(estimates, POPULATION)
             inside = int(covered(estimates, truth)[truth > 0].sum())
-            hits, naive = (hits + inside, naive) if told else (hits, naive + inside)
+            hits, naive = (hits + inside, naive) if is_passed else (hits, naive + inside)
     assert hits >= fewest(8 * n_runs, 0.93)
     assert naive < hits
 

@@ -26,10 +26,10 @@ from rappor.simulation.population import Population
 
 def test_an_honest_collection_raises_no_alarm() -> None:
     """Each check raises a false alarm about an honest collection with probability 1e-9 at most."""
-    found = decode(counted(), CANDIDATES).diagnostics
-    assert found["odd_popcounts"] == []
-    assert found["cohorts"][0]["p_value"] > FALSE_ALARM
-    assert found["goodness_of_fit"]["p_value"] > FALSE_ALARM
+    diagnostics = decode(counted(), CANDIDATES).diagnostics
+    assert diagnostics["odd_popcounts"] == []
+    assert diagnostics["cohorts"][0]["p_value"] > FALSE_ALARM
+    assert diagnostics["goodness_of_fit"]["p_value"] > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -48,12 +48,14 @@ def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
     for seed in range(n_runs):
         counts = simulate_counts(POPULATION, params, n_reports=n, seed=seed)
         estimates = decode(counts, CANDIDATES)
-        found = estimates.diagnostics
-        bad += found["goodness_of_fit"]["p_value"] <= 0.05
-        uneven += found["cohorts"][0]["p_value"] <= 0.05
-        listed += bool(found["unexplained_bits"])
-        warned += sum(each.code != "few_reports" for each in estimates.warnings)
-        assert (n < RELIABLE_FROM) == any(each.code == "few_reports" for each in estimates.warnings)
+        diagnostics = estimates.diagnostics
+        bad += diagnostics["goodness_of_fit"]["p_value"] <= 0.05
+        uneven += diagnostics["cohorts"][0]["p_value"] <= 0.05
+        listed += bool(diagnostics["unexplained_bits"])
+        warned += sum(warning.code != "few_reports" for warning in estimates.warnings)
+        assert (n < RELIABLE_FROM) == any(
+            warning.code == "few_reports" for warning in estimates.warnings
+        )
     assert max(bad, uneven) <= stats.binom.isf(FALSE_ALARM, n_runs, 0.05)
     assert listed <= stats.binom.isf(FALSE_ALARM, n_runs, UNEXPLAINED_FALSE_ALARM)
     assert warned == 0
@@ -65,7 +67,9 @@ def test_few_reports_of_sets_have_a_sentence(n: int) -> None:
     params = dataclasses.replace(Params.profile("once", encoding="set"), m=8)
     population = Population.from_values(["git\tvim", "git", ""])
     estimates = decode(simulate_counts(population, params, n_reports=n, seed=1), ["git", "vim"])
-    sentences = [each.sentence for each in estimates.warnings if each.code == "few_reports"]
+    sentences = [
+        warning.sentence for warning in estimates.warnings if warning.code == "few_reports"
+    ]
     assert len(sentences) == (n < 928)
     assert all(("A bucket has" in sentence) == (n >= 100) for sentence in sentences)
 
@@ -77,7 +81,9 @@ def test_sets_that_are_cut_have_a_sentence() -> None:
     # Every device has all five items, so each report is of two of them. The items own fewer than
     # five buckets in the cohorts in which two of them share a bucket.
     counts = simulate_counts(Population(["\t".join(names)], [1]), params, n_reports=1e6, seed=1)
-    sentences = [each.sentence for each in decode(counts, names).warnings if each.code == "bad_fit"]
+    sentences = [
+        warning.sentence for warning in decode(counts, names).warnings if warning.code == "bad_fit"
+    ]
     assert all("sets may have been cut to the largest number of items" in s for s in sentences)
     assert len(sentences) == 1
 
@@ -88,8 +94,8 @@ def test_one_cohort_causes_a_warning() -> None:
     estimates = decode(simulate_counts(POPULATION, params, n_reports=N, seed=1), CANDIDATES)
     assert estimates.diagnostics["least_p_value"] == pytest.approx(1 / 64)
     assert estimates.p_value.min() >= (1 - 1e-9) / 64
-    said = {each.code: each.sentence for each in estimates.warnings}
-    assert "no p-value can be below 0.016" in said["few_patterns"]
+    sentences = {warning.code: warning.sentence for warning in estimates.warnings}
+    assert "no p-value can be below 0.016" in sentences["few_patterns"]
 
 
 @pytest.mark.parametrize("n_listed", [600, 300], ids=["complete", "half"])
@@ -144,11 +150,13 @@ def test_few_devices_with_uneven_reports_have_a_sentence(scale: int, *, is_few: 
 def test_each_way_to_halve_the_detectable_share_has_its_number() -> None:
     """Each way to halve the detectable share has its number, or null if it cannot."""
 
-    def limits(params: Params, each: int) -> list[int | None]:
-        counts = simulate_repeated(POPULATION, params, devices={each: 20_000}, seed=1).counts
-        found = decode(counts, CANDIDATES).diagnostics
+    def limits(params: Params, reports_per_device: int) -> list[int | None]:
+        counts = simulate_repeated(
+            POPULATION, params, devices={reports_per_device: 20_000}, seed=1
+        ).counts
+        diagnostics = decode(counts, CANDIDATES).diagnostics
         ways = ("reports", "reports_per_device", "cohorts")
-        return [found[f"half_detectable_with_{way}"] for way in ways]
+        return [diagnostics[f"half_detectable_with_{way}"] for way in ways]
 
     permanent = Params(k=64, m=32, f=0.5, p=0.25, q=0.75)
     devices, reports, cohorts = limits(permanent, 30)
@@ -167,9 +175,9 @@ def test_repeated_reports_do_not_look_forged() -> None:
     params = Params(k=64, m=32, f=0.238406, p=0.059601, q=0.559601)
     for seed in range(5):
         counts = simulate_repeated(POPULATION, params, devices={300: 300}, seed=seed).counts
-        found = decode(counts, CANDIDATES).diagnostics
-        assert found["odd_popcounts"] == []
-        assert found["cohorts"][0]["p_value"] > FALSE_ALARM
+        diagnostics = decode(counts, CANDIDATES).diagnostics
+        assert diagnostics["odd_popcounts"] == []
+        assert diagnostics["cohorts"][0]["p_value"] > FALSE_ALARM
         others = decode(counts, CANDIDATES, reports_per_device=1).diagnostics
         assert others["cohorts"][0]["p_value"] < FALSE_ALARM
 
@@ -182,8 +190,8 @@ def test_a_forged_cohort_has_odd_popcounts() -> None:
     odd = estimates.diagnostics["odd_popcounts"]
     assert [(entry["collection"], entry["cohort"]) for entry in odd] == [(0, 5)]
     assert odd[0]["true_bits"] > PARAMS.k
-    said = {each.code: each.sentence for each in estimates.warnings}
-    assert said["odd_popcounts"].startswith("1 cohort has a number of ones")
+    sentences = {warning.code: warning.sentence for warning in estimates.warnings}
+    assert sentences["odd_popcounts"].startswith("1 cohort has a number of ones")
 
 
 SUM = {"sum": 0.92, "std_error": 0.031}
@@ -203,11 +211,13 @@ FULL = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull"
         ({}, "", ""),  # a closed form has no fit to warn about
     ],
 )
-def test_findings_beyond_their_limits_warn(found: dict[str, Any], code: str, sentence: str) -> None:
+def test_findings_beyond_their_limits_warn(
+    diagnostics: dict[str, Any], code: str, sentence: str
+) -> None:
     """Each finding beyond its limit causes one warning with its number."""
-    told = list(list_cautions(found, N))
-    assert [each.code for each in told] == ([code] if code else [])
-    assert all(sentence in each.sentence for each in told)
+    warnings = list(list_cautions(diagnostics, N))
+    assert [warning.code for warning in warnings] == ([code] if code else [])
+    assert all(sentence in warning.sentence for warning in warnings)
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
@@ -251,7 +261,7 @@ def test_devices_of_which_nothing_is_known_warn() -> None:
     known = simulate_counts(Population(["true", "false"], [1, 1]), params, n_reports=N, seed=1)
     plain = Counts(params, known.bit_counts, known.cohort_reports)
     codes = [
-        {each.code for each in decode(counts, reports_per_device=given).warnings}
-        for counts, given in ((plain, None), (plain, 1), (known, None))
+        {warning.code for warning in decode(counts, reports_per_device=reports_per_device).warnings}
+        for counts, reports_per_device in ((plain, None), (plain, 1), (known, None))
     ]
     assert codes == [{"unknown_devices"}, set(), set()]

@@ -37,7 +37,9 @@ def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
         posterior = Posterior(fit_prior(z, counts, smoothing=SMOOTHING), z)
         others = [posterior.quantile(q)[places] * error for q in (0.5, 0.6, 0.7, 0.8, 0.9)]
         answers = [estimate_shares(estimate, error)[0], *others]
-        losses.append([np.abs(each - truth).sum() + abs((each - truth).sum()) for each in answers])
+        losses.append(
+            [np.abs(answer - truth).sum() + abs((answer - truth).sum()) for answer in answers]
+        )
     more = np.array(losses)[:, 1:] - np.array(losses)[:, :1]
     assert (more.mean(axis=0) > -3 * more.std(axis=0) / np.sqrt(len(more))).all()
     assert (more.mean(axis=0)[[0, 2, 3, 4]] > 3 * more.std(axis=0)[[0, 2, 3, 4]] / 60**0.5).all()

@@ -54,11 +54,11 @@ def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
 def test_detected_rows_can_be_had_alone(estimates: Estimates) -> None:
     """`detected_only` omits undetected rows in rows, JSON and CSV."""
     every = list(estimates.rows())
-    found = [row for row in every if row["detected"]]
-    assert 0 < len(found) < len(every)
-    assert list(estimates.rows(detected_only=True)) == found
-    assert json.loads(estimates.to_json(detected_only=True))["estimates"] == found
-    assert len(estimates.to_csv(detected_only=True).splitlines()) == 1 + len(found)
+    detected = [row for row in every if row["detected"]]
+    assert 0 < len(detected) < len(every)
+    assert list(estimates.rows(detected_only=True)) == detected
+    assert json.loads(estimates.to_json(detected_only=True))["estimates"] == detected
+    assert len(estimates.to_csv(detected_only=True).splitlines()) == 1 + len(detected)
 
 
 def test_json_reads_back(estimates: Estimates) -> None:
@@ -75,10 +75,10 @@ def test_csv_reads_back(estimates: Estimates, tmp_path: Any) -> None:
     odd = decode(counted(n=1000), ['a,"b"', "c\nd", "é"])
     path = tmp_path / "estimates.csv"
     assert path.write_text("old") == 3
-    for each in (estimates, odd):
-        text = each.to_csv(path)
+    for table in (estimates, odd):
+        text = table.to_csv(path)
         assert path.read_bytes().decode() == text
-        for row, read in zip(each.rows(), csv.DictReader(io.StringIO(text)), strict=True):
+        for row, read in zip(table.rows(), csv.DictReader(io.StringIO(text)), strict=True):
             assert read["candidate"] == row["candidate"]
             assert float(read["count"]) == row["count"]
             assert float(read["p_value"]) == row["p_value"]
@@ -90,7 +90,7 @@ def test_csv_holds_no_formula() -> None:
     formulas = ["=1+1", "'=1+1", "''=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\uff1d1", "'", "'tis"]
     text = decode(counted(n=1000), [*formulas, "plain"]).to_csv()
     cells = {row["candidate"] for row in csv.DictReader(io.StringIO(text, newline=""))}
-    assert cells == {f"'{each}" for each in formulas} | {"plain"}
+    assert cells == {f"'{formula}" for formula in formulas} | {"plain"}
     assert {cell.removeprefix("'") for cell in cells} == {*formulas, "plain"}
 
 
@@ -153,15 +153,15 @@ def test_pandas_is_named_where_it_is_missing() -> None:
         "try:\n    decode(Counts(params, [[5]], [10])).to_pandas()\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
-    said = "this needs pandas; install it with: pip install pandas\n"
-    assert run_python("-c", script).stdout == said
+    message = "this needs pandas; install it with: pip install pandas\n"
+    assert run_python("-c", script).stdout == message
 
 
 def test_a_carriage_return_breaks_no_row(tmp_path: Path) -> None:
     """A row with a carriage return is in quotes, and readers of CSV return the text."""
     texts = ["a\rb", "c\r\nd", "\re", "f,g", 'h"i', "plain"]
     path = tmp_path / "rows.csv"
-    path.write_text(csv_text(("text", "n"), ({"text": each, "n": 1} for each in texts)), newline="")
+    path.write_text(csv_text(("text", "n"), ({"text": text, "n": 1} for text in texts)), newline="")
     with path.open(newline="") as file:
         rows = list(csv.reader(file))
-    assert rows == [["text", "n"], *([each.replace("\re", "'\re"), "1"] for each in texts)]
+    assert rows == [["text", "n"], *([text.replace("\re", "'\re"), "1"] for text in texts)]

@@ -37,17 +37,17 @@ def test_estimates_are_those_of_dense_least_squares(sets: list[Params]) -> None:
     texts = list(POPULATION.values)
     collections, rows = zip(*(half_noisy(params) for params in sets), strict=True)
     estimates = decode(collections, texts, reports_per_device=1)
-    columns = linalg.block_diag(*(np.ones((len(each.design), 1)) for each in rows))
-    columns = np.column_stack([columns, np.vstack([each.design for each in rows])])
+    columns = linalg.block_diag(*(np.ones((len(row.design), 1)) for row in rows))
+    columns = np.column_stack([columns, np.vstack([row.design for row in rows])])
     expected, errors = dense_least_squares(columns, rows)
     expected, errors = expected[len(sets) :], errors[len(sets) :]
-    found = by_name(estimates, estimates.share)
+    shares = by_name(estimates, estimates.share)
     assert estimates.detected.all()
-    assert np.abs([found[text] for text in texts] - expected).max() < 1e-3 * errors.max()
+    assert np.abs([shares[text] for text in texts] - expected).max() < 1e-3 * errors.max()
     assert [by_name(estimates, estimates.std_error)[text] for text in texts] == pytest.approx(
         errors.tolist(), rel=1e-4
     )
-    proportions = np.concatenate([each.proportions for each in rows])
+    proportions = np.concatenate([row.proportions for row in rows])
     plain = np.linalg.lstsq(columns, proportions)[0][len(sets) :]
     assert np.abs(plain - expected).max() > 0.01 * errors.max()  # the weights matter
 
@@ -85,12 +85,12 @@ def dense_least_squares(
     columns: NDArray[np.float64], rows: Sequence[Rows]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit all columns, weighted by the binomial variance at the fitted values."""
-    proportions = np.concatenate([each.proportions for each in rows])
-    ends = np.cumsum([len(each.design) for each in rows])[:-1]
+    proportions = np.concatenate([row.proportions for row in rows])
+    ends = np.cumsum([len(row.design) for row in rows])[:-1]
     fitted = np.full(len(columns), 0.01)
     for _ in range(30):
         parts = zip(rows, np.split(fitted, ends), strict=True)
-        weight = np.concatenate([each.weight(part) for each, part in parts])
+        weight = np.concatenate([row.weight(part) for row, part in parts])
         inverse = np.linalg.inv(columns.T @ (weight[:, None] * columns))
         beta = inverse @ (columns.T @ (weight * proportions))
         fitted = columns @ beta
@@ -113,8 +113,8 @@ def test_many_coefficients_are_those_of_the_inverse() -> None:
     iterated = equations.solve(proportions, np.zeros(s + 1))
     inverse = equations.inverse
     inverted = inverse @ (basis.T @ (weight * proportions))
-    for found, most in ((iterated, 1e-6), (equations.solve(proportions, iterated), 1e-9)):
-        assert np.abs((found - inverted) / np.sqrt(inverse.diagonal())).max() < most
+    for coefficients, most in ((iterated, 1e-6), (equations.solve(proportions, iterated), 1e-9)):
+        assert np.abs((coefficients - inverted) / np.sqrt(inverse.diagonal())).max() < most
     leverage = equations.compute_leverages(weight)
     assert leverage.sum() == pytest.approx(s + 1)
     assert np.std(leverage - weight * quadratic_forms(basis, inverse)) < 0.01
@@ -132,8 +132,8 @@ def test_no_heavy_string_is_lost_where_noise_is_small(
     params = Params(k=32, m=m, f=f, p=p, q=q)
     names, weights = [f"s{i}" for i in range(5)], [0.5, 0.25, 0.15, 0.07, 0.03]
     counts = simulate_counts(Population(names, weights), params, n_reports=10**8, seed=1)
-    found = decode(counts, names + [f"absent{i}" for i in range(50)])
-    rows = {row["candidate"]: row for row in found.rows()}
+    estimates = decode(counts, names + [f"absent{i}" for i in range(50)])
+    rows = {row["candidate"]: row for row in estimates.rows()}
     for name, weight in zip(names, weights, strict=True):
         assert rows[name]["detected"]
         # Six standard errors: missed with probability 2e-9 under the normal distribution.

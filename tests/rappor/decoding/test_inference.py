@@ -107,11 +107,11 @@ def test_of_few_devices_intervals_of_the_undetected_are_no_shorter_than_normal()
     params = Params(k=32, m=16, f=0.035972, p=0.008993, q=0.508993)
     names = [f"s{i}" for i in range(20)]
     counts = simulate_counts(Population(names, np.ones(20)), params, n_reports=30, seed=1)
-    found = decode(counts, names)
-    reach = 1.9599 * found.std_error
-    assert not found.detected.any()
-    assert (found.ci_low <= found.share - reach).all()
-    assert (found.ci_high >= found.share + reach).all()
+    estimates = decode(counts, names)
+    reach = 1.9599 * estimates.std_error
+    assert not estimates.detected.any()
+    assert (estimates.ci_low <= estimates.share - reach).all()
+    assert (estimates.ci_high >= estimates.share + reach).all()
 
 
 @pytest.mark.parametrize("p_value", [0.5, 1e-3, 1e-12, 1e-300])
@@ -141,8 +141,8 @@ def test_many_reports_do_count_the_absent_strings() -> None:
     """The answer names the correction that was applied."""
     params = Params.profile("balanced")
     counts = simulate_counts(Population(["a", "b"], [1, 1]), params, n_reports=100, seed=1)
-    asked = ErrorControl(method="adaptive")
-    assert decode(counts, ["a", "b"], error_control=asked).error_control == asked
+    control = ErrorControl(method="adaptive")
+    assert decode(counts, ["a", "b"], error_control=control).error_control == control
 
 
 @pytest.mark.parametrize(("k", "h", "m"), [(2, 4, 4), (4, 16, 2), (8, 8, 4), (16, 16, 2)])

@@ -124,9 +124,9 @@ def test_of_many_candidates_listed_ones_have_rows(
     assert estimates.n_candidates == len(set(names) | set(listed))
     assert len(estimates) < 30_000
     assert set(listed) <= set(estimates.candidates)
-    shown = [row["candidate"] for row in estimates.rows(detected_only=True)]
-    assert set(shown[: len(listed)]) == set(listed)
-    assert {"helix", "zed"} <= set(shown[len(listed) :])
+    displayed = [row["candidate"] for row in estimates.rows(detected_only=True)]
+    assert set(displayed[: len(listed)]) == set(listed)
+    assert {"helix", "zed"} <= set(displayed[len(listed) :])
     assert estimates.not_listed is not None
 
 
@@ -148,9 +148,9 @@ def test_text_and_page_show_the_list_first(counts: Counts) -> None:
     rest = estimates.not_listed
     assert rest is not None
     assert f"{100 * rest.estimate:.2f} %" in lines[7]
-    shown = report(estimates)
-    assert [row["candidate"] for row in shown.rows] == [*LISTED, *FOUND, "kate"]
-    assert (shown.unlisted_detected, shown.unlisted_undetected) == (0, 0)
+    result_report = report(estimates)
+    assert [row["candidate"] for row in result_report.rows] == [*LISTED, *FOUND, "kate"]
+    assert (result_report.unlisted_detected, result_report.unlisted_undetected) == (0, 0)
     page = estimates_page(estimates)
     assert "not in the list" in page
     assert "those of the metric's list first" in html.unescape(page)

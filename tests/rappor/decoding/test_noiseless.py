@@ -32,9 +32,9 @@ def test_strings_that_show_in_every_cohort_are_found(q: float, n: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             estimates = decode(counts, [*THREE.values, *ABSENT], distribution=True)
-        found = set(estimates.detected_candidates)
-        assert found >= {"a", "b", "c"}
-        false += len(found) - 3
+        detected = set(estimates.detected_candidates)
+        assert detected >= {"a", "b", "c"}
+        false += len(detected) - 3
         assert np.isfinite(estimates.std_error).all()
         assert (estimates.std_error > 0).all()
     # 50 absent ones, each detected with a probability of .05 * 4 / 53 at most, as p-values are.

@@ -27,8 +27,8 @@ def test_no_p_value_is_below_that_of_hitting_the_same_bits(m: int, h: int) -> No
     params = Params(k=64, h=h, m=m, **LOW_NOISE)
     names = [f"s{i}" for i in range(4)]
     counts = simulate_counts(Population(names, [8, 4, 2, 1]), params, n_reports=10**7, seed=2)
-    found = decode(counts, [*names, *(f"absent{i}" for i in range(30))])
-    assert found.p_value.min() >= (1 / 64) ** (m * h)
+    estimates = decode(counts, [*names, *(f"absent{i}" for i in range(30))])
+    assert estimates.p_value.min() >= (1 / 64) ** (m * h)
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: in
     detections is false on average. More are allowed at the rate of false alarms.
     """
     params = replace(Params.profile("balanced"), k=256 // m, h=h, m=m)
-    false = found = 0
+    false = n_detected = 0
     for seed in range(12):
         names = [f"{seed}/{i}" for i in range(50)]
         population = Population(names, np.arange(3.0, 53.0) ** -1.1)
@@ -48,10 +48,10 @@ def test_two_draws_and_all_fitted_detect_no_absent_candidate_often(m: int, h: in
         estimates = decode(counts, [*names, *(f"{seed}/absent/{i}" for i in range(100))])
         assert estimates.diagnostics["capacity"]["fitted"] == "all"
         detected = np.array(estimates.candidates)[estimates.detected]
-        found += len(detected)
+        n_detected += len(detected)
         false += int((~np.isin(detected, names)).sum())
-    assert found > 12 * 20
-    assert false <= stats.binom.isf(FALSE_ALARM, found, 0.05)
+    assert n_detected > 12 * 20
+    assert false <= stats.binom.isf(FALSE_ALARM, n_detected, 0.05)
 
 
 @pytest.mark.slow
@@ -74,6 +74,6 @@ def test_the_tail_with_lifted_rows_is_that_of_drawing_from_them(lift: float) -> 
     sums = (pools[0][:, None, None] + pools[1][:, None] + pools[2]).ravel() - pools.mean(1).sum()
     score = np.quantile(sums, [0.9, 0.99])
     with np.errstate(all="raise", under="ignore"):
-        found = draws.compute_tail_with_lifts(rows, lifts).p_values(score)
+        p_values = draws.compute_tail_with_lifts(rows, lifts).p_values(score)
     exact = np.array([np.mean(sums >= at) for at in score])
-    assert (np.abs(np.log(found / exact)) < 1.0).all()
+    assert (np.abs(np.log(p_values / exact)) < 1.0).all()

@@ -373,14 +373,14 @@ def test_repeated_strings_of_a_stream_do_not_count() -> None:
     params = dataclasses.replace(BALANCED, k=32, m=16)
     counts = collect(params, NAMES[::140])
     repeated = NAMES + [NAMES[0]] * 1000
-    found = decode(counts, Candidates.from_stream(lambda: repeated), error_control=RANKED)
+    estimates = decode(counts, Candidates.from_stream(lambda: repeated), error_control=RANKED)
     expected = decode(counts, MANY, error_control=RANKED)
-    assert found.candidates == expected.candidates
-    assert found.n_candidates == expected.n_candidates == N
-    assert found.detected_candidates == expected.detected_candidates
-    assert found.weight == pytest.approx(expected.weight)
-    detected = found.detected
-    assert found.ci_low_adjusted[detected] == pytest.approx(expected.ci_low_adjusted[detected])
+    assert estimates.candidates == expected.candidates
+    assert estimates.n_candidates == expected.n_candidates == N
+    assert estimates.detected_candidates == expected.detected_candidates
+    assert estimates.weight == pytest.approx(expected.weight)
+    detected = estimates.detected
+    assert estimates.ci_low_adjusted[detected] == pytest.approx(expected.ci_low_adjusted[detected])
 
 
 def test_a_long_stream_of_few_strings_is_a_short_list() -> None:

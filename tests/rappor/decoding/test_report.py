@@ -31,10 +31,10 @@ def test_rests_are_sums_of_the_rows_after_the_first(estimates: Estimates) -> Non
     detected = estimates.share[estimates.detected]
     assert [rest.after for rest in estimates.remaining] == [10, 20]
     for rest in estimates.remaining:
-        left = slice(rest.after, None)
-        errors = estimates.std_error[estimates.detected][left]
+        remaining = slice(rest.after, None)
+        errors = estimates.std_error[estimates.detected][remaining]
         assert rest.rows == len(detected) - rest.after
-        assert 0 < detected[left].sum() - rest.share < 4 * rest.std_error
+        assert 0 < detected[remaining].sum() - rest.share < 4 * rest.std_error
         assert errors.max() < rest.std_error < errors.sum()
 
 
@@ -52,10 +52,10 @@ def test_a_string_that_is_no_candidate_shows_as_full_squares(counts: Counts) -> 
     """The bit of a missing string is the largest residual of each cohort."""
     (collected,) = decode(counts, NAMES[1:]).collections
     assert collected.residuals is not None
-    (found,) = report(decode(counts, NAMES[1:])).collections
-    assert found.residuals is not None
+    (collection,) = report(decode(counts, NAMES[1:])).collections
+    assert collection.residuals is not None
     assert (collected.residuals.max(axis=1) > 5).all()
-    cohort, bit, value = found.residuals.large[0]
+    cohort, bit, value = collection.residuals.large[0]
     assert value == collected.residuals[cohort, bit] == np.abs(collected.residuals).max()
 
 
@@ -90,10 +90,10 @@ def test_a_reviewer_is_told_what_nobody_knows(counts: Counts) -> None:
     assert checks["Is the question stated?"].verdict == "you answer"
     enough = checks["Are there enough data?"]
     share = decode(unknown, NAMES[3:]).diagnostics["detectable_share"]
-    told = (
+    sentence = (
         f"A string of {100 * share:.2g} % is detected with 80 % probability; rarer ones are missed"
     )
-    assert told in enough.answer
+    assert sentence in enough.answer
 
 
 def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
@@ -101,18 +101,18 @@ def test_outliers_are_not_handled_where_candidates_and_noise_leave_bits(
 ) -> None:
     """A heavy missing string lowers the weights of more bits than noise, with verdict no."""
     verdicts = []
-    for found in (estimates, decode(counts, NAMES[1:])):
-        rows = found.diagnostics["set_aside_rows"]
-        (check,) = [each for each in report(found).checks if "outliers" in each.question]
-        told = f"{rows:,} of 1,024 bits have less weight; noise alone gives about 0.2."
-        assert told in check.answer
+    for estimates_ in (estimates, decode(counts, NAMES[1:])):
+        rows = estimates_.diagnostics["set_aside_rows"]
+        (check,) = [check for check in report(estimates_).checks if "outliers" in check.question]
+        sentence = f"{rows:,} of 1,024 bits have less weight; noise alone gives about 0.2."
+        assert sentence in check.answer
         verdicts.append(check.verdict)
     assert verdicts == ["yes", "no"]
 
 
 def test_losses_told_are_those_of_the_reports_that_devices_sent(counts: Counts) -> None:
     """The loss of three reports lies between that of one and that of any number."""
-    (found,) = report(decode(counts, NAMES, reports_per_device=3)).collections
-    one, sent, every = found.losses
+    (collection,) = report(decode(counts, NAMES, reports_per_device=3)).collections
+    one, sent, every = collection.losses
     assert (one.reports, sent.reports, every.reports) == (1, 3, None)
     assert one.epsilon < sent.epsilon < every.epsilon

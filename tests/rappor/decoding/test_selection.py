@@ -92,7 +92,7 @@ def test_lasso_over_few_columns_is_the_lasso_over_all(
 
 def count_threads() -> set[int]:
     """Return the numbers of threads of the matrix libraries."""
-    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
 def test_decoding_limits_the_matrix_library_to_one_thread() -> None:
@@ -127,6 +127,6 @@ def test_candidates_that_were_not_screened_are_estimated_on_the_last_fit() -> No
     population = Population([f"true {i}" for i in range(5)], [5, 4, 3, 2, 1])
     counts = simulate_counts(population, params, n_reports=10**6, seed=1)
     absent = [f"absent {i}" for i in range(SCREENED + 500)]
-    found = decode(counts, [*population.values, *absent])
-    errors = found.std_error[~found.detected]
+    estimates = decode(counts, [*population.values, *absent])
+    errors = estimates.std_error[~estimates.detected]
     assert errors.max() < 1.5 * np.median(errors)

@@ -44,8 +44,8 @@ def decoded(params: Params, seed: int) -> tuple[Estimates, NDArray[np.float64]]:
     """Return estimates of one collection, and the true shares of their rows."""
     population, candidates = asked(params, seed)
     counts = simulate_counts(population, params, n_reports=10**7, seed=seed)
-    found = decode(counts, candidates)
-    return found, truth_of(found, population)
+    estimates = decode(counts, candidates)
+    return estimates, truth_of(estimates, population)
 
 
 @pytest.mark.slow
@@ -61,10 +61,10 @@ def test_strong_strings_among_weak_ones_leave_intervals_that_hold() -> None:
         names = [f"{seed}/{i}" for i in range(500)]
         population = Population(names[:350], weights[:350])
         counts = simulate_counts(population, params, n_reports=10**8, seed=seed)
-        found = decode(counts, names)
-        assert found.diagnostics["capacity"]["fitted"] == "shrunken"
-        assert "overfull" not in {each.code for each in found.warnings}
-        inside.append(covered(found, truth_of(found, population)).mean())
+        estimates = decode(counts, names)
+        assert estimates.diagnostics["capacity"]["fitted"] == "shrunken"
+        assert "overfull" not in {warning.code for warning in estimates.warnings}
+        inside.append(covered(estimates, truth_of(estimates, population)).mean())
     assert np.mean(inside) > 0.9
 
 
@@ -74,11 +74,13 @@ def test_intervals_hold_and_few_absent_ones_are_detected(params: Params, unsure:
     """1,600 intervals cover. With two cohorts the table warns of `overfull`."""
     inside, false = [], []
     for seed in range(8):
-        found, truth = decoded(params, seed)
-        assert found.diagnostics["capacity"]["fitted"] == "shrunken"
-        assert found.diagnostics["capacity"]["overfull"] is unsure
-        inside.append(covered(found, truth).mean())
-        false.append(float((found.detected & (truth == 0)).sum() / max(found.detected.sum(), 1)))
+        estimates, truth = decoded(params, seed)
+        assert estimates.diagnostics["capacity"]["fitted"] == "shrunken"
+        assert estimates.diagnostics["capacity"]["overfull"] is unsure
+        inside.append(covered(estimates, truth).mean())
+        false.append(
+            float((estimates.detected & (truth == 0)).sum() / max(estimates.detected.sum(), 1))
+        )
     # Intervals of one collection depend on each other: taken for a quarter as many.
     assert np.mean(inside) >= stats.binom.ppf(FALSE_ALARM, 400, 0.94) / 400
     assert np.mean(false) <= 0.15

@@ -77,8 +77,8 @@ def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
     values, times = np.unique(scores.round(9), return_counts=True)
     tail = (times[::-1].cumsum()[::-1] - times / 2) / len(scores)
     compared = (values > 0.5) & (tail > smallest)
-    found = compute_null_tail(target, fit, most_values=0).p_values(values[compared])
-    return float(np.abs(np.log(found / tail[compared])).max())
+    p_values = compute_null_tail(target, fit, most_values=0).p_values(values[compared])
+    return float(np.abs(np.log(p_values / tail[compared])).max())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,8 +104,8 @@ def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
     scores = enumerate_scores(target, fit)
     level = np.sort(scores)[-len(scores) // 200]
     share = float((scores >= level).mean())
-    found = float(compute_null_tail(target, fit, most_values=0).p_values(np.array([level]))[0])
-    assert found > share / 2
+    p_value = float(compute_null_tail(target, fit, most_values=0).p_values(np.array([level]))[0])
+    assert p_value > share / 2
     assert share > 2 * 0.0013499  # the normal tail at 3
     assert level > 2.9
 
@@ -129,14 +129,14 @@ def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy:
     params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
     target, fit = fitted(random_counts(params, 5, heavy=heavy))
     scores = np.sort(enumerate_scores(target, fit, standardised=False))
-    found = compute_null_tail(target, fit).p_values(scores)
+    p_values = compute_null_tail(target, fit).p_values(scores)
     n = len(scores)
     tail = (n - np.searchsorted(scores, scores - 1e-9)) / n
     below = (n - np.searchsorted(scores, scores - 0.05)) / n
-    assert (found >= tail * (1 - 1e-9)).all()
-    assert (found <= below * (1 + 1e-9)).all()
-    assert found.min() == pytest.approx(tail.min())
-    assert found.min() >= (1 - 1e-9) / n
+    assert (p_values >= tail * (1 - 1e-9)).all()
+    assert (p_values <= below * (1 + 1e-9)).all()
+    assert p_values.min() == pytest.approx(tail.min())
+    assert p_values.min() >= (1 - 1e-9) / n
 
 
 def test_no_residuals_are_no_error() -> None:
@@ -156,7 +156,7 @@ def naive_bh(p_values: list[float], level: float, n: int) -> set[int]:
     return {i for i in range(len(p_values)) if most and p_values[i] <= p_values[order[most - 1]]}
 
 
-BH, ADAPTIVE, BONFERRONI = (ErrorControl(method=each) for each in CORRECTIONS)
+BH, ADAPTIVE, BONFERRONI = (ErrorControl(method=method) for method in CORRECTIONS)
 LISTS = st.lists(
     st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.001, 0.01, 0.05, 1.0])),
     min_size=1,

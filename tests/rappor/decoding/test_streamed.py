@@ -92,10 +92,10 @@ def test_repeated_strings_are_held_once() -> None:
     """A frequent string that is repeated in the stream has one row and counts once."""
     counts = collect(few_bits())
     repeated = [NAMES[0]] * 50 + NAMES + [NAMES[0]] * 1000
-    found = decode(counts, Candidates.from_stream(lambda: repeated))
-    assert found.candidates.count(NAMES[0]) == 1
-    check_equal(found, decode(counts, MANY, distribution=True))
-    assert found.to_json() == decode(counts, repeated).to_json()
+    estimates = decode(counts, Candidates.from_stream(lambda: repeated))
+    assert estimates.candidates.count(NAMES[0]) == 1
+    check_equal(estimates, decode(counts, MANY, distribution=True))
+    assert estimates.to_json() == decode(counts, repeated).to_json()
 
 
 @pytest.mark.slow
@@ -133,16 +133,16 @@ def test_what_needs_all_candidates_at_once_is_refused() -> None:
 @pytest.mark.slow
 def test_progress_counts_candidates() -> None:
     """The first pass reports no total, and later passes report it."""
-    told: list[tuple[int, int | None]] = []
+    progress: list[tuple[int, int | None]] = []
 
     def note(stage: str, done: int, total: int | None) -> None:
         if stage == "screening candidates":
-            told.append((done, total))
+            progress.append((done, total))
 
     decode(collect(few_bits()), MANY, progress=note)
-    assert told[0] == (1 << 14, None)
-    assert told[8] == (N, None)
-    assert {total for _, total in told[9:]} == {N}
+    assert progress[0] == (1 << 14, None)
+    assert progress[8] == (N, None)
+    assert {total for _, total in progress[9:]} == {N}
 
 
 def split(p_values: list[float], n_rows: int) -> PValues:

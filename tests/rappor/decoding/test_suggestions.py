@@ -29,15 +29,15 @@ def collect(names: list[str], weights: list[float]) -> Counts:
 def test_what_is_not_known_is_suggested(n_listed: int) -> None:
     """Present strings of a list or a stream are suggested, but never a known string."""
     counts = collect([*KNOWN, "helix", "zed"], [50, 20, 10, 12, 8])
-    found = suggest_candidates(counts, KNOWN, Candidates.from_list(LIST[:n_listed]))
-    assert found.strings[:2] == ("helix", "zed")
-    assert not set(found.strings) & set(KNOWN)
-    assert n_listed - 3 <= found.n_candidates <= n_listed
+    suggestions = suggest_candidates(counts, KNOWN, Candidates.from_list(LIST[:n_listed]))
+    assert suggestions.strings[:2] == ("helix", "zed")
+    assert not set(suggestions.strings) & set(KNOWN)
+    assert n_listed - 3 <= suggestions.n_candidates <= n_listed
     # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
-    estimates, first = found.estimates, found.chosen[0]
+    estimates, first = suggestions.estimates, suggestions.chosen[0]
     assert abs(estimates.share[first] - 0.12) < 6 * estimates.std_error[first]
-    assert np.all(estimates.p_value[found.chosen] <= 0.05)
-    assert len(found.unexplained_bits) > 0
+    assert np.all(estimates.p_value[suggestions.chosen] <= 0.05)
+    assert len(suggestions.unexplained_bits) > 0
 
 
 @pytest.mark.slow
@@ -45,13 +45,13 @@ def test_the_known_ones_do_not_loosen_the_test() -> None:
     """Tiny p-values of known strings do not raise the threshold of the listed strings."""
     names = [f"known {i}" for i in range(40)]
     counts = collect(names, [1.0] * 40)
-    found = suggest_candidates(counts, names, Candidates.from_list([*LIST, *names]))
-    detected = found.estimates.detected
-    listed = ~np.isin(found.estimates.candidates, names)
+    suggestions = suggest_candidates(counts, names, Candidates.from_list([*LIST, *names]))
+    detected = suggestions.estimates.detected
+    listed = ~np.isin(suggestions.estimates.candidates, names)
     assert detected[~listed].sum() == 40
-    ordered = np.sort(found.estimates.p_value[listed])
+    ordered = np.sort(suggestions.estimates.p_value[listed])
     passing = np.flatnonzero(ordered <= 0.05 * np.arange(1, len(ordered) + 1) / len(LIST))
-    assert len(found.strings) == (passing[-1] + 1 if len(passing) else 0)
+    assert len(suggestions.strings) == (passing[-1] + 1 if len(passing) else 0)
 
 
 def test_the_level_decides_what_is_suggested() -> None:
@@ -73,9 +73,9 @@ def test_known_strings_are_known_in_every_spelling() -> None:
     params = dataclasses.replace(PARAMS, normalize="host")
     counts = simulate_counts(Population(["a.example"], [1]), params, n_reports=1e4, seed=1)
     listed = Candidates.from_list(["a.example", "b.example"], normalize="host")
-    found = suggest_candidates(counts, ["https://A.example/path"], listed)
-    assert found.estimates.detected.sum() == 1
-    assert found.strings == ()
+    suggestions = suggest_candidates(counts, ["https://A.example/path"], listed)
+    assert suggestions.estimates.detected.sum() == 1
+    assert suggestions.strings == ()
 
 
 def test_suggestions_need_known_candidates() -> None:
@@ -92,6 +92,6 @@ def test_what_cannot_be_told_from_a_known_string_is_not_suggested() -> None:
     same = np.flatnonzero((cells == cells[0]).all(axis=1))
     counts = simulate_counts(Population(["vim"], [1]), params, n_reports=1e5, seed=1)
     listed = [many.strings[same[1]], *LIST[5:10]]
-    found = suggest_candidates(counts, ["vim"], Candidates.from_list(listed))
-    assert found.estimates.detected.sum() == 2
-    assert found.strings == ()
+    suggestions = suggest_candidates(counts, ["vim"], Candidates.from_list(listed))
+    assert suggestions.estimates.detected.sum() == 2
+    assert suggestions.strings == ()

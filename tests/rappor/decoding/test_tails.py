@@ -33,7 +33,9 @@ def ones_of(params: Params, devices: int, share: float) -> NDArray[np.float64]:
     n = devices * REPORTS + 1
     turn = np.exp(-2j * np.pi * np.arange(n // 2 + 1) / n)
     level = params.f1 + (1 - params.f) * share
-    zero, one = ((1 - each + each * turn) ** REPORTS for each in (params.p, params.q))
+    zero, one = (
+        (1 - probability + probability * turn) ** REPORTS for probability in (params.p, params.q)
+    )
     return np.maximum(fft.irfft(((1 - level) * zero + level * one) ** devices, n), 0.0)
 
 
@@ -62,7 +64,7 @@ def around(tail: NDArray[np.float64], allowed: float) -> NDArray[np.int64]:
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != "once"])
 def test_p_values_are_what_they_say(profile: str) -> None:
     """By exact sums, the p-value of an absent category is below x with probability x at most."""
-    for params in {(each.t_1, each.t_0): each for each in rows(profile)}.values():
+    for params in {(row.t_1, row.t_0): row for row in rows(profile)}.values():
         for devices in DEVICES:
             tail = np.cumsum(ones_of(params, devices, 0.0)[::-1])[::-1]
             ones = around(tail, ALLOWED)
@@ -97,7 +99,7 @@ def test_collections_of_one_noise_are_one_collection(repeated: int) -> None:
         dataclasses.replace(
             parts[0],
             reports_per_device=np.full((n, 1), float(repeated)),
-            **{name: join([getattr(each, name) for each in parts]) for name in ("ones", "reports")},
+            **{name: join([getattr(part, name) for part in parts]) for name in ("ones", "reports")},
         )
         for n, join in ((2, np.vstack), (1, sum))
     )

@@ -37,9 +37,9 @@ def collect(
     return simulate_parts(population, params, parts, n_reports=n_reports, seed=seed)
 
 
-def true_of(found: DiscoveredStrings, words: dict[str, float]) -> set[str]:
+def true_of(discoveries: DiscoveredStrings, words: dict[str, float]) -> set[str]:
     """Return the detected strings that devices have. Others may be detected at 5 %."""
-    return set(found.strings) & set(words)
+    return set(discoveries.strings) & set(words)
 
 
 @pytest.mark.slow
@@ -47,16 +47,20 @@ def test_strings_are_found_without_a_list() -> None:
     """Frequent strings are detected, with estimates from the devices of the complete string."""
     words = {"kiwi": 4.0, "lime": 3.0, "plum": 2.0, "pear": 1.0}
     counts = collect(words)
-    found = discover(counts, LETTERS)
-    assert true_of(found, words) == set(words)
-    assert found.strings[:2] == ("kiwi", "lime")
+    discoveries = discover(counts, LETTERS)
+    assert true_of(discoveries, words) == set(words)
+    assert discoveries.strings[:2] == ("kiwi", "lime")
     # Six standard errors: missed with probability 2e-9 under the estimate's normal distribution.
-    assert abs(found.estimates.share[0] - 0.4) < 6 * found.estimates.std_error[0]
-    assert found.estimates.reports == counts[1].n_reports
-    assert found.reports == 200_000
-    (told,) = found.prefixes
-    assert (told.part, told.reports, told.candidates) == ("prefix:2", counts[0].n_reports, 703)
-    assert (found.alphabet, found.learned, found.longest) == (LETTERS, False, 4)
+    assert abs(discoveries.estimates.share[0] - 0.4) < 6 * discoveries.estimates.std_error[0]
+    assert discoveries.estimates.reports == counts[1].n_reports
+    assert discoveries.reports == 200_000
+    (prefix,) = discoveries.prefixes
+    assert (prefix.part, prefix.reports, prefix.candidates) == (
+        "prefix:2",
+        counts[0].n_reports,
+        703,
+    )
+    assert (discoveries.alphabet, discoveries.learned, discoveries.longest) == (LETTERS, False, 4)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +77,8 @@ def test_strings_of_every_kind_are_found(
 ) -> None:
     """Short, empty and Unicode strings are found, and strings are not normalised twice."""
     params = dataclasses.replace(PARAMS, normalize=normalize)
-    found = discover(collect(words, params=params), alphabet, longest=longest, keep=20)
-    assert true_of(found, words) == set(words)
+    discoveries = discover(collect(words, params=params), alphabet, longest=longest, keep=20)
+    assert true_of(discoveries, words) == set(words)
 
 
 def test_three_parts_are_followed_one_after_the_other() -> None:
@@ -82,11 +86,11 @@ def test_three_parts_are_followed_one_after_the_other() -> None:
     words = {"abacus": 3.0, "abatis": 2.0, "zebras": 2.0, "zip": 1.0}
     parts = (Part("prefix:2", 0.25), Part("prefix:4", 0.25), Part("whole"))
     counts = collect(words, parts, n_reports=400_000)
-    found = discover(reversed(counts), LETTERS, keep=20)
-    assert true_of(found, words) == set(words)
-    assert [each.part for each in found.prefixes] == ["prefix:2", "prefix:4"]
-    assert [each.kept for each in found.prefixes] == [20, 20]
-    assert found.longest == 6
+    discoveries = discover(reversed(counts), LETTERS, keep=20)
+    assert true_of(discoveries, words) == set(words)
+    assert [prefix.part for prefix in discoveries.prefixes] == ["prefix:2", "prefix:4"]
+    assert [prefix.kept for prefix in discoveries.prefixes] == [20, 20]
+    assert discoveries.longest == 6
 
 
 @pytest.mark.slow
@@ -95,18 +99,18 @@ def test_known_strings_are_asked_about_beside() -> None:
     words = {"kiwi": 2.0, "piña colada": 1.0}
     counts = collect(words)
     assert true_of(discover(counts, LETTERS, keep=20), words) == {"kiwi"}
-    found = discover(counts, LETTERS, known=["piña colada", "banana split"], keep=20)
-    assert true_of(found, words) == set(words)
-    assert "banana split" not in found.strings[:2]
+    discoveries = discover(counts, LETTERS, known=["piña colada", "banana split"], keep=20)
+    assert true_of(discoveries, words) == set(words)
+    assert "banana split" not in discoveries.strings[:2]
 
 
 def test_an_alphabet_is_learned_from_the_first_part() -> None:
     """The alphabet has the characters of detected prefixes and of known strings."""
     words = {"K9": 2.0, "9K9K": 1.0, "KKK": 1.0}
-    found = discover(collect(words), known=["x"], keep=20)
-    assert found.learned
-    assert set("K9x") <= set(found.alphabet)
-    assert true_of(found, words) == set(words)
+    discoveries = discover(collect(words), known=["x"], keep=20)
+    assert discoveries.learned
+    assert set("K9x") <= set(discoveries.alphabet)
+    assert true_of(discoveries, words) == set(words)
 
 
 @pytest.mark.slow
@@ -115,54 +119,54 @@ def test_a_first_part_of_one_character_is_searched_in_all_of_unicode() -> None:
     words = {"жук": 2.0, "куж": 2.0, "ужк": 1.0}
     parts = (Part("prefix:1", 0.5), Part("whole"))
     params = dataclasses.replace(PARAMS, m=64)
-    found = discover(
+    discoveries = discover(
         collect(words, parts, params=params),
         longest=3,
         error_control=ErrorControl(method="bonferroni"),
     )
-    assert found.prefixes[0].candidates > 100_000
-    assert set("жук") <= set(found.alphabet)
-    assert true_of(found, words) == set(words)
+    assert discoveries.prefixes[0].candidates > 100_000
+    assert set("жук") <= set(discoveries.alphabet)
+    assert true_of(discoveries, words) == set(words)
 
 
 def test_what_an_alphabet_misses_is_told() -> None:
     """Characters outside the alphabet show as unallocated share and as unfinished prefixes."""
     words = {"kiwi": 5.0, "café": 3.0, "étui": 2.0}
-    found = discover(collect(words, n_reports=400_000), LETTERS, keep=20)
-    assert true_of(found, words) == {"kiwi"}
-    (told,) = found.prefixes
+    discoveries = discover(collect(words, n_reports=400_000), LETTERS, keep=20)
+    assert true_of(discoveries, words) == {"kiwi"}
+    (prefix,) = discoveries.prefixes
     # Six standard errors: further off with probability 2e-9.
-    assert abs(told.unallocated - 0.2) < 6 * told.unallocated_std_error + 0.01
-    (cafe,) = [each for each in found.unfinished if each.prefix == "ca"]
+    assert abs(prefix.unallocated - 0.2) < 6 * prefix.unallocated_std_error + 0.01
+    (cafe,) = [unfinished for unfinished in discoveries.unfinished if unfinished.prefix == "ca"]
     assert abs(cafe.rest - 0.3) < 6 * cafe.rest_std_error
-    assert "ki" not in [each.prefix for each in found.unfinished]
+    assert "ki" not in [unfinished.prefix for unfinished in discoveries.unfinished]
     # The record is ready for JSON, with the keys of a decode, and what belongs to the parts.
-    document = json.loads(found.to_json())
+    document = json.loads(discoveries.to_json())
     assert document["estimates"][0]["candidate"] == "kiwi"
-    assert document["candidates"] == found.estimates.n_candidates
+    assert document["candidates"] == discoveries.estimates.n_candidates
     assert document["prefixes"][0]["part"] == "prefix:2"
     assert document["unfinished"][0]["prefix"] == "ca"
-    assert np.isclose(document["unfinished"][0]["rest"], found.unfinished[0].rest)
+    assert np.isclose(document["unfinished"][0]["rest"], discoveries.unfinished[0].rest)
     assert document["alphabet"] == LETTERS
-    assert repr(found).startswith("DiscoveredStrings(")
+    assert repr(discoveries).startswith("DiscoveredStrings(")
 
 
 def test_strings_that_are_too_long_are_told() -> None:
     """The prefix of strings that are too long is unfinished."""
     words = {"kiwi": 1.0, "watermelon": 1.0}
-    found = discover(collect(words), LETTERS, keep=20)
-    assert true_of(found, words) == {"kiwi"}
-    assert found.unfinished[0].prefix == "wa"
-    assert found.unfinished[0].found < 0.1
+    discoveries = discover(collect(words), LETTERS, keep=20)
+    assert true_of(discoveries, words) == {"kiwi"}
+    assert discoveries.unfinished[0].prefix == "wa"
+    assert discoveries.unfinished[0].found < 0.1
 
 
 def test_days_of_a_part_are_taken_together() -> None:
     """Several collections of one part are days of the same devices, as for `decode`."""
     words = {"kiwi": 4.0, "lime": 3.0}
     days = [*collect(words, seed=1), *collect(words, seed=2)]
-    found = discover(days, LETTERS, keep=20)
-    assert true_of(found, words) == set(words)
-    assert found.reports == 400_000
+    discoveries = discover(days, LETTERS, keep=20)
+    assert true_of(discoveries, words) == set(words)
+    assert discoveries.reports == 400_000
 
 
 def test_progress_says_which_part_it_is_of() -> None:
@@ -263,10 +267,10 @@ def test_the_false_discovery_rate_holds() -> None:
     for seed in range(60):
         rng = np.random.default_rng([seed, 15])
         words = {"".join(rng.choice(list(LETTERS), 4)): 1 / rank for rank in range(1, 201)}
-        found = discover(collect(words, n_reports=100_000, seed=seed), LETTERS)
-        n_true = len(true_of(found, words))
-        false += (len(found.strings) - n_true) / max(len(found.strings), 1)
-        announced += len(found.strings)
+        discoveries = discover(collect(words, n_reports=100_000, seed=seed), LETTERS)
+        n_true = len(true_of(discoveries, words))
+        false += (len(discoveries.strings) - n_true) / max(len(discoveries.strings), 1)
+        announced += len(discoveries.strings)
     assert announced > 60 * 10
     # The share of false ones in a collection has a standard deviation below .08: .05 + 6 errors.
     assert false / 60 < 0.05 + 6 * 0.08 / 60**0.5

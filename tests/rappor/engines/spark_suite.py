@@ -120,9 +120,9 @@ def check_paths(session: SparkSession, paths: list[str], access: str) -> None:
     """Check that files and folders give the counts of one machine, by this way of reading."""
     local = [path.removeprefix("viewfs://lake") for path in paths]
     expected = aggregate_files(local, METRICS)
-    found = spark.aggregate_paths(session, paths, METRICS)
-    assert (found.counts, found.refused) == (expected.counts, expected.refused)
-    assert (found.n_files, found.file_access) == (expected.n_files, access)
+    frame = spark.aggregate_paths(session, paths, METRICS)
+    assert (frame.counts, frame.refused) == (expected.counts, expected.refused)
+    assert (frame.n_files, frame.file_access) == (expected.n_files, access)
     assert expected.n_reports > 0
 
 
@@ -279,18 +279,18 @@ def test_wildcards_pass_no_file_by(session: SparkSession, tmp_path: Path, root: 
     names = ("a.csv", "_b.csv", ".c.csv", "_old/d.csv", "more/e.csv", "more/_f.csv", "[g].csv")
     for seed, name in enumerate(names):
         write_rows(tmp_path / name, rows_of("page", 5 + seed, seed=seed))
-    for given, meant in (
+    for pattern, meant in (
         ("*", ("a.csv", "more/e.csv", "[g].csv")),
         ("{a,more/?,?g?}.csv", ("a.csv", "more/e.csv", "[g].csv")),
         ("_old/[^e]*", ("_old/d.csv",)),
     ):
-        found = spark.aggregate_paths(session, [f"{root}{tmp_path}/{given}"], METRICS)
+        frame = spark.aggregate_paths(session, [f"{root}{tmp_path}/{pattern}"], METRICS)
         expected = aggregate_files([tmp_path / name for name in meant], METRICS)
-        assert (found.counts, found.n_files) == (expected.counts, len(meant))
+        assert (frame.counts, frame.n_files) == (expected.counts, len(meant))
     (tmp_path / "more" / "dead.csv").symlink_to("nothing")
-    for given, reason in (("_*", "its name begins"), ("{a,_b}.csv", "its name begins")):
+    for pattern, reason in (("_*", "its name begins"), ("{a,_b}.csv", "its name begins")):
         with pytest.raises(FileError, match=reason):
-            spark.aggregate_paths(session, [f"{root}{tmp_path}/{given}"], METRICS)
+            spark.aggregate_paths(session, [f"{root}{tmp_path}/{pattern}"], METRICS)
     if not root:
         with pytest.raises(FileError, match=r"more/dead.csv: No such file"):
             spark.aggregate_paths(session, [f"{tmp_path}/m*/d*", f"{tmp_path}/a.csv"], METRICS)
@@ -416,23 +416,29 @@ def test_segments_are_kept_apart_and_decoded_at_once(session: SparkSession, tmp_
     sums = session.read.parquet(path)
     counts = spark.to_counts(sums, METRICS, by=by)
     assert len(counts) == 10
-    found = spark.decode(
+    decoded = spark.decode(
         sums, {"page": ["a", "b"]}, METRICS, by=by, error_control=ErrorControl(alpha=0.1)
     ).collect()
-    for (name, fingerprint, country), each in counts.items():
+    for (name, fingerprint, country), segment_counts in counts.items():
         estimates = decode(
-            each, ["a", "b"] if name == "page" else None, error_control=ErrorControl(alpha=0.1)
+            segment_counts,
+            ["a", "b"] if name == "page" else None,
+            error_control=ErrorControl(alpha=0.1),
         )
         mine = {
             row.candidate: row
-            for row in found
+            for row in decoded
             if (row.metric, row.params, row["country of use"]) == (name, fingerprint, country)
         }
         for row in estimates.rows():
             got = mine.pop(row["candidate"])
             for column in ("count", "std_error", "p_value"):
                 assert got[column] == pytest.approx(row[column], rel=1e-6, abs=1e-9)
-            assert (got.reports, got.detected, got.error) == (each.n_reports, row["detected"], None)
+            assert (got.reports, got.detected, got.error) == (
+                segment_counts.n_reports,
+                row["detected"],
+                None,
+            )
         assert mine == {}
     none = spark.decode(sums, {}, METRICS, by=by).where("metric = 'page'").collect()
     assert [row.candidate for row in none] == [None] * 5
@@ -509,13 +515,13 @@ def test_an_executor_that_is_killed_changes_nothing(
 def executors_of(session: SparkSession) -> list[int]:
     """Return the processes of this session's executors."""
     application = session.conf.get("spark.app.id")
-    found = []
+    executors = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes().decode(errors="replace").split("\0")
             if application in words and any("ExecutorBackend" in word for word in words):
-                found.append(int(path.parent.name))
-    return sorted(found)
+                executors.append(int(path.parent.name))
+    return sorted(executors)
 
 
 @pytest.mark.skipif(KIND == "classic", reason="it would start a second cluster")

@@ -46,10 +46,10 @@ def aggregate(*paths: Path, **options: Any) -> FileAggregation:
 def test_every_kind_of_file_holds_the_same_reports(name: str, tmp_path: Path) -> None:
     """Parquet, CSV and JSON lines give the same counts, also compressed."""
     rows = [*rows_of("page", 200), *rows_of("theme", 100)]
-    found = aggregate(write_rows(tmp_path / name, rows))
-    assert bare(found.counts) == counts_by_hand(rows)
-    assert found.refused == {}
-    assert found.counts["page", FINGERPRINT].sum_squared_reports == 200
+    aggregated = aggregate(write_rows(tmp_path / name, rows))
+    assert bare(aggregated.counts) == counts_by_hand(rows)
+    assert aggregated.refused == {}
+    assert aggregated.counts["page", FINGERPRINT].sum_squared_reports == 200
 
 
 @pytest.mark.slow
@@ -64,10 +64,10 @@ def test_folders_give_the_columns_that_files_do_not_have(name: str, tmp_path: Pa
             folder = tmp_path / "lake" / f"metric={metric}" / f"day={day}" / "cohort=7777"
             kept = [{k: v for k, v in row.items() if k not in ("metric", "day")} for row in part]
             write_rows(folder / name, kept)
-    found = aggregate(tmp_path / "lake")
-    assert bare(found.counts) == counts_by_hand(rows)
-    assert found.counts["page", FINGERPRINT].sum_squared_reports == 120
-    assert found.n_files == 4
+    aggregated = aggregate(tmp_path / "lake")
+    assert bare(aggregated.counts) == counts_by_hand(rows)
+    assert aggregated.counts["page", FINGERPRINT].sum_squared_reports == 120
+    assert aggregated.n_files == 4
 
 
 def test_marks_of_other_engines_are_left_out(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_file_counts_once_however_often_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "lake" / "y.parquet").symlink_to(path)
     (tmp_path / "lake" / "z.parquet").hardlink_to(path)
     other = tmp_path / "lake" / ".." / "lake" / "x.parquet"
-    found = aggregate(tmp_path / "lake", path, path, other)
-    assert (found.n_files, found.n_reports) == (1, 5)
+    aggregated = aggregate(tmp_path / "lake", path, path, other)
+    assert (aggregated.n_files, aggregated.n_reports) == (1, 5)
 
 
 def test_a_file_whose_names_give_it_other_columns_is_refused(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_pa
     write_rows(tmp_path / f"odd-{name}", others)
     path.write_bytes(path.read_bytes() + junk + (tmp_path / f"odd-{name}").read_bytes())
     (tmp_path / f"odd-{name}").unlink()
-    found = aggregate(tmp_path)
+    aggregated = aggregate(tmp_path)
     reasons: dict[str, int] = {}
-    for (_, _, reason), n in found.refused.items():
+    for (_, _, reason), n in aggregated.refused.items():
         reasons[reason] = reasons.get(reason, 0) + n
     repeated_header = 1 if name == "x.csv" else 0
     assert reasons == {
@@ -166,9 +166,9 @@ def test_bad_rows_are_counted_by_their_reason_and_stop_nothing(name: str, tmp_pa
         "length": 1,
         "padding": 1,
     }
-    assert found.n_reports == 20
-    assert set(found.first_refused.values()) == {str(path)}
-    assert ("page", "0123456789abcdef", "unknown-params") in found.refused
+    assert aggregated.n_reports == 20
+    assert set(aggregated.first_refused.values()) == {str(path)}
+    assert ("page", "0123456789abcdef", "unknown-params") in aggregated.refused
 
 
 def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
@@ -186,8 +186,11 @@ def test_a_row_is_a_line_whatever_stands_beside_it(tmp_path: Path) -> None:
         ([*rows, f"{rows[0]} {rows[0]}", "", ""], 1),
     ):
         (tmp_path / "x.jsonl").write_text("\n".join(lines))
-        found = aggregate(tmp_path)
-        assert (found.n_reports, found.refused) == (5, {("", "", "malformed"): n_malformed}), lines
+        aggregated = aggregate(tmp_path)
+        assert (aggregated.n_reports, aggregated.refused) == (
+            5,
+            {("", "", "malformed"): n_malformed},
+        ), lines
 
 
 def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path: Path) -> None:
@@ -197,9 +200,9 @@ def test_a_quotation_mark_that_is_never_closed_spoils_its_own_line_only(tmp_path
     header = ",".join(rows_of("page", 1)[0])
     for lines in (['2,"page', *rows, quoted], [*rows, f'{first},"'], ["", *rows, " ", 'x"y', ""]):
         (tmp_path / "x.csv").write_text("\n".join([header, *lines]))
-        found = aggregate(tmp_path / "x.csv")
-        assert found.n_reports == 5 + (quoted in lines), lines
-        assert found.refused == {("", "", "malformed"): 1}
+        aggregated = aggregate(tmp_path / "x.csv")
+        assert aggregated.n_reports == 5 + (quoted in lines), lines
+        assert aggregated.refused == {("", "", "malformed"): 1}
 
 
 @pytest.mark.parametrize("with_junk", [False, True])
@@ -223,9 +226,9 @@ def test_a_value_of_another_type_is_a_fault_and_not_missing(
     path = tmp_path / "metric=page" / "cohort=3" / "day=2026-11-02" / "x.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join([*lines, "junk"] if with_junk else lines))
-    found = aggregate(tmp_path)
-    assert found.n_reports == len(right)
-    reasons = sorted(reason for *_, reason in found.refused.elements())
+    aggregated = aggregate(tmp_path)
+    assert aggregated.n_reports == len(right)
+    reasons = sorted(reason for *_, reason in aggregated.refused.elements())
     expected = [*["cohort"] * 4, "day", "day", "unknown-metric", "unknown-metric"]
     assert reasons == sorted([*expected, "malformed"] if with_junk else expected)
 
@@ -290,9 +293,9 @@ def test_a_csv_may_have_a_mark_empty_lines_and_missing_days(tmp_path: Path) -> N
     apart = text.replace(b"\n", b"\n \n")
     for lines, broken in ((text, b""), (apart, b""), (apart, b'"page"x\n')):
         path.write_bytes(b"\xef\xbb\xbf" + lines + broken)
-        found = aggregate(path)
-        assert found.refused == ({("", "", "malformed"): 1} if broken else {})
-        counts = found.counts["page", FINGERPRINT]
+        aggregated = aggregate(path)
+        assert aggregated.refused == ({("", "", "malformed"): 1} if broken else {})
+        counts = aggregated.counts["page", FINGERPRINT]
         assert (counts.n_reports, counts.sum_squared_reports) == (5, None)
 
 
@@ -301,9 +304,9 @@ def test_names_of_folders_may_be_escaped_or_null(tmp_path: Path) -> None:
     rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
     days = ("%64ay=2026%2D11%2D01", "day=__HIVE_DEFAULT_PARTITION__")
     for name, squares in zip(days, (5, None), strict=True):
-        found = aggregate(write_rows(tmp_path / name / "x.parquet", rows))
-        assert found.refused == {}
-        assert found.counts["page", FINGERPRINT].sum_squared_reports == squares
+        aggregated = aggregate(write_rows(tmp_path / name / "x.parquet", rows))
+        assert aggregated.refused == {}
+        assert aggregated.counts["page", FINGERPRINT].sum_squared_reports == squares
 
 
 def test_files_are_found_in_order_also_behind_links(tmp_path: Path) -> None:
@@ -333,8 +336,8 @@ def test_folders_that_the_path_leaves_again_give_no_columns(tmp_path: Path) -> N
     rows = [{k: v for k, v in row.items() if k != "day"} for row in rows_of("page", 5)]
     write_rows(tmp_path / "x.parquet", rows)
     (tmp_path / "day=2026-11-01").mkdir()
-    found = aggregate(tmp_path / "day=2026-11-01" / ".." / "x.parquet")
-    assert found.counts["page", FINGERPRINT].sum_squared_reports is None
+    aggregated = aggregate(tmp_path / "day=2026-11-01" / ".." / "x.parquet")
+    assert aggregated.counts["page", FINGERPRINT].sum_squared_reports is None
 
 
 def test_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
@@ -429,8 +432,8 @@ def test_empty_files_are_no_reports(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows_of("page", 1)).slice(0, 0), tmp_path / "x.parquet")
     (tmp_path / "x.csv").write_text("format,metric,params,cohort,bits\n")
     (tmp_path / "x.jsonl").write_text("\n\n")
-    found = aggregate(tmp_path)
-    assert (found.counts, found.refused) == ({}, {})
+    aggregated = aggregate(tmp_path)
+    assert (aggregated.counts, aggregated.refused) == ({}, {})
 
 
 def test_large_files_are_read_in_parts(tmp_path: Path) -> None:
@@ -455,8 +458,11 @@ def test_several_columns_keep_counts_apart(tmp_path: Path) -> None:
     rows = [row | {"country": "a"} for row in rows_of("page", 5)]
     write_rows(tmp_path / "x.parquet", rows)
     write_rows(tmp_path / "country=b" / "x.csv", rows_of("page", 7))
-    found = aggregate(tmp_path, by=("country",))
-    assert {key[2]: each.n_reports for key, each in found.counts.items()} == {"a": 5, "b": 7}
+    aggregated = aggregate(tmp_path, by=("country",))
+    assert {key[2]: counts.n_reports for key, counts in aggregated.counts.items()} == {
+        "a": 5,
+        "b": 7,
+    }
 
 
 @pytest.mark.slow
@@ -464,11 +470,11 @@ def test_progress_tells_bytes(tmp_path: Path) -> None:
     """The progress has finished bytes and all bytes, and ends with all bytes."""
     for number in range(3):
         write_packed(tmp_path / f"{number}.parquet", "page", 50, seed=number)
-    told: list[tuple[str, int, int | None]] = []
-    aggregate(tmp_path, progress=lambda *step: told.append(step))
+    progress: list[tuple[str, int, int | None]] = []
+    aggregate(tmp_path, progress=lambda *step: progress.append(step))
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert told[-1] == ("adding up reports", size, size)
-    assert len(told) == 3
+    assert progress[-1] == ("adding up reports", size, size)
+    assert len(progress) == 3
 
 
 def lake(folder: Path, n_files: int = 6) -> Path:
@@ -486,9 +492,9 @@ def test_a_file_that_fails_leaves_a_checkpoint_of_the_others(tmp_path: Path) -> 
     with pytest.raises(FileError, match=r"9.parquet"):
         aggregate_files([folder], METRICS, checkpoint=checkpoint, threads=1)
     (folder / "9.parquet").unlink()
-    found = aggregate(folder, checkpoint=checkpoint)
-    assert found.counts == expected.counts
-    assert found.n_resumed >= 4  # at most two files are under way
+    aggregated = aggregate(folder, checkpoint=checkpoint)
+    assert aggregated.counts == expected.counts
+    assert aggregated.n_resumed >= 4  # at most two files are under way
     again = aggregate(folder, checkpoint=checkpoint)
     assert (again.counts, again.n_resumed) == (expected.counts, 6)
 
@@ -506,10 +512,10 @@ def test_an_interrupted_run_goes_on_and_counts_no_file_twice(tmp_path: Path) -> 
     options: dict[str, Any] = {"checkpoint": checkpoint, "seconds": 0, "threads": 1}
     with pytest.raises(KeyboardInterrupt):
         aggregate_files([folder], METRICS, **options, progress=interrupt)
-    found = aggregate(folder, checkpoint=checkpoint)
-    assert found.n_resumed >= 1
-    assert (found.counts, found.refused) == (expected.counts, expected.refused)
-    assert found.first_refused == expected.first_refused
+    aggregated = aggregate(folder, checkpoint=checkpoint)
+    assert aggregated.n_resumed >= 1
+    assert (aggregated.counts, aggregated.refused) == (expected.counts, expected.refused)
+    assert aggregated.first_refused == expected.first_refused
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "lake"]
 
 
@@ -542,8 +548,8 @@ def test_a_refusal_is_told_with_the_first_file_in_the_order_of_names(tmp_path: P
     for name in ("a.csv", "b.csv"):
         write_rows(tmp_path / name, bad_texts())
     for paths in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
-        found = aggregate_files([tmp_path / name for name in paths], METRICS, threads=1)
-        assert set(found.first_refused.values()) == {str(tmp_path / "a.csv")}
+        aggregated = aggregate_files([tmp_path / name for name in paths], METRICS, threads=1)
+        assert set(aggregated.first_refused.values()) == {str(tmp_path / "a.csv")}
 
 
 def test_a_checkpoint_of_other_files_is_refused(tmp_path: Path) -> None:
@@ -574,8 +580,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         flipped = bytearray(data)
         flipped[place] ^= 1 << place % 8
         damaged.append(bytes(flipped))
-    for each in damaged:
-        checkpoint.write_bytes(each)
+    for content in damaged:
+        checkpoint.write_bytes(content)
         with pytest.raises(FileError, match="c: it is damaged: delete this checkpoint"):
             aggregate(folder, checkpoint=checkpoint)
 

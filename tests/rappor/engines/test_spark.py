@@ -111,7 +111,9 @@ def test_the_suite_holds_over_connect(is_large: bool, tmp_path: Path) -> None:
     """Against a server in another process; its workers have the compiler."""
     need("java")
     need("pyspark")
-    given: dict[str, str] = {"master": CLUSTER, "java": ""} if is_large else {"master": "local[2]"}
-    with connect_server(tmp_path / "workers", **given) as address:
-        asked = {"stage": ALL} if is_large else {"names": OVER_CONNECT}
-        run_suite(address, dict(os.environ), **asked)
+    session: dict[str, str] = (
+        {"master": CLUSTER, "java": ""} if is_large else {"master": "local[2]"}
+    )
+    with connect_server(tmp_path / "workers", **session) as address:
+        selection = {"stage": ALL} if is_large else {"names": OVER_CONNECT}
+        run_suite(address, dict(os.environ), **selection)

@@ -76,7 +76,7 @@ def test_more_groups_than_are_summed_densely_are_the_same() -> None:
         mine = [row for row in rows if row["country"] == f"c{number}"]
         key = "page", FINGERPRINT, f"c{number}"
         assert bare({key: counts[key]})[key] == counts_by_hand(mine)["page", FINGERPRINT]
-    assert sum(each.n_reports for each in counts.values()) == len(rows)
+    assert sum(fingerprint_counts.n_reports for fingerprint_counts in counts.values()) == len(rows)
 
 
 def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -> None:
@@ -93,8 +93,8 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
     rows = [row | {"params": fingerprint} for day in week for row in rows_of("page", 100, day=day)]
     sums = Sums(shapes_of(weekly), ())
     sums.add(batch_of(rows))
-    found = counts_of(sums, weekly)["page", fingerprint]
-    assert (found.n_reports, found.sum_squared_reports) == (300, 500)
+    counts = counts_of(sums, weekly)["page", fingerprint]
+    assert (counts.n_reports, counts.sum_squared_reports) == (300, 500)
     some = batch_of([days[0] | {"day": None}, *days[1:]])
     assert counts_of(summed(some), METRICS)["page", FINGERPRINT].sum_squared_reports is None
 
@@ -112,29 +112,29 @@ def equivalents(rows: list[Row]) -> dict[str, Any]:
         "text view": pa.array([as_text(row)["bits"] for row in rows], pa.string_view()),
     }
     place = batch.schema.names.index("bits")
-    found = {name: batch.set_column(place, "bits", column) for name, column in kinds.items()}
+    batches = {name: batch.set_column(place, "bits", column) for name, column in kinds.items()}
     for name in ("metric", "params", "day", "cohort"):
         place = batch.schema.names.index(name)
-        found[f"dictionary of {name}"] = batch.set_column(
+        batches[f"dictionary of {name}"] = batch.set_column(
             place, name, batch.column(name).dictionary_encode()
         )
     place = batch.schema.names.index("day")
     texts = pa.array([str(row["day"]) for row in rows])
     for days in (batch.column("day").cast(pa.date64()), texts, texts.cast(pa.large_string())):
-        found[f"day as {days.type}"] = batch.set_column(place, "day", days)
-        found[f"dictionary of {days.type}"] = batch.set_column(
+        batches[f"day as {days.type}"] = batch.set_column(place, "day", days)
+        batches[f"dictionary of {days.type}"] = batch.set_column(
             place, "day", days.dictionary_encode()
         )
     place = batch.schema.names.index("cohort")
     for kind in (pa.int8(), pa.uint16(), pa.uint64()):
-        found[f"cohort {kind}"] = batch.set_column(
+        batches[f"cohort {kind}"] = batch.set_column(
             place, "cohort", pa.array([row["cohort"] for row in rows], kind)
         )
-    found["without day"] = batch.drop_columns(["day"])
-    for name, each in (("a slice", batch), ("a slice of fixed", found["fixed"])):
-        empty = batch_of([row | {"bits": b"\x00" * 3} for row in rows]).cast(each.schema)
-        found[name] = pa.concat_batches([empty, each]).slice(len(rows), len(rows))
-    return found
+    batches["without day"] = batch.drop_columns(["day"])
+    for name, original in (("a slice", batch), ("a slice of fixed", batches["fixed"])):
+        empty = batch_of([row | {"bits": b"\x00" * 3} for row in rows]).cast(original.schema)
+        batches[name] = pa.concat_batches([empty, original]).slice(len(rows), len(rows))
+    return batches
 
 
 @pytest.mark.slow
@@ -196,7 +196,9 @@ def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None
     """A wrong type of a column is an error of the table, not of its rows."""
     columns: dict[str, Any] = {name: pa.array([v]) for name, v in rows_of("page", 1)[0].items()}
     columns |= change
-    batch = pa.record_batch({name: each for name, each in columns.items() if each is not None})
+    batch = pa.record_batch(
+        {name: column for name, column in columns.items() if column is not None}
+    )
     with pytest.raises(ReportError, match=reason):
         summed(batch)
 

@@ -56,7 +56,7 @@ def test_a_machine_finds_what_a_path_means(tmp_path: Path) -> None:
     for name in ("a.csv", "_b.csv", "c[1].csv"):
         (tmp_path / name).touch()
     (tmp_path / "dead").symlink_to("nothing")
-    found = [Path(path).name for path in matches(f"{tmp_path}/{{*,_b.csv}}")]
-    assert found == ["a.csv", "c[1].csv", "dead", "_b.csv"]
+    names = [Path(path).name for path in matches(f"{tmp_path}/{{*,_b.csv}}")]
+    assert names == ["a.csv", "c[1].csv", "dead", "_b.csv"]
     assert list(matches(f"{tmp_path}/c\\[1\\].csv")) == [f"{tmp_path}/c[1].csv"]
     assert lies_in(f"{tmp_path}/a.csv", f"{tmp_path.parent}/*/")

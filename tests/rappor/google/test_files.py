@@ -94,10 +94,10 @@ def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_cove
     params = files.read_params(GOOGLE / "params.csv")
     assert params == PAPER
     counts = files.read_counts(GOOGLE / "counts.csv", params)
-    found = decode(counts, files.read_candidates(GOOGLE / "candidates.txt"), distribution=True)
+    estimates = decode(counts, files.read_candidates(GOOGLE / "candidates.txt"), distribution=True)
     truth = {text: float(row["proportion"]) for text, row in read_csv("truth.csv").items()}
     theirs = read_csv("reference_results.csv")
-    ours = {row["candidate"]: row for row in found.rows()}
+    ours = {row["candidate"]: row for row in estimates.rows()}
     assert sum(row["detected"] and text not in truth for text, row in ours.items()) < sum(
         text not in truth for text in theirs
     )
@@ -116,8 +116,13 @@ def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_cove
     ]
     assert np.mean(covered) > np.mean(their_covered)
     assert covered.count(False) <= stats.binom.isf(1e-9, len(covered), 0.05)
-    low, high = found.ci_low_adjusted[found.detected], found.ci_high_adjusted[found.detected]
-    true = np.array([truth.get(row["candidate"], 0.0) for row in found.rows(detected_only=True)])
+    low, high = (
+        estimates.ci_low_adjusted[estimates.detected],
+        estimates.ci_high_adjusted[estimates.detected],
+    )
+    true = np.array(
+        [truth.get(row["candidate"], 0.0) for row in estimates.rows(detected_only=True)]
+    )
     outside = int(((true < low) | (true > high)).sum())
     assert outside <= stats.binom.isf(1e-9, len(true), 0.05)
 
@@ -238,10 +243,13 @@ def test_error_control_changes_what_is_detected() -> None:
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     rules = ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
-    asked = [ErrorControl(alpha=level, method=correction) for level, correction in rules]
-    found = [int(decode(counts, candidates, error_control=each).detected.sum()) for each in asked]
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) == 4
+    controls = [ErrorControl(alpha=level, method=correction) for level, correction in rules]
+    n_detected = [
+        int(decode(counts, candidates, error_control=control).detected.sum())
+        for control in controls
+    ]
+    assert n_detected == sorted(n_detected, reverse=True)
+    assert len(set(n_detected)) == 4
 
 
 def test_absent_candidates_are_not_given_the_mass(
@@ -250,11 +258,11 @@ def test_absent_candidates_are_not_given_the_mass(
     """google/rappor reports 56 of 100 absent strings with 55 % of the mass."""
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     absent = [f"nobody holds {i}" for i in range(100)]
-    found = decode(counts, absent, distribution=True)
-    assert int(found.detected.sum()) <= stats.binom.isf(1e-9, 100, 0.05)
-    assert found.posterior_share is not None
-    assert found.posterior_share.sum() < 0.15
-    assert found.unallocated > 0.85
+    estimates = decode(counts, absent, distribution=True)
+    assert int(estimates.detected.sum()) <= stats.binom.isf(1e-9, 100, 0.05)
+    assert estimates.posterior_share is not None
+    assert estimates.posterior_share.sum() < 0.15
+    assert estimates.unallocated > 0.85
     (tmp_path / "candidates.txt").write_text(absent[0])
     words = ["--params", str(GOOGLE / "params.csv")]
     words += ["--candidates", str(tmp_path / "candidates.txt")]
@@ -282,8 +290,8 @@ def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None
     ones = np.full((2, 16), 100_000 * params.p_star).astype(np.int64)
     ones[:, 0] = int(100_000 * params.q_star)
     counts = Counts(params, ones, np.array([100_000, 100_000]))
-    found = decode(counts, files.read_map(tmp_path / "map.csv", params))
-    rows = {row["candidate"]: row for row in found.rows()}
+    estimates = decode(counts, files.read_map(tmp_path / "map.csv", params))
+    rows = {row["candidate"]: row for row in estimates.rows()}
     assert rows["a"]["group"] == rows["b"]["group"] == 1
     assert rows["a"]["share"] == rows["b"]["share"] == pytest.approx(1, abs=0.1)
     assert "group" not in rows["c"]

@@ -128,34 +128,41 @@ def test_excess_is_known_for_one_bit_and_for_categories() -> None:
         assert json.loads(json.dumps(planned.to_dict()))["excess"] == planned.excess
 
 
-def planned_choice(*, each: int = 1, devices: int = 10_000) -> Plan:
+def planned_choice(*, reports_per_device: int = 1, devices: int = 10_000) -> Plan:
     """Return a plan for 20 categories, three of them present."""
     question = DetectionTarget(
-        frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=each
+        frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=reports_per_device
     )
     return plan_categorical(
-        "onehot", NAMES, epsilon_1=2, epsilon_inf=4, reports=devices * each, question=question
+        "onehot",
+        NAMES,
+        epsilon_1=2,
+        epsilon_inf=4,
+        reports=devices * reports_per_device,
+        question=question,
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("each", [1, 30])
-def test_errors_are_those_of_the_decoder(each: int) -> None:
+@pytest.mark.parametrize("reports_per_device", [1, 30])
+def test_errors_are_those_of_the_decoder(reports_per_device: int) -> None:
     """Predicted errors and detections of categories equal those of the decoder.
 
     Categories are frequent or absent, and devices report once or several times.
     """
-    planned = planned_choice(each=each)
+    planned = planned_choice(reports_per_device=reports_per_device)
     share = planned.share
     assert share is not None
     shares = np.array([0.5 - share, 0.3, 0.2, share] + [0.0] * 16)
     n_runs, detected, errors = 60, 0, []
     for seed in range(n_runs):
         people = Population(list(NAMES), shares.tolist())
-        counts = simulate_repeated(people, planned.params, devices={each: 10_000}, seed=seed).counts
-        found = decode(counts)
-        detected += int(found.detected[3])
-        errors.append(found.std_error)
+        counts = simulate_repeated(
+            people, planned.params, devices={reports_per_device: 10_000}, seed=seed
+        ).counts
+        estimates = decode(counts)
+        detected += int(estimates.detected[3])
+        errors.append(estimates.std_error)
     mean = np.mean(errors, axis=0)
     assert mean[4:].mean() == pytest.approx(planned.prediction.rare_error, rel=0.03)
     assert mean[3] == pytest.approx(planned.prediction.error, rel=0.03)
@@ -163,10 +170,10 @@ def test_errors_are_those_of_the_decoder(each: int) -> None:
     assert detected <= stats.binom.isf(FALSE_ALARM, n_runs, 0.85)
 
 
-@pytest.mark.parametrize("each", [1, 30])
-def test_sampling_is_of_devices(each: int) -> None:
+@pytest.mark.parametrize("reports_per_device", [1, 30])
+def test_sampling_is_of_devices(reports_per_device: int) -> None:
     """The part "sampling" is the variance of the shares of so many devices, without any noise."""
-    planned = planned_choice(each=each)
+    planned = planned_choice(reports_per_device=reports_per_device)
     share = planned.share
     assert share is not None
     prediction = planned.prediction
@@ -191,7 +198,7 @@ def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
     assert even.params.p + even.params.q == pytest.approx(1, abs=1e-8)
     two_bits = encoding in ("onehot", "buckets")
     assert (even.prediction.rare_error > 1.001 * free.prediction.rare_error) == two_bits
-    names = [each.name for each in free.alternatives]
+    names = [alternative.name for alternative in free.alternatives]
     assert names == ["this one", *(["asymmetric", "symmetric"] if two_bits else ["best"])]
 
 
@@ -207,20 +214,20 @@ def test_only_encodings_of_known_answers_are_planned_so() -> None:
 
 def test_repeats_bring_less_than_devices_do() -> None:
     """Thirty reports of each device detect less than thirty times the devices, with a limit."""
-    repeated = planned_choice(each=30)
+    repeated = planned_choice(reports_per_device=30)
     once, thirty, endless = compare_repeats(repeated)
-    shares = [each.share or 1 for each in (once, thirty, endless, planned_choice(devices=300_000))]
+    shares = [plan.share or 1 for plan in (once, thirty, endless, planned_choice(devices=300_000))]
     assert 1 > shares[0] > shares[1] > shares[2] > shares[3]
     assert thirty.rare_error == repeated.prediction.rare_error
-    assert [each.reports_per_device for each in (once, thirty, endless)] == [1, 30, None]
-    losses = [each.epsilon for each in (once, thirty, endless)]
+    assert [plan.reports_per_device for plan in (once, thirty, endless)] == [1, 30, None]
+    losses = [plan.epsilon for plan in (once, thirty, endless)]
     params = repeated.params
     assert losses == [epsilon_1(params), epsilon_n(params, 30), epsilon_inf(params)]
 
 
 def test_epochs_add_their_losses() -> None:
     """Sixty reports in two months are thirty in each, and the losses of the two months add."""
-    planned = planned_choice(each=60)
+    planned = planned_choice(reports_per_device=60)
     once, sixty, endless = compare_repeats(planned, epochs=2)
     assert once.epsilon == epsilon_1(planned.params)
     assert sixty.epsilon == 2 * epsilon_n(planned.params, 30)
@@ -376,7 +383,7 @@ def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encodi
         planned.params, interval="day", epoch="quarter"
     )
     assert (answer["reports"], answer["reports_per_device"]) == (300_000, 30)
-    assert [each["reports_per_device"] for each in answer["repeats"]] == [1, 30, None]
+    assert [repeat["reports_per_device"] for repeat in answer["repeats"]] == [1, 30, None]
     code, out, _ = command(capsys, *words, "--profile", "strict")
     assert code == 0
     assert f"encoding          {encoding}" in out

@@ -56,15 +56,15 @@ def test_as_many_strings_are_found_as_planned(n_runs: int, off: int) -> None:
 
     The numbers of candidates and of kept prefixes equal those of `discover`.
     """
-    planned, found = small(), []
+    planned, n_detected = small(), []
     for seed in range(n_runs):
         discovered, words = look(planned, seed)
-        found.append(len(set(discovered.strings) & words))
-        (told,) = discovered.prefixes
-        assert told.candidates == planned.layout.candidates[0]
+        n_detected.append(len(set(discovered.strings) & words))
+        (prefix,) = discovered.prefixes
+        assert prefix.candidates == planned.layout.candidates[0]
         # Prefixes with a positive estimate: six standard deviations of as many even coins.
-        assert abs(told.kept - planned.layout.kept[0]) < 3 * told.candidates**0.5
-    assert abs(np.mean(found) - planned.layout.found) < off + 6 * SPREAD / n_runs**0.5
+        assert abs(prefix.kept - planned.layout.kept[0]) < 3 * prefix.candidates**0.5
+    assert abs(np.mean(n_detected) - planned.layout.found) < off + 6 * SPREAD / n_runs**0.5
 
 
 def test_parts_divide_the_devices_and_reach_the_longest_string() -> None:
@@ -82,11 +82,11 @@ def test_parts_divide_the_devices_and_reach_the_longest_string() -> None:
 
 def test_more_reports_find_more() -> None:
     """More reports, or a larger loss, find more strings."""
-    found = [
+    expected = [
         plan_discovery(1000, epsilon_1=e, epsilon_inf=2 * e, reports=n, longest=6).layout.found
         for e, n in ((2, 1e5), (2, 1e6), (2, 1e7), (4, 1e7))
     ]
-    assert found == sorted(found)
+    assert expected == sorted(expected)
 
 
 def test_strings_that_no_parts_reach_are_refused() -> None:

@@ -200,11 +200,11 @@ def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
     params = Params(encoding="boolean", k=1, f=0.238406, p=0.059601, q=0.559601)
     n = 1_000_000
     counts = Counts(params, [[round(params.p_star * n)]], [n])
-    for each in (1.0, 30.0):
-        decoded = float(decode(counts, reports_per_device=each).std_error[0])
-        planned = compute_standard_error(params, n, reports_per_device=each) / n
+    for reports_per_device in (1.0, 30.0):
+        decoded = float(decode(counts, reports_per_device=reports_per_device).std_error[0])
+        planned = compute_standard_error(params, n, reports_per_device=reports_per_device) / n
         assert planned == pytest.approx(decoded, rel=1e-4)
-        limit = compute_detection_limit(params, n, power=0.5, reports_per_device=each)
+        limit = compute_detection_limit(params, n, power=0.5, reports_per_device=reports_per_device)
         assert limit == pytest.approx(1.6448536 * planned, rel=1e-6)
     with pytest.raises(ParamsError, match="reports_per_device must be"):
         compute_standard_error(params, n, reports_per_device=0.5)
@@ -212,9 +212,9 @@ def test_repeated_reports_are_planned_as_they_are_decoded() -> None:
 
 def test_a_limit_is_of_one_candidate_unless_said() -> None:
     """The default is one candidate, a level of 5 % and a power of 80 %."""
-    said = compute_detection_limit(PAPER, 10**6, n_candidates=1, level=0.05, power=0.8)
-    assert compute_detection_limit(PAPER, 10**6) == said
-    assert said == pytest.approx(
+    stated_limit = compute_detection_limit(PAPER, 10**6, n_candidates=1, level=0.05, power=0.8)
+    assert compute_detection_limit(PAPER, 10**6) == stated_limit
+    assert stated_limit == pytest.approx(
         (1.6448536 + 0.8416212) * compute_standard_error(PAPER, 10**6) / 1e6
     )
 
@@ -229,9 +229,9 @@ def test_a_limit_is_of_one_candidate_unless_said() -> None:
 def test_a_limit_is_of_whole_numbers_and_rates(names: tuple[str, ...], wrong: Any) -> None:
     """Numbers of reports and candidates are whole, and rates are in (0, 1)."""
     for name, number in itertools.product(names, wrong):
-        given: dict[str, Any] = {"n_reports": 100, "n_candidates": 8, name: number}
+        arguments: dict[str, Any] = {"n_reports": 100, "n_candidates": 8, name: number}
         with pytest.raises(ParamsError, match=f"{name} must be"):
-            compute_detection_limit(PAPER, **given)
+            compute_detection_limit(PAPER, **arguments)
         if name == "n_reports":
             with pytest.raises(ParamsError, match="n_reports must be"):
                 compute_standard_error(PAPER, number)

@@ -90,9 +90,9 @@ def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: fl
         probability = math.prod(density if here else 1 - density for here in subset)
         exact[level] = exact.get(level, 0.0) + probability
     levels, probabilities = compute_bit_levels(frequencies, density)
-    found = dict(zip(np.rint(levels * 4096).astype(int), probabilities, strict=True))
+    computed = dict(zip(np.rint(levels * 4096).astype(int), probabilities, strict=True))
     for level, probability in exact.items():
-        assert found.get(level, 0.0) == pytest.approx(probability, abs=1e-11)
+        assert computed.get(level, 0.0) == pytest.approx(probability, abs=1e-11)
 
 
 def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
@@ -162,10 +162,10 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
         n_absent = 2 * (1 + (p_values > 0.5).sum(axis=1, keepdims=True))
         rate = 0.05 if correction == "bh" else 0.05 * 400 / n_absent
         detected = stats.false_discovery_control(p_values, axis=1) <= rate
-    found = detected[:, :200].sum(axis=1)
-    sure = 6 * found.std() / math.sqrt(len(found))  # false alarm 1e-9
+    n_detected = detected[:, :200].sum(axis=1)
+    sure = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
     # Scores have the error of a rare string here, which is up to 3 % less than a string's own.
-    assert abs(prediction.found - found.mean()) <= 0.02 * found.mean() + sure
+    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + sure
 
 
 @pytest.mark.slow
@@ -307,19 +307,19 @@ def test_metric_block_loads_with_the_same_parameters() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    *(({"epsilon_1": each}, "epsilon_1 must be a number in") for each in (0, math.inf)),
+    *(({"epsilon_1": number}, "epsilon_1 must be a number in") for number in (0, math.inf)),
     ({"epsilon_1": 5}, "epsilon_inf must be at least epsilon_1"),
     ({"epsilon_inf": math.nan}, "epsilon_inf must be a number in"),
-    *(({"reports": each}, "reports must be an integer in") for each in (0, 1.5)),
+    *(({"reports": number}, "reports must be an integer in") for number in (0, 1.5)),
     ({"reports": None}, "exactly one of reports and share must be given"),
     ({"share": 0.1}, "exactly one of reports and share must be given"),
     *(
-        ({"reports": None, "share": each}, "share must be a number in")
-        for each in (0, 1.1, math.nan)
+        ({"reports": None, "share": number}, "share must be a number in")
+        for number in (0, 1.1, math.nan)
     ),
     ({"max_bytes": 0}, "max_bytes must be an integer of at least 1"),
     ({"max_bytes": 1, "hashes": 3}, "max_bytes must be at least 2 for h = 3"),
-    *(({"hashes": each}, "h must be an integer in") for each in (0, 17)),
+    *(({"hashes": number}, "h must be an integer in") for number in (0, 17)),
 ]
 
 
@@ -443,15 +443,15 @@ def test_a_bare_permanent_response_is_planned_once_in_an_epoch(
     assert answer["reports"] == reports
     assert Registry.loads(answer["toml"])["my_metric"].interval == "epoch"
     repeats = answer.get("repeats")
-    assert (repeats and [round(each["epsilon"], 4) for each in repeats]) == losses
+    assert (repeats and [round(repeat["epsilon"], 4) for repeat in repeats]) == losses
 
 
 def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
     """The text has the share of devices after a week, and mean and largest number of reports."""
     _, out, _ = command(capsys, *ONCE, "--days", "200")
-    said = " ".join(out.split())
-    assert "better for results of a quarter, not of a week, after which only 8 % of" in said
-    assert "2.19 in the mean, at most 3" in said
+    text = " ".join(out.split())
+    assert "better for results of a quarter, not of a week, after which only 8 % of" in text
+    assert "2.19 in the mean, at most 3" in text
 
 
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
@@ -473,7 +473,7 @@ def test_found_of_a_ranked_list_is_what_weights_find_in_normal_scores(
     z[::2] = shares / prediction.rare_error
     rng = np.random.default_rng(6)
     weights = RankWeights.of(np.arange(1, 401), np.arange(400), n_ranks=400)
-    found = np.array(
+    n_detected = np.array(
         [
             Thresholds(control, PValues(in_memory=stats.norm.sf(rng.normal(z))), weights)
             .detected[::2]
@@ -481,9 +481,9 @@ def test_found_of_a_ranked_list_is_what_weights_find_in_normal_scores(
             for _ in range(4000)
         ]
     )
-    sure = 6 * found.std() / math.sqrt(len(found))  # false alarm 1e-9
+    sure = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
     # Scores have the error of a rare string here, which is up to 3 % less than a string's own.
-    assert abs(prediction.found - found.mean()) <= 0.02 * found.mean() + sure
+    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + sure
 
 
 def test_mean_weights_of_classes_are_those_of_their_ranks() -> None:

@@ -96,11 +96,11 @@ def test_present_strings_are_detected_as_often_as_predicted(name: str, n_runs: i
 @each_plan
 def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
     """The mean number of found strings agrees within 5 %."""
-    found = [float(run.detected.sum() + run.hit) for run in observed(name, n_runs)]
+    n_detected = [float(run.detected.sum() + run.hit) for run in observed(name, n_runs)]
     expected = plans.predict_with_probe(name)[0]
-    sure = stray(found)
+    sure = stray(n_detected)
     assert sure <= SEEN * expected
-    assert abs(np.mean(found) - expected) <= 0.05 * expected + sure
+    assert abs(np.mean(n_detected) - expected) <= 0.05 * expected + sure
 
 
 @each_plan

@@ -119,7 +119,7 @@ def test_as_many_items_are_found_as_predicted() -> None:
     frequencies = dataclasses.replace(Frequencies.zipf(200).as_items(1.5), absent=200)
     params = design_sets(4, 4, m=32)
     expected = predict(params, 30_000, DetectionTarget(frequencies=frequencies)).found
-    found = []
+    n_detected = []
     for seed in range(20):
         names = [f"{seed}/{i}" for i in range(200)]
         shares = dict(zip(names, frequencies.shares.tolist(), strict=True))
@@ -127,7 +127,9 @@ def test_as_many_items_are_found_as_predicted() -> None:
         counts = simulate_counts(population, params, n_reports=30_000, seed=seed)
         absent = [f"{seed}/absent/{i}" for i in range(200)]
         detected = set(decode(counts, [*names, *absent]).detected_candidates)
-        found.append(len(detected.intersection(names)))
-    noise = stats.norm.isf(FALSE_ALARM) * float(np.std(found, ddof=1)) / math.sqrt(len(found))
+        n_detected.append(len(detected.intersection(names)))
+    noise = (
+        stats.norm.isf(FALSE_ALARM) * float(np.std(n_detected, ddof=1)) / math.sqrt(len(n_detected))
+    )
     assert noise < 0.2 * expected
-    assert abs(np.mean(found) - expected) <= 0.05 * expected + noise
+    assert abs(np.mean(n_detected) - expected) <= 0.05 * expected + noise

@@ -56,7 +56,7 @@ def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
             t = {"1": own.t_1, "0": own.t_0, "t": 2**32 - own.t_1 - own.t_0}[fell]
             weight *= Fraction(t, 2**32)
         for reports in itertools.product((0, 1), repeat=len(bit)):
-            terms = (one if shown else 1 - one for shown, one in zip(reports, ones, strict=True))
+            terms = (one if is_one else 1 - one for is_one, one in zip(reports, ones, strict=True))
             distribution[reports] = distribution.get(reports, Fraction(0)) + math.prod(
                 terms, start=weight
             )

@@ -90,8 +90,8 @@ def test_the_page_has_the_numbers() -> None:
         one, two = (
             row for row in list_unchanged_losses(Params.profile(name)) if row.epoch == epoch
         )
-        shown = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
-        assert [round(number) for number in shown] == [int(cell) for cell in cells]
+        numbers = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
+        assert [round(number) for number in numbers] == [int(cell) for cell in cells]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])

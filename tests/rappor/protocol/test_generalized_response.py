@@ -101,7 +101,8 @@ def test_the_loss_is_reached_and_never_exceeded(k: int, n: int, keep: float) -> 
     exact = [enumerate_buckets(mask.to_bytes(1, "little"), params) for mask in range(2**k)]
     reports = [(1 << i).to_bytes(1, "little") for i in range(k)]
     ratio = max(
-        max(each[report] for each in exact) / min(each[report] for each in exact)
+        max(distribution[report] for distribution in exact)
+        / min(distribution[report] for distribution in exact)
         for report in reports
     )
     t = get_threshold(params)

@@ -104,9 +104,9 @@ def test_fresh_ids_are_canonical_and_differ() -> None:
 def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
     """No representation contains the bits, and no message contains a refused field."""
     report = make_report(bits=b"\xab\x0c")
-    shown = repr(report) + repr(Upload(id="A" * 22, reports=(report,)))
-    assert encode_base64url(report.bits) not in shown
-    assert "\\xab" not in shown
+    texts = repr(report) + repr(Upload(id="A" * 22, reports=(report,)))
+    assert encode_base64url(report.bits) not in texts
+    assert "\\xab" not in texts
     fields = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
     for key, value in (
         ("metric", "telltale"),

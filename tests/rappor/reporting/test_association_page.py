@@ -33,16 +33,16 @@ def association() -> Association:
 def test_page_has_three_tables_with_errors(association: Association) -> None:
     """Each cell of the page has a share and an error; unknown shares are named so."""
     page = association.to_html()
-    shown = tables(page)
+    page_tables = tables(page)
     cells, within_rows, within_columns = (
-        rows for caption, rows in shown.items() if not caption.startswith("All shares")
+        rows for caption, rows in page_tables.items() if not caption.startswith("All shares")
     )
     assert [row[0] for row in cells[1:]] == ["vim", HOSTILE, "nobody", "all"]
     assert cells[0] == ["editor", "linux", "mac", "all"]
     assert all(re.fullmatch(r"-?[\d.]+ % ± [\d.]+", text) for row in cells[1:] for text in row[1:])
     assert [len(rows) for rows in (within_rows, within_columns)] == [4, 4]
     assert within_rows[3][1:] == ["unknown", "unknown"]
-    (numbers,) = (rows for caption, rows in shown.items() if caption.startswith("All shares"))
+    (numbers,) = (rows for caption, rows in page_tables.items() if caption.startswith("All shares"))
     assert len(numbers) == 1 + 3 * 6 + 3 + 2
 
 

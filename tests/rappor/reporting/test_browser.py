@@ -41,10 +41,10 @@ def browser() -> Iterator[Any]:
 @contextlib.contextmanager
 def served(page: str) -> Iterator[tuple[str, list[str]]]:
     """Serve a page, under /strict with a policy that forbids all; yield addresses and requests."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
-        asked.append(request.path)
+        requests.append(request.path)
         request.send_response(200)
         request.send_header("Content-Type", "text/html; charset=utf-8")
         if request.path == "/strict":
@@ -53,7 +53,7 @@ def served(page: str) -> Iterator[tuple[str, list[str]]]:
         request.wfile.write(page.encode())
 
     with answering(handle) as url:
-        yield url, asked
+        yield url, requests
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +82,13 @@ def test_where_all_is_forbidden_the_report_is_whole(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
     """Under the strict policy all rows are visible, sections open, and no file is requested."""
-    address, asked = reports
-    asked.clear()
+    address, requests = reports
+    requests.clear()
     with opened(browser, f"{address}/strict", color_scheme="dark") as (page, said):
         assert len(said) == 2
         assert "inline style" in said[0]
         assert "inline script" in said[1]
-        assert asked == ["/strict"]
+        assert requests == ["/strict"]
         rows = page.locator("table#candidates tbody tr")
         assert rows.count() == len(estimates)
         assert page.locator("svg[role=img]").count() == 4
@@ -108,8 +108,8 @@ def test_report_is_accessible_and_fits(
     browser: Any, reports: tuple[str, list[str]], scheme: str, width: int
 ) -> None:
     """axe-core reports no fault, the console is empty, and the page fits the window."""
-    address, asked = reports
-    asked.clear()
+    address, requests = reports
+    requests.clear()
     window = {"width": width, "height": 900}
     with opened(browser, address, color_scheme=scheme, viewport=window) as (page, said):
         assert page.locator("table#candidates").bounding_box()["y"] < 900 or width < 1280
@@ -117,7 +117,7 @@ def test_report_is_accessible_and_fits(
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert said == []
-        assert asked == ["/"]
+        assert requests == ["/"]
         keep_picture(page, f"report-{scheme}-{width}")
 
 
@@ -127,13 +127,13 @@ def test_trend_is_accessible_and_fits(
     browser: Any, trends: tuple[str, list[str]], scheme: str, width: int
 ) -> None:
     """The page of a trend is complete under the strict policy, accessible, and fits the window."""
-    address, asked = trends
-    asked.clear()
+    address, requests = trends
+    requests.clear()
     window = {"width": width, "height": 900}
     with opened(browser, address, color_scheme=scheme, viewport=window) as (page, said):
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert (said, asked) == ([], ["/"])
+        assert (said, requests) == ([], ["/"])
         keep_picture(page, f"trend-{scheme}-{width}")
     with opened(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (page, said):
         assert len(said) == 2
@@ -158,8 +158,8 @@ def test_candidates_are_sorted_and_filtered(
         assert page.locator(names).first.inner_text() == estimates.candidates[0]
         page.get_by_role("button", name="candidate").click()
         page.get_by_role("button", name="candidate").click()
-        shown = page.locator(names).all_inner_texts()
-        assert shown[0] == "absent.example"
+        names_shown = page.locator(names).all_inner_texts()
+        assert names_shown[0] == "absent.example"
         page.get_by_label("Show rows that contain").fill("site 7.")
         assert page.locator(names).all_inner_texts() == ["site 7.example"]
 

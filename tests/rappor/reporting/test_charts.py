@@ -48,9 +48,9 @@ def lines(picture: Any) -> list[list[tuple[float, ...]]]:
 def test_a_picture_says_what_its_axes_and_lines_are() -> None:
     """Axes have titles with units and ticks, and each series has a line and a name."""
     chart = draw_lines(ROWS, x=N, y=SD, series="who", title="Noise")
-    shown = texts(chart)
-    assert {"devices", "standard deviation, devices", "Noise", "local", "central"} <= set(shown)
-    assert {"100", "10k", "1M"} <= set(shown)
+    labels = texts(chart)
+    assert {"devices", "standard deviation, devices", "Noise", "local", "central"} <= set(labels)
+    assert {"100", "10k", "1M"} <= set(labels)
     (local, central) = lines(chart)
     assert len(local) == len(central) == 5
     assert [x for x, _ in local] == [x for x, _ in central]
@@ -77,8 +77,8 @@ def test_a_series_of_dots_is_a_dot_in_the_legend() -> None:
     """Each series is named once, and measured values have no line."""
     measured = [row | {"who": "measured"} for row in ROWS[:3]]
     chart = draw_lines(ROWS, x=N, y=SD, series="who", points=measured)
-    shown = texts(chart)
-    assert [shown.count(name) for name in ("local", "central", "measured")] == [1, 1, 1]
+    labels = texts(chart)
+    assert [labels.count(name) for name in ("local", "central", "measured")] == [1, 1, 1]
     assert len(lines(chart)) == 2
 
 
@@ -100,8 +100,8 @@ def shares(*values: float) -> Any:
 
 def test_a_large_share_breaks_the_axis_and_the_chart_says_so() -> None:
     """A gap contains no row, and the chart names it. Similar shares have an unbroken axis."""
-    (said,) = (text for text in texts(shares(0.6, 0.05, 0.03, 0.02, 0.01)) if "broken" in text)
-    assert said == "The axis is broken: it leaves out 5.1 % to 59 %."
+    (sentence,) = (text for text in texts(shares(0.6, 0.05, 0.03, 0.02, 0.01)) if "broken" in text)
+    assert sentence == "The axis is broken: it leaves out 5.1 % to 59 %."
     for whole in (shares(0.3, 0.2, 0.1), shares(0.6, 0.05), shares(*[1 / n for n in range(1, 9)])):
         assert not [text for text in texts(whole) if "broken" in text]
 
@@ -112,8 +112,14 @@ def test_a_dot_without_an_interval_is_alone_and_a_kind_has_a_shape() -> None:
     root = drawn(
         draw_dots("Losses", {"": rows}, kinds=("measured", "claimed"), write="{:g}".format)
     )
-    assert [str(each.text) for each in root.iter(f"{SVG}text")][-2:] == ["measured", "claimed"]
-    assert len([each for each in root.iter(f"{SVG}rect") if each.get("fill-opacity")]) == 0
+    assert [str(element.text) for element in root.iter(f"{SVG}text")][-2:] == [
+        "measured",
+        "claimed",
+    ]
+    assert (
+        len([rectangle for rectangle in root.iter(f"{SVG}rect") if rectangle.get("fill-opacity")])
+        == 0
+    )
     assert len(list(root.iter(f"{SVG}circle"))) == len(list(root.iter(f"{SVG}path"))) == 2
 
 

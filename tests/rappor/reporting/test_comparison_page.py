@@ -82,7 +82,7 @@ def in_segments() -> Comparison:
 
 
 @pytest.fixture(scope="module", params=[compared, over_days, in_segments])
-def found(request: pytest.FixtureRequest) -> Comparison:
+def record(request: pytest.FixtureRequest) -> Comparison:
     comparison: Comparison = request.param()
     return comparison
 
@@ -98,17 +98,17 @@ def titles(root: ElementTree.Element) -> list[str]:
 
 
 @pytest.mark.slow
-def test_changes_are_drawn_as_in_the_record(found: Comparison) -> None:
+def test_changes_are_drawn_as_in_the_record(record: Comparison) -> None:
     """Exactly the significant changes are drawn, each with its adjusted interval."""
-    first, *shares = drawings(comparison_page(found)).values()
-    expected = [row for row in sort_changes(found) if row["changed"]]
-    assert len(expected) == found.n_changed > 1
+    first, *shares = drawings(comparison_page(record)).values()
+    expected = [row for row in sort_changes(record) if row["changed"]]
+    assert len(expected) == record.n_changed > 1
     for row in expected:
         ends = format_change_interval(*select_contrast_interval(row), row["std_error"])
         numbers = f"{format_change(row['estimate'], row['std_error'])}, {ends}"
         assert any(title.endswith(f": {numbers}") for title in titles(first))
     assert len(titles(first)) == len(expected)
-    assert len(shares) == count_drawings(found)
+    assert len(shares) == count_drawings(record)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,11 @@ def test_changes_are_named_with_the_segment_or_the_time() -> None:
     assert "is more common in version 2 (" in comparison_page(in_segments())
     days = over_days()
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": 0.2, "after": 0.1}
-    told = [str(name_changes([row | {"direction": each}], days)) for each in ("newcomer", "leaver")]
-    assert told == [
+    sentences = [
+        str(name_changes([row | {"direction": direction}], days))
+        for direction in ("newcomer", "leaver")
+    ]
+    assert sentences == [
         "<bdi>x</bdi> is new: 10.0\u00a0% in the last day",
         "<bdi>x</bdi> is gone: 20.0\u00a0% in the first day",
     ]
@@ -149,13 +152,13 @@ def test_bars_of_an_overview_are_as_long_as_their_shares() -> None:
     """Lengths of bars are proportional to shares, also if one string has almost all reports."""
     population = Population(["most", *map(str, range(9))], [300, *range(9, 0, -1)])
     counts = simulate_counts(population, PARAMS, n_reports=1e6, seed=1, metric="m")
-    found = compute_overview(
+    overview = compute_overview(
         released({FIRST: counts}, "m"), [counts], Candidates.from_list(population.values),
         n_latest=1, by="day",
     )  # fmt: skip
-    bars = drawings(str(overview_card(found))).values()
+    bars = drawings(str(overview_card(overview))).values()
     widths = [float(bar.findall(f"{SVG}rect")[0].attrib["width"].rstrip("%")) for bar in bars]
-    shares = [line.share for line in found.list_rows()[: len(widths)]]
+    shares = [line.share for line in overview.list_rows()[: len(widths)]]
     assert len(widths) == 3
     assert np.array(widths) / widths[0] == pytest.approx(np.array(shares) / shares[0], abs=1e-3)
 
@@ -168,12 +171,12 @@ def test_a_trend_without_changes_says_so() -> None:
         )
         for day in range(3)
     }
-    told = next(
+    sentence = next(
         list_comparison_footnotes(
             trend(released(counts, "m"), NAMES, error_control=ErrorControl(alpha=1e-6))
         )
     )
-    assert told.startswith(
+    assert sentence.startswith(
         "No value changed significantly over the range (trend line through all days), at a false"
     )
 
@@ -221,8 +224,8 @@ def test_numbers_of_a_ranking_have_equal_digits() -> None:
 def test_a_sentence_has_no_negative_share() -> None:
     """Noise makes the estimate of an absent string negative. A sentence says 0."""
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": -0.002, "after": 0.1}
-    told = str(name_changes([row | {"direction": "rise"}], over_days()))
-    assert told == "<bdi>x</bdi> rose from 0.0\u00a0% to 10.0\u00a0%"
+    sentence = str(name_changes([row | {"direction": "rise"}], over_days()))
+    assert sentence == "<bdi>x</bdi> rose from 0.0\u00a0% to 10.0\u00a0%"
 
 
 def test_one_day_has_no_table_of_changes() -> None:
@@ -233,44 +236,46 @@ def test_one_day_has_no_table_of_changes() -> None:
         'class="short-1"[^>]*>(?:(?!<table).)*<tbody align="right"><tr><th>2026-11-02<', page
     )
     captions = list(tables(page))
-    assert not any("Changes" in each for each in captions)
-    assert any("Shares of the reports" in each for each in captions)
+    assert not any("Changes" in caption for caption in captions)
+    assert any("Shares of the reports" in caption for caption in captions)
 
 
 @pytest.mark.slow
-def test_the_tables_are_the_record(found: Comparison) -> None:
+def test_the_tables_are_the_record(record: Comparison) -> None:
     """The tables contain all contrasts, changes first, all shown shares and all samples."""
-    shown = tables(comparison_page(found))
-    changes, *others = shown.values()
-    rows = sort_changes(found)
-    assert len(changes) - 1 == len(rows) == 5 * len(found.primary)
-    offset = len(found.primary) > 1
+    page_tables = tables(comparison_page(record))
+    changes, *others = page_tables.values()
+    rows = sort_changes(record)
+    assert len(changes) - 1 == len(rows) == 5 * len(record.primary)
+    offset = len(record.primary) > 1
     for cells, row in zip(changes[1:], rows, strict=True):
         assert cells[1 + offset : 4 + offset] == [
             row["direction"],
             format_change(row["estimate"], row["std_error"]),
             format_change_interval(*select_contrast_interval(row), row["std_error"]),
         ]
-    levels = [row for row in found.rows() if row["what"] in ("share", "smoothed")]
+    levels = [row for row in record.rows() if row["what"] in ("share", "smoothed")]
     for cells, row in zip(others[0][1:], levels, strict=True):
         assert cells[2] == (format_share(row["estimate"], row["std_error"]) or "no reports")
-    assert [cells[1] for cells in others[1][1:]] == [f"{each.reports:,}" for each in found.samples]
-    unknown = "0" if found.by == "day" else ""
+    assert [cells[1] for cells in others[1][1:]] == [
+        f"{sample.reports:,}" for sample in record.samples
+    ]
+    unknown = "0" if record.by == "day" else ""
     assert [cells[3] for cells in others[1][1:] if cells[1] != "0"] == [unknown] * sum(
-        each.reports > 0 for each in found.samples
+        sample.reports > 0 for sample in record.samples
     )
 
 
-def test_the_sentences_are_those_of_the_terminal(found: Comparison) -> None:
+def test_the_sentences_are_those_of_the_terminal(record: Comparison) -> None:
     """Page and terminal have the same footnotes, escaped on the page."""
-    page = comparison_page(found)
-    for sentence in list_comparison_footnotes(found):
+    page = comparison_page(record)
+    for sentence in list_comparison_footnotes(record):
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
 
 
-def test_the_page_needs_nothing_and_runs_nothing_of_a_string(found: Comparison) -> None:
+def test_the_page_needs_nothing_and_runs_nothing_of_a_string(record: Comparison) -> None:
     """The page has one style sheet, one script and no address, and strings are text."""
-    page = comparison_page(found)
+    page = comparison_page(record)
     names = [name for name, _ in tags(page)]
     assert names.count("script") == names.count("style") == 1
     assert not {"link", "img", "iframe", "form"} & set(names)
@@ -288,23 +293,23 @@ def test_every_mark_of_time_has_the_numbers_of_the_record(days: Comparison) -> N
     _, *parts = drawings(comparison_page(days)).values()
     chart = ElementTree.fromstring(days.plot(top=2)._repr_svg_())  # noqa: S314  # ours
     assert titles(chart)[1:] == titles(parts[0]) + titles(parts[1])
-    steps = [each for each in days.contrasts if each.kind == "step"]
+    steps = [contrast for contrast in days.contrasts if contrast.kind == "step"]
     for i, part in zip(days.shown_rows.tolist(), parts, strict=True):
         for number, sample in enumerate(days.samples):
-            marks = [each for each in titles(part) if each.startswith(f"{sample.first}: ")]
+            marks = [title for title in titles(part) if title.startswith(f"{sample.first}: ")]
             if not sample.reports:
                 assert marks == [f"{sample.first}: no reports"]
                 continue
             row = days.share_row(number, i)
-            told = f"{sample.first}: {format_share(row['estimate'], row['std_error'])}"
-            told += f", {format_interval(row['ci_low'], row['ci_high'], row['std_error'])}"
+            caption = f"{sample.first}: {format_share(row['estimate'], row['std_error'])}"
+            caption += f", {format_interval(row['ci_low'], row['ci_high'], row['std_error'])}"
             has_triangle = False
-            for each in steps:
-                if each.weights[number] > 0 and each.changed[i]:
-                    points = format_change(float(each.estimate[i]), float(each.std_error[i]))
-                    told += f"; step of {points} points"
+            for step in steps:
+                if step.weights[number] > 0 and step.changed[i]:
+                    points = format_change(float(step.estimate[i]), float(step.std_error[i]))
+                    caption += f"; step of {points} points"
                     has_triangle = True
-            assert marks == [told] * (1 + has_triangle)
+            assert marks == [caption] * (1 + has_triangle)
 
 
 @pytest.mark.slow
@@ -314,19 +319,19 @@ def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
     _, *parts = drawings(comparison_page(days)).values()
     for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
         (group,) = [
-            each for each in root.iter(f"{SVG}g") if each.find(f"{SVG}*/{SVG}title") is not None
+            group for group in root.iter(f"{SVG}g") if group.find(f"{SVG}*/{SVG}title") is not None
         ]
-        (bars,) = [each for each in root.iter(f"{SVG}path") if each.get("stroke-opacity") == "0.6"]
+        (bars,) = [path for path in root.iter(f"{SVG}path") if path.get("stroke-opacity") == "0.6"]
         ends = re.findall(r"M(\S+) (\S+)V([^M]+)", bars.attrib["d"])
         heights, shares = [], []
         for number, dot, (x, low, high) in zip(known, group, ends, strict=True):
             is_full = dot.tag == f"{SVG}path"
             if is_full:
-                left, height = dot.attrib["d"].removeprefix("M").removesuffix("h0").split()
+                dot_x, height = dot.attrib["d"].removeprefix("M").removesuffix("h0").split()
             else:
-                left, height = dot.attrib["cx"], dot.attrib["cy"]
+                dot_x, height = dot.attrib["cx"], dot.attrib["cy"]
                 assert dot.attrib["fill"] == "none"
-            assert left == x
+            assert dot_x == x
             heights += [float(height), float(low), float(high)]
             both = (days.per_sample.ci_low, days.per_sample.ci_high)
             shares += [float(t[number, i]) for t in (days.per_sample.share, *both)]
@@ -345,9 +350,9 @@ def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> No
         words = [str(text.text) for text in root.iter(f"{SVG}text")]
         assert [word for word in words if word.startswith("Nov")] == ["Nov 2", "Nov 4", "Nov 6"]
         ticks = [re.findall(r"M\S+ 170v[47]", path.attrib["d"]) for path in root.iter(f"{SVG}path")]
-        assert [len(each) for each in ticks if each] == [6]
+        assert [len(tick) for tick in ticks if tick] == [6]
         both = (days.per_sample, days.smoothed)
-        ends = np.concatenate([(each.ci_low[:, i], each.ci_high[:, i]) for each in both])
+        ends = np.concatenate([(samples.ci_low[:, i], samples.ci_high[:, i]) for samples in both])
         far = np.nanmin(ends) > 3 * (np.nanmax(ends) - np.nanmin(ends))
         assert ("The axis does not begin at 0." in words) is bool(far)
         assert ("0 %" in words) is not bool(far)
@@ -356,7 +361,7 @@ def test_ticks_are_the_first_days_and_a_far_axis_is_told(days: Comparison) -> No
 def test_the_line_is_interrupted_where_there_is_no_estimate(days: Comparison) -> None:
     """A smoothed line begins with the second period, and stops at a period without reports."""
     _, root, *_ = drawings(comparison_page(days)).values()
-    (band,) = [each for each in root.findall(f"{SVG}path") if each.get("fill-opacity")]
+    (band,) = [path for path in root.findall(f"{SVG}path") if path.get("fill-opacity")]
     # The last three periods have two ends of intervals each. The second period has no neighbour.
     first, *differences = re.findall(r"-?[\d.]+ -?[\d.]+", band.attrib["d"])
     assert (band.attrib["d"].count("M"), len([first, *differences])) == (1, 6)
@@ -364,12 +369,12 @@ def test_the_line_is_interrupted_where_there_is_no_estimate(days: Comparison) ->
 
 def test_gaps_smoothing_and_new_parameters_are_told(days: Comparison) -> None:
     """Gaps, smoothing and new parameters are in the sentences and in the table."""
-    told = " ".join(list_comparison_footnotes(days))
-    assert "There are no reports for 2026-11-04." in told
+    sentences = " ".join(list_comparison_footnotes(days))
+    assert "There are no reports for 2026-11-04." in sentences
     other = days.samples[4].fingerprints[0]
-    assert f"From 2026-11-06 on, reports have other parameters: {other}" in told
-    assert "of 2 days together: the named day and the 1 before it" in told
+    assert f"From 2026-11-06 on, reports have other parameters: {other}" in sentences
+    assert "of 2 days together: the named day and the 1 before it" in sentences
     *_, periods = tables(comparison_page(days)).values()
     assert [cells[-1].endswith("(changed)") for cells in periods[1:]] == [
-        each.name == "2026-11-06" for each in days.samples
+        sample.name == "2026-11-06" for sample in days.samples
     ]

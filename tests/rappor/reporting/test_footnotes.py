@@ -28,12 +28,12 @@ def limit(share: float | None, **halves: int | None) -> str:
 
 def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     """The sentence has every way to halve the limit, or states that no share is detectable."""
-    told = limit(0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132)
+    sentence = limit(0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132)
     ways = (
         "about 420,000 reports in all, from different devices, or 8 from each of the same devices"
     )
     needed = f"To detect 0.50 %, you need {ways}, or 140 cohorts."
-    assert told == f"A share of 1.00 % is detected with 80 % probability. {needed}"
+    assert sentence == f"A share of 1.00 % is detected with 80 % probability. {needed}"
     alone = limit(0.01, with_reports_per_device=8)
     assert alone.endswith("you need 8 reports from each of the same devices.")
     assert limit(0.01).endswith("To detect 0.50 %, you need more reports and more cohorts.")
@@ -93,9 +93,9 @@ def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
         SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None)
         for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
     ]
-    told = format_overall_test(against)
-    assert "significant: to June (p = 0.0099);" in told
-    assert "not significant: to May (p = 0.02), to July (p = 0.01)." in told
+    sentence = format_overall_test(against)
+    assert "significant: to June (p = 0.0099);" in sentence
+    assert "not significant: to May (p = 0.02), to July (p = 0.01)." in sentence
     assert (format_p_value(1e-98), format_p_value(1e-100)) == ("1e-98", "less than 1e-99")
 
 
@@ -106,11 +106,11 @@ def period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> A
 def test_gaps_name_five_periods_and_count_the_others() -> None:
     """A period without reports is named once, and not again for its missing days."""
     empty = [period(f"day {n}", 0, missing=1) for n in range(7)]
-    found: Any = SimpleNamespace(
+    comparison: Any = SimpleNamespace(
         samples=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],
         missing=empty,
     )
-    assert list(list_missing_periods(found)) == [
+    assert list(list_missing_periods(comparison)) == [
         "There are no reports for day 0, day 1, day 2, day 3, day 4 and 2 more.",
         "Some days have no reports in half.",
         "Some reports are not yet released for late.",

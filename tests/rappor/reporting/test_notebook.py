@@ -104,9 +104,9 @@ def association() -> Association:
     params=["association", "estimates", "comparison", "over_days", "plan", "privacy", "audit"]
 )
 def record(request: pytest.FixtureRequest) -> DisplayedRecord:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, DisplayedRecord)
-    return found
+    fixture = request.getfixturevalue(request.param)
+    assert isinstance(fixture, DisplayedRecord)
+    return fixture
 
 
 def drawn(record: DisplayedRecord, **options: Any) -> list[tuple[str, ...]]:
@@ -119,9 +119,9 @@ def drawn(record: DisplayedRecord, **options: Any) -> list[tuple[str, ...]]:
 @pytest.mark.slow
 def test_a_notebook_shows_a_record_without_scripts(record: DisplayedRecord) -> None:
     """The HTML is one division with a table, without scripts."""
-    shown = record._repr_html_()
-    names = {name for name, _ in tags(shown)}
-    assert shown.startswith("<div>")
+    html = record._repr_html_()
+    names = {name for name, _ in tags(html)}
+    assert html.startswith("<div>")
     assert "table" in names
     assert not names & {"script", "style", "img", "link"}
 
@@ -146,26 +146,26 @@ def test_a_library_that_is_missing_is_named() -> None:
 
 def test_estimates_in_a_notebook_are_their_first_rows(estimates: Estimates) -> None:
     """The HTML has at most twenty rows, a chart, and the footnotes of the terminal."""
-    shown = estimates._repr_html_()
-    ((_, rows),) = tables(shown).items()
+    html = estimates._repr_html_()
+    ((_, rows),) = tables(html).items()
     assert [row[0] for row in rows[1:]] == list(estimates.candidates[:20])
-    assert len(drawings(shown)) == 1
-    assert estimates.assumptions in shown
+    assert len(drawings(html)) == 1
+    assert estimates.assumptions in html
 
 
 def test_estimates_plot_has_the_top_rows(estimates: Estimates) -> None:
     """The chart has the first rows, and `rest` adds sums of shares."""
-    found = list(estimates.rows(detected_only=True))[:10]
-    shown = [
+    rows = list(estimates.rows(detected_only=True))[:10]
+    expected = [
         (row["candidate"], format_share(row["share"], row["std_error"] / estimates.reports))
-        for row in found
+        for row in rows
     ]
-    assert drawn(estimates, top=10) == shown
-    (rest,) = (each for each in estimates.remaining if each.after == 10)
-    *first, other, left = drawn(estimates, top=10, rest=True)
-    assert first == shown
+    assert drawn(estimates, top=10) == expected
+    (rest,) = (remaining for remaining in estimates.remaining if remaining.after == 10)
+    *first, other, remaining = drawn(estimates, top=10, rest=True)
+    assert first == expected
     assert other == (f"other detected ({rest.rows})", format_share(rest.share, rest.std_error))
-    assert left[1] == format_share(estimates.unallocated, estimates.unallocated_std_error)
+    assert remaining[1] == format_share(estimates.unallocated, estimates.unallocated_std_error)
 
 
 def test_plan_plot_is_its_prediction(plan: Plan) -> None:
@@ -173,17 +173,19 @@ def test_plan_plot_is_its_prediction(plan: Plan) -> None:
     root = ElementTree.fromstring(plan.plot()._repr_svg_())  # noqa: S314  # ours
     (line,) = root.iter(f"{SVG}polyline")
     assert len(str(line.get("points")).split()) == len(set(plan.question.frequencies.shares))
-    markers = [each for each in root.iter(f"{SVG}svg") if each.find(f"{SVG}path") is not None]
+    markers = [
+        element for element in root.iter(f"{SVG}svg") if element.find(f"{SVG}path") is not None
+    ]
     assert len(markers) == 2  # on the curve and in the legend
 
 
 def test_audit_in_a_notebook_says_what_was_found(audit: Audit) -> None:
     """The HTML has verdict, checks and parts that were not examined. Only losses are drawn."""
     assert drawn(audit) == [("epsilon_1", "1.9 / 2")]
-    shown = audit._repr_html_()
-    assert "1 of 2 checks found a fault in 1,000 trials of page." in shown
-    assert "&lt;b&gt;bit 3" in shown
-    assert "Time was not looked at." in shown
+    html = audit._repr_html_()
+    assert "1 of 2 checks found a fault in 1,000 trials of page." in html
+    assert "&lt;b&gt;bit 3" in html
+    assert "Time was not looked at." in html
 
 
 def test_beliefs_in_a_notebook_are_rounded_to_the_safe_side(privacy: PrivacyReport) -> None:
@@ -204,8 +206,8 @@ def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
         (row["candidate"], format_change(row["estimate"], row["std_error"])) for row in rows[:2]
     ]
     assert drawn(comparison, top=2) == numbers
-    shown = comparison._repr_html_()
-    (cells,) = tables(shown).values()
+    html = comparison._repr_html_()
+    (cells,) = tables(html).values()
     assert [(line[0], line[2]) for line in cells[1:3]] == numbers
     assert cells[1][1] == rows[0]["direction"]
-    assert "significant: from" in shown
+    assert "significant: from" in html

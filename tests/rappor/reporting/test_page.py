@@ -40,8 +40,10 @@ def page(estimates: Estimates) -> str:
 
 def rows_of(page: str) -> list[list[str]]:
     """Return the rows of the table of candidates."""
-    (found,) = [rows for caption, rows in tables(page).items() if caption.startswith("Candidates:")]
-    return found[1:]
+    (candidate_rows,) = [
+        rows for caption, rows in tables(page).items() if caption.startswith("Candidates:")
+    ]
+    return candidate_rows[1:]
 
 
 def test_every_number_of_the_table_is_the_record_s(estimates: Estimates, page: str) -> None:
@@ -100,47 +102,49 @@ def test_what_was_asked_is_told_with_its_price(estimates: Estimates, page: str) 
     """The page has metric, parameters, both losses, and the largest beliefs from 50 %."""
     (collected,) = estimates.collections
     params = collected.params
-    (found,) = [
+    (options,) = [
         {row[0]: row[1] for row in rows}
         for caption, rows in tables(page).items()
         if caption.startswith("Metric home page")
     ]
-    assert found["bits k, hashes h, cohorts m"] == f"{params.k}, {params.h}, {params.m}"
+    assert options["bits k, hashes h, cohorts m"] == f"{params.k}, {params.h}, {params.m}"
     for name, loss in (
         ("epsilon of one report", epsilon_1(params)),
         ("epsilon of all reports of one value", epsilon_inf(params)),
     ):
-        assert found[name].startswith(f"{loss:.4f} nats; a belief of 50 % becomes at most ")
-        told = float(found[name].split()[-2])
-        assert told / 100 >= posterior_bound(loss, 0.5)[1] > told / 100 - 1e-3
+        assert options[name].startswith(f"{loss:.4f} nats; a belief of 50 % becomes at most ")
+        cost = float(options[name].split()[-2])
+        assert cost / 100 >= posterior_bound(loss, 0.5)[1] > cost / 100 - 1e-3
 
 
 def test_diagnostics_are_the_record_s(estimates: Estimates, page: str) -> None:
     """The page has the goodness of fit and the limits of detection of the record."""
-    found = tables(page)
-    fit = {row[0]: row[1] for row in found["How well the candidates explain the bits"]}
-    shown = estimates.diagnostics
-    assert fit["goodness of fit"].startswith(f"{shown['goodness_of_fit']['chi2_per_degree']:.4g} ")
-    detectable = format_percent(shown["detectable_share"], 2)
+    page_tables = tables(page)
+    fit = {row[0]: row[1] for row in page_tables["How well the candidates explain the bits"]}
+    diagnostics = estimates.diagnostics
+    assert fit["goodness of fit"].startswith(
+        f"{diagnostics['goodness_of_fit']['chi2_per_degree']:.4g} "
+    )
+    detectable = format_percent(diagnostics["detectable_share"], 2)
     assert f"A share of {detectable} is detected with 80 % probability." in page
     assert "A full column means that one bit is set in every cohort, as in forged reports." in page
 
 
 def test_page_needs_nothing_but_itself(page: str) -> None:
     """The page has no address, file, handler or style attribute, one style sheet and one script."""
-    found = tags(page)
-    names = [name for name, _ in found]
+    page_tags = tags(page)
+    names = [name for name, _ in page_tags]
     assert names.count("style") == names.count("script") == 1
     assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(names)
-    for name, attributes in found:
+    for name, attributes in page_tags:
         for key, value in attributes.items():
             assert key != "style"
             assert not key.startswith("on")
             assert key not in ("src", "srcset", "action", "xlink:href"), name
             assert key != "href" or str(value).startswith("#")
-    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+    ids = [attributes["id"] for _, attributes in page_tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert {str(a["href"])[1:] for name, a in found if name == "a"} <= set(ids)
+    assert {str(a["href"])[1:] for name, a in page_tags if name == "a"} <= set(ids)
     assert "url(" not in page
     assert "@import" not in page
 
@@ -159,7 +163,7 @@ def test_every_drawing_has_a_caption_and_a_table(page: str) -> None:
     """Each drawing is a figure with a sentence, and tables follow."""
     figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
     assert len(figures) == len(drawings(page)) == 4
-    assert all(re.search(r"<figcaption><strong>[^<]+\.</strong>", each) for each in figures)
+    assert all(re.search(r"<figcaption><strong>[^<]+\.</strong>", figure) for figure in figures)
     after = page.rsplit("</figure>", maxsplit=1)[-1]
     assert "<table" in after
     assert page.count("<table") >= 5
@@ -202,11 +206,11 @@ def test_hostile_strings_are_text(estimates: Estimates) -> None:
         files=tuple(InputFile(name=text, sha256=text, days=text) for text in HOSTILE),
     )
     page = estimates_page(hostile, origin)
-    found, plain = tags(page), tags(estimates_page(estimates, Origin(files=origin.files[3:4])))
+    page_tags, plain = tags(page), tags(estimates_page(estimates, Origin(files=origin.files[3:4])))
 
-    assert [name for name, _ in found].count("script") == 1
-    assert {name for name, _ in found} == {name for name, _ in plain} | {"code", "pre", "wbr"}
-    assert {key for _, a in found for key in a} == {key for _, a in plain for key in a}
+    assert [name for name, _ in page_tags].count("script") == 1
+    assert {name for name, _ in page_tags} == {name for name, _ in plain} | {"code", "pre", "wbr"}
+    assert {key for _, a in page_tags for key in a} == {key for _, a in plain for key in a}
     assert not set(page) & {"\u202e", "\u2066", "\x00", "\x07", "\x1b"}
     assert len(page) < 3_000_000
     assert len(drawings(page)) == 4
@@ -219,12 +223,12 @@ def test_the_distribution_stands_with_its_error() -> None:
     """
     params = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p=0.25, q=0.75)
     counts = simulate_counts(Population(["a", "b"], [3, 1]), params, n_reports=10_000, seed=1)
-    found = decode(counts, distribution=True)
-    page = estimates_page(found)
+    estimates = decode(counts, distribution=True)
+    page = estimates_page(estimates)
     assert len(drawings(page)) == 2
     assert "Each bit is an answer" in page
     rows = {cells[0]: cells[-2:] for cells in rows_of(page)}
-    for row in found.rows():
+    for row in estimates.rows():
         share, error = row["posterior_share"], row["posterior_share_std_error"]
         assert rows[row["candidate"]] == [format_share(share, error), format_share(error, error)]
 
@@ -234,9 +238,9 @@ def test_nothing_detected_is_a_page_too() -> None:
     counts = simulate_counts(
         Population(["x"], [1]), Params.profile("strict"), n_reports=200, seed=3
     )
-    found = decode(counts, ["a", "b", "c"])
-    assert not found.detected.any()
-    page = estimates_page(found)
+    estimates = decode(counts, ["a", "b", "c"])
+    assert not estimates.detected.any()
+    page = estimates_page(estimates)
     assert "Not detected" in page
     assert len(rows_of(page)) == 3
 

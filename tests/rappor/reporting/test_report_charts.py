@@ -75,9 +75,9 @@ def test_every_square_is_its_residual(
     """At most 64 x 64 squares are drawn, full above the fit and hollow below it."""
     (collected,) = estimates.collections
     assert collected.residuals is not None
-    (found,) = report(estimates).collections
-    assert found.residuals is not None
-    grid = found.residuals
+    (collection,) = report(estimates).collections
+    assert collection.residuals is not None
+    grid = collection.residuals
     assert grid.cells.shape == (35, 48)
     assert max(grid.cells.shape) <= CELLS
     block = collected.residuals[:2, :2]
@@ -94,7 +94,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
     """A bar has the smallest and largest number of a pair of cohorts."""
-    (found,) = report(estimates).collections
+    (collection,) = report(estimates).collections
     (collected,) = estimates.collections
     for name, values in ((REPORTS, collected.reports), (BITS, collected.true_bits.mean)):
         drawing = figures[name]
@@ -106,7 +106,7 @@ def test_every_cohort_is_drawn_where_its_reports_are(
         (y0, value0), *_, (y1, value1) = labels
         slope = (value1 - value0) / (y1 - y0)
         marks = drawing.findall(f"{SVG}g")
-        assert len(marks) == len(found.cohorts) == 35
+        assert len(marks) == len(collection.cohorts) == 35
         for mark, pair in zip(marks, np.split(values, 35), strict=True):
             line = mark.find(f"{SVG}line")
             assert line is not None
@@ -118,8 +118,8 @@ def test_axes_say_what_they_show_and_where_they_begin(
     figures: dict[str, ElementTree.Element],
 ) -> None:
     """Axes have titles with units, and cohorts are named in steps of a power of two."""
-    texts = {name: [text_of(text) for text in each.iter(f"{SVG}text")]
-             for name, each in figures.items()}  # fmt: skip
+    texts = {name: [text_of(text) for text in figure.iter(f"{SVG}text")]
+             for name, figure in figures.items()}  # fmt: skip
     assert "share of the reports" in texts[SHARES]
     for name, title in ((REPORTS, "reports of a cohort"), (BITS, "true bits of a report")):
         assert {title, "cohort"} < set(texts[name])

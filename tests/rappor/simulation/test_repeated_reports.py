@@ -37,17 +37,19 @@ def mean_of(params: Params, share: float) -> float:
 
 def test_repeated_reports_vary_as_derived() -> None:
     """Mean and variance of 400 collections are within bounds that fail once in 1e9 runs."""
-    n_runs, n, each, share = 400, 500, 12, 0.2
+    n_runs, n, reports_per_device, share = 400, 500, 12, 0.2
     ones = np.array(
         [
-            simulate_repeated(YES, BOOLEAN, devices={each: n}, seed=seed).counts.bit_counts[0, 0]
+            simulate_repeated(
+                YES, BOOLEAN, devices={reports_per_device: n}, seed=seed
+            ).counts.bit_counts[0, 0]
             for seed in range(n_runs)
         ]
     )
     mean, between = mean_of(BOOLEAN, share), variance_between(BOOLEAN, share)
     within = mean * (1 - mean) - between
-    variance = n * each * within + n * each**2 * between
-    z = (ones.mean() - n * each * mean) / math.sqrt(variance / n_runs)
+    variance = n * reports_per_device * within + n * reports_per_device**2 * between
+    z = (ones.mean() - n * reports_per_device * mean) / math.sqrt(variance / n_runs)
     assert abs(z) < stats.norm.isf(FALSE_ALARM / 2)
     # Sums over 500 devices are normal to a percent; the bound is the normal one with 10 % more.
     ratio = ones.var(ddof=1) / variance
@@ -56,7 +58,7 @@ def test_repeated_reports_vary_as_derived() -> None:
     high = float(stats.chi2.isf(FALSE_ALARM / 2, degrees)) / degrees
     assert low / 1.1 < ratio < high * 1.1
     # Independent reports would have a sixth of that variance, which these bounds exclude.
-    assert high * 1.1 * n * each * mean * (1 - mean) < variance * low / 1.1
+    assert high * 1.1 * n * reports_per_device * mean * (1 - mean) < variance * low / 1.1
 
 
 def test_the_counts_store_squared_reports() -> None:

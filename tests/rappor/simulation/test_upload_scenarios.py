@@ -33,8 +33,8 @@ def days_of(scenario: Scenario, params: Params = MEMOISED, seed: int = 1) -> lis
 def count_reports(day: Day) -> dict[bytes, int]:
     """Count equal reports with their cohorts."""
     rows = np.column_stack([day.packed, day.cohorts.astype(np.uint8)])
-    found, times = np.unique(rows, axis=0, return_counts=True)
-    return {row.tobytes(): int(n) for row, n in zip(found, times, strict=True)}
+    reports, times = np.unique(rows, axis=0, return_counts=True)
+    return {row.tobytes(): int(n) for row, n in zip(reports, times, strict=True)}
 
 
 def count_shared(one: Day, other: Day) -> int:
@@ -65,9 +65,9 @@ def test_reports_have_the_noise_of_both_responses() -> None:
     n = N * params.k
     expected = N * params.q_star + (n - N) * params.p_star
     for day in days_of(Scenario(days=2), params):
-        found = int(np.bitwise_count(day.packed).sum())
+        n_ones = int(np.bitwise_count(day.packed).sum())
         # By Hoeffding's inequality; one stream of coins for both would be off by a tenth of all.
-        assert abs(found - expected) < (n * np.log(2 / FALSE_ALARM) / 2) ** 0.5 < 0.01 * n
+        assert abs(n_ones - expected) < (n * np.log(2 / FALSE_ALARM) / 2) ** 0.5 < 0.01 * n
 
 
 def test_churn_replaces_devices() -> None:
@@ -145,8 +145,8 @@ def test_a_seed_repeats_a_named_scenario(name: str) -> None:
     """Equal seeds give equal days, and another seed gives others."""
     params = Params.profile("balanced")
     runs = [
-        [day.counts for day in simulate_scenario(SCENARIOS[name], POPULATION, params, **given)]
-        for given in ({"n_devices": 500, "seed": 1}, {"n_devices": 500, "seed": 1})
+        [day.counts for day in simulate_scenario(SCENARIOS[name], POPULATION, params, **options)]
+        for options in ({"n_devices": 500, "seed": 1}, {"n_devices": 500, "seed": 1})
     ]
     assert runs[0] == runs[1]
     other = simulate_scenario(SCENARIOS[name], POPULATION, params, n_devices=500, seed=2)
