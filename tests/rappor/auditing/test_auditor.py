@@ -103,9 +103,12 @@ def test_a_lower_claim_is_refuted() -> None:
 
 # --- planted faults -----------------------------------------------------------------------------
 
-    """A fault, the name of the check that must fail, and the smallest audit that shows the fault."""
+
 class Planted(NamedTuple):
-    """A fault, the check that finds it, and the audit that is large enough."""
+    """A fault, the name of the check that must fail, and an audit large enough to show the fault.
+
+    `trials` is the number of devices in the audit, and `n_reports` the reports of each device.
+    """
 
     make: Callable[[Metric], Respond]
     failed_check: str

@@ -192,7 +192,7 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "found"),
+    ("fault", "expected"),
     [
         pytest.param("", set(), marks=pytest.mark.acceptance),
         pytest.param("no interval", {"client: one report an interval"}, marks=pytest.mark.slow),

@@ -27,7 +27,7 @@ from rappor.reporting.numbers import format_share
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "given"),
+    ("words", "options"),
     [
         ("", {}),
         ("--level 0.001", {"error_control": ErrorControl(alpha=0.001)}),

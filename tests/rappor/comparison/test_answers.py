@@ -1,4 +1,9 @@
-"""Contrasts of categories: exact intervals of each share, combined."""
+"""Contrasts of categories between samples.
+
+A category has one bit, so the interval of its share in one sample is exact (from the binomial
+distribution). The interval of a difference combines the intervals of the samples by the method of
+Newcombe: the distances from estimate to end add in squares.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,18 @@ from rappor.simulation import simulate_days
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.1, q=0.9)
 COLOURS = Params(k=3, encoding="onehot", categories=("red", "green", "blue"), f=0.5, p=0.1, q=0.9)
 DIFFERENCE = np.array([-1.0, 1.0])
+"""Weights of the contrast: second sample less first sample."""
+
 LEVEL = 0.05
+"""Probability that an interval misses the truth."""
 
 
 def sample_of(*collections: Counts) -> AddedCollections:
     return add_collections(collections)
 
 
-def answers(shares: list[float], seed: int, n: float = 1e4) -> Counts:
+def simulate_colours(shares: list[float], seed: int, n: float = 1e4) -> Counts:
+    """Simulate devices that report red, green or blue in proportion to `shares`."""
     population = Population(list(COLOURS.categories), shares)
     return simulate_counts(population, COLOURS, n_reports=n, seed=seed)
 
@@ -36,7 +45,9 @@ def test_answers_are_compared_in_their_order() -> None:
 
     Every category has a row, and a page states how many are in use.
     """
-    comparison = compare_samples({"a": answers([5, 5, 0], 0, 5e4), "b": answers([4, 6, 0], 1, 5e4)})
+    comparison = compare_samples(
+        {"a": simulate_colours([5, 5, 0], 0, 5e4), "b": simulate_colours([4, 6, 0], 1, 5e4)}
+    )
     (contrast,) = comparison.contrasts
     assert comparison.candidates == COLOURS.categories
     assert contrast.direction.tolist() == ["fall", "rise", ""]
@@ -47,13 +58,15 @@ def test_answers_are_compared_in_their_order() -> None:
 @pytest.mark.slow
 def test_test_and_interval_of_an_answer_agree() -> None:
     """A p-value is below an error rate exactly if the interval of this rate excludes 0."""
+    # Ones of 20 reports in both samples: nearly equal, somewhat different, and far apart.
     for a, b in ((3, 2), (9, 12), (14, 2)):
         samples = [sample_of(Counts(BOOLEAN, [[ones]], [20])) for ones in (a, b)]
         changes = estimate_category_changes(samples, DIFFERENCE, 0.0, complete=False)
         p = float(changes.p_value[0])
-        for error, outside in ((min(p * 1.01, 1), True), (p * 0.99, False)):
+        # At an error rate just above the p-value the interval excludes 0, just below it includes 0.
+        for error, excludes_0 in ((min(p * 1.01, 1), True), (p * 0.99, False)):
             low, high = changes.interval(error)
-            assert bool((low[0] > 0) | (high[0] < 0)) is (outside and p < 1)
+            assert bool((low[0] > 0) | (high[0] < 0)) is (excludes_0 and p < 1)
 
 
 @pytest.mark.parametrize("shares", [(0.1, 0.1), (0.5, 0.5), (0.05, 0.4)])
@@ -61,7 +74,11 @@ def test_test_and_interval_of_an_answer_agree() -> None:
 def test_intervals_of_few_answers_hold_exactly(
     shares: tuple[float, float], sizes: tuple[int, ...], weights: tuple[float, ...]
 ) -> None:
-    """Over all outcomes of few devices, intervals cover at least at their level."""
+    """Over all outcomes of few devices, intervals cover the difference with 95 % or more.
+
+    `ways` has every combination of numbers of ones in the samples. Each combination is a category
+    of one artificial metric, so that all intervals are computed in one call.
+    """
     ways = list(itertools.product(*(range(size + 1) for size in sizes)))
     params = Params(
         k=len(ways),
@@ -91,9 +108,14 @@ def test_intervals_of_few_answers_hold_exactly(
 def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     """The interval of correlated samples is Newcombe's, and symmetric under mirroring.
 
-    The distance of an end contains the noise of devices that made a change of that size.
+    `r` is the correlation of the errors: 0.8 of the device noise is shared. The distance of an end
+    from the estimate also contains the noise of the devices that changed, for a change of that
+    size.
     """
-    samples = [sample_of(answers([5, 3, 2], 4, 300)), sample_of(answers([3, 5, 2], 5, 100))]
+    samples = [
+        sample_of(simulate_colours([5, 3, 2], 4, 300)),
+        sample_of(simulate_colours([3, 5, 2], 5, 100)),
+    ]
     there, back = (
         CategoryContrast(order, DIFFERENCE, 0.8, complete=False)
         for order in (samples, samples[::-1])
@@ -106,20 +128,21 @@ def test_correlated_answers_are_joined_as_their_errors_are() -> None:
     r = 0.8 * np.sqrt(devices[0] * devices[1]) / (a.std_error * b.std_error)
     assert r.min() > 0.1
     variance = a.std_error**2 + b.std_error**2 - 2 * r * a.std_error * b.std_error
-    others = there.std_error**2 - variance - there.changed.variance_at(there.estimate)
-    assert (others > -1e-12).all()
+    other_variance = there.std_error**2 - variance - there.changed.variance_at(there.estimate)
+    assert (other_variance > -1e-12).all()
     low, high = there.interval(LEVEL)
     for end, mirrored in zip((low, high), reversed(back.interval(LEVEL)), strict=True):
         assert end == pytest.approx(-mirrored)
     (_, high_a), (low_b, _) = (sample.proportions.interval(LEVEL) for sample in (a, b))
+    # Distances to the lower end of the second share and to the upper end of the first one.
     down, up = b.estimate - low_b, high_a - a.estimate
     squares = down**2 - 2 * r * down * up + up**2
-    squares += stats.norm.isf(LEVEL / 2) ** 2 * (others + there.changed.variance_at(low))
+    squares += stats.norm.isf(LEVEL / 2) ** 2 * (other_variance + there.changed.variance_at(low))
     assert low == pytest.approx(there.estimate - np.sqrt(squares))
 
 
 @pytest.mark.slow
-def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
+def test_a_device_correlation_makes_intervals_shorter() -> None:
     """A device correlation above 0 makes intervals shorter. An unknown one counts as 0."""
     population = Population(["yes", "no"], [3, 7])
     first, second = simulate_days(population, BOOLEAN, n_devices=1e4, n_days=2, seed=1)
@@ -135,7 +158,11 @@ def test_an_overlap_that_is_given_makes_intervals_shorter() -> None:
 @pytest.mark.slow
 def test_intervals_of_changes_are_widened_for_their_choice() -> None:
     """With R of n differences significant, adjusted intervals have R / n of the error rate."""
-    counts = [answers([5, 3, 2], 1), answers([5, 3, 2], 2), answers([3, 5, 2], 3)]
+    counts = [
+        simulate_colours([5, 3, 2], 1),
+        simulate_colours([5, 3, 2], 2),
+        simulate_colours([3, 5, 2], 3),
+    ]
     comparison = compare_samples(
         dict(zip("abc", counts, strict=True)),
         device_correlation=0.0,
@@ -174,7 +201,7 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
         if overlap:
             days = simulate_days(population, COLOURS, n_devices=1e3, n_days=2, seed=seed)
         else:
-            days = [answers([5, 3, 2], 1_000 + 2 * seed + i, 1e3) for i in range(2)]
+            days = [simulate_colours([5, 3, 2], 1_000 + 2 * seed + i, 1e3) for i in range(2)]
         joined = CategoryContrast(
             [sample_of(day) for day in days], DIFFERENCE, overlap, complete=True
         )
@@ -182,19 +209,23 @@ def test_changes_of_a_complete_metric_sum_to_zero(overlap: float) -> None:
         std_errors.append(joined.std_error)
     assert np.allclose(np.sum(errors, axis=1), 0)
     spread = np.sqrt(np.mean(np.square(errors), axis=0)) / np.mean(std_errors, axis=0)
-    # 400 squares: their mean is 7 % of itself wide, its root half of that; six of these.
+    # The mean of 400 squares has the relative standard error sqrt(2 / 400) = 7 %, and its root half
+    # of it. Six standard errors are allowed.
     assert spread == pytest.approx(1, abs=6 * 0.5 * np.sqrt(2 / 400))
 
 
 @pytest.mark.slow
 def test_a_complete_metric_is_compared_by_shares_that_sum_to_one() -> None:
     """Shares of each complete sample sum to 1, and changes have smaller errors."""
-    days = {"a": answers([5, 3, 2], 0), "b": answers([4, 4, 2], 1)}
-    alone, complete = compare_samples(days), compare_samples(days, complete=True)
+    days = {"a": simulate_colours([5, 3, 2], 0), "b": simulate_colours([4, 4, 2], 1)}
+    incomplete, complete = compare_samples(days), compare_samples(days, complete=True)
     assert complete.per_sample.share.sum(axis=1) == pytest.approx(1)
-    (open_one,), (contrast,) = alone.contrasts, complete.contrasts
+    (incomplete_contrast,), (contrast,) = incomplete.contrasts, complete.contrasts
     assert contrast.estimate == pytest.approx(
         complete.per_sample.share[1] - complete.per_sample.share[0]
     )
-    assert np.all(contrast.std_error < open_one.std_error)
-    assert np.all(contrast.ci_high - contrast.ci_low < open_one.ci_high - open_one.ci_low)
+    assert np.all(contrast.std_error < incomplete_contrast.std_error)
+    assert np.all(
+        contrast.ci_high - contrast.ci_low
+        < incomplete_contrast.ci_high - incomplete_contrast.ci_low
+    )

@@ -1,4 +1,9 @@
-"""Changes between samples: differences, their errors, and which changes are significant."""
+"""Changes between samples, as `compare_samples` finds them.
+
+A sample is a set of collections, such as a month. The result has a contrast for each difference,
+with an estimate, an interval and a p-value for each candidate, and the candidates that changed at
+the chosen error rate.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +35,15 @@ from rappor.simulation import simulate_days
 FALSE_ALARM = 1e-9
 PARAMS = Params(k=32, h=1, m=32, f=0.25, p=0.3, q=0.7)
 STEADY = Params(k=32, h=1, m=32, f=0.5, p=0.1, q=0.9)
-"""Most of the noise is permanent: that of a device comes again with each report."""
+"""Most of the noise is permanent, so a device repeats its noise with each report."""
 
 NAMES = [f"s{i}" for i in range(40)]
 ABSENT = [f"x{i}" for i in range(60)]
 BEFORE = np.exp(-np.arange(40) / 8) / np.exp(-np.arange(40) / 8).sum()
 AFTER = BEFORE.copy()
 AFTER[[1, 30]] = BEFORE[[30, 1]]
-"""Two strings change places: one all but leaves, one comes, and nothing else changes."""
+"""Shares after a change: s1, frequent before, has the share of s30, which was rare, and s30 that of
+s1. All other shares stay."""
 
 
 def drawn(
@@ -69,7 +75,11 @@ def changed() -> Comparison:
 
 
 def test_a_newcomer_and_a_leaver_are_found_and_named(changed: Comparison) -> None:
-    """A newcomer and a leaver of 30 standard errors are found, and p-values are two-sided."""
+    """The newcomer s30 and the leaver s1 are detected, and p-values are two-sided.
+
+    The two changes are about 30 standard errors. One-sided p-values of falls would exceed 1 if
+    doubled.
+    """
     (june,) = changed.contrasts
     assert (june.p_value > 0.6).any()
     assert june.p_value.max() <= 1
@@ -99,13 +109,19 @@ def test_swapping_the_samples_turns_every_sign() -> None:
 
 
 @pytest.mark.slow
-def test_unchanged_strings_cancel_though_they_are_no_candidates() -> None:
-    """Errors of changes are as small as if all unchanged strings were candidates."""
+def test_unchanged_strings_cancel_without_being_candidates() -> None:
+    """Errors of changes are as small with two candidates as with all 40 strings as candidates.
+
+    A decode of one sample does not have this advantage: strings that are no candidates add to its
+    error.
+    """
     samples = {"a": drawn(BEFORE, 7, n=5e6), "b": drawn(AFTER, 8, n=5e6)}
     few, every = (compare_samples(samples, names).contrasts[0] for names in (["s1", "s30"], NAMES))
     assert few.std_error[0] == pytest.approx(every.std_error[0], rel=0.1)
-    apart = math.hypot(*(float(decode(c, ["s1", "s30"]).std_error[0]) for c in samples.values()))
-    assert apart > 2 * few.std_error[0]
+    separate_error = math.hypot(
+        *(float(decode(c, ["s1", "s30"]).std_error[0]) for c in samples.values())
+    )
+    assert separate_error > 2 * few.std_error[0]
 
 
 @pytest.mark.slow
@@ -133,7 +149,8 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
     )
     assert "is not known" in seen.assumptions
     assert json.loads(seen.to_json())["device_correlation"] is None
-    # Whether nothing changed is asked at the largest errors, unless the overlap is known.
+    # The test that no row changed assumes different devices (the largest errors), unless the
+    # correlation is passed.
     rows = [comparison.contrasts[0].rows_p_value for comparison in (others, seen, same)]
     assert rows[0] == rows[1] != rows[2]
 
@@ -142,8 +159,13 @@ def test_devices_that_are_the_same_make_differences_more_certain() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_pairs", [8, pytest.param(150, marks=pytest.mark.acceptance)])
 def test_coverage_and_false_changes(n_pairs: int) -> None:
-    """Ordinary and adjusted intervals cover 95 % within 6 errors, and false changes are few."""
-    false, covered, adjusted, uncertain = [], [], [], 0
+    """Intervals cover 95 %, at most 5 % of the changes are false, and equal samples rarely differ.
+
+    `error` is the standard error of a rate of 5 % in `n_pairs` independent trials. A rate may miss
+    by 6 of them. The mean coverage is over 100 candidates of each pair, which are correlated. It
+    has about a tenth of this error, because it is a mean, and may miss by 9.
+    """
+    false, covered, adjusted, n_rejected = [], [], [], 0
     for seed in range(0, 2 * n_pairs, 2):
         before, after = drawn(BEFORE, 1000 + seed), drawn(AFTER, 1001 + seed)
         comparison = compare_samples({"a": before, "b": after}, NAMES + ABSENT)
@@ -154,12 +176,12 @@ def test_coverage_and_false_changes(n_pairs: int) -> None:
         inside = (contrast.ci_low_adjusted <= expected) & (expected <= contrast.ci_high_adjusted)
         adjusted.append(np.mean(inside[contrast.changed]))
         same = compare_samples({"a": before, "b": drawn(BEFORE, 2000 + seed)}, NAMES + ABSENT)
-        uncertain += same.contrasts[0].unchanged_p_value < 0.05
+        n_rejected += same.contrasts[0].unchanged_p_value < 0.05
     error = math.sqrt(0.05 * 0.95 / n_pairs)
     assert np.mean(false) < 0.05 + 6 * error
     assert abs(np.mean(covered) - 0.95) < 9 * error / 10
     assert np.mean(adjusted) > 0.95 - 6 * error
-    assert uncertain <= stats.binom.isf(FALSE_ALARM, n_pairs, 0.05)
+    assert n_rejected <= stats.binom.isf(FALSE_ALARM, n_pairs, 0.05)
 
 
 def test_diffuse_changes_are_seen_without_any_candidate() -> None:
@@ -202,11 +224,11 @@ def test_samples_without_a_cohort_in_common_are_decoded_apart() -> None:
 
 @pytest.mark.slow
 def test_several_samples_have_one_error_rate() -> None:
-    """The error rate holds over all candidates and samples, with each kind of baseline."""
+    """Bonferroni divides the error rate by all tests: 40 candidates times 2 contrasts."""
     samples = {"a": drawn(BEFORE, 40), "b": drawn(AFTER, 42), "c": drawn(AFTER, 43)}
-    sure = ErrorControl(method="bonferroni")
+    bonferroni = ErrorControl(method="bonferroni")
     comparison, steps = (
-        compare_samples(samples, NAMES, error_control=sure, baseline=baseline)
+        compare_samples(samples, NAMES, error_control=bonferroni, baseline=baseline)
         for baseline in ("first", "previous")
     )
     assert [contrast.name for contrast in comparison.contrasts] == ["from a to b", "from a to c"]
@@ -219,30 +241,30 @@ def test_several_samples_have_one_error_rate() -> None:
 
 @pytest.mark.slow
 def test_weights_of_ones_own_are_a_contrast() -> None:
-    """Weights of the analyst must sum to 0 and give a contrast."""
+    """Weights of the analyst give a contrast, whatever their scale. They must sum to 0."""
     samples = {"a": drawn(BEFORE, 45), "b": drawn(BEFORE, 46), "c": drawn(AFTER, 47)}
     comparison = compare_samples(samples, NAMES)
     contrast = comparison.contrast([-0.5, -0.5, 1.0], "c against both")
     assert {"s1", "s30"} <= set(directions(comparison, contrast))
     inside = (contrast.ci_low <= truth(comparison)) & (truth(comparison) <= contrast.ci_high)
-    assert inside.mean() > 0.7
+    assert inside.mean() > 0.7  # 95 % in expectation, of 40 correlated rows of one simulation
     assert contrast.std_error.mean() < comparison.contrasts[1].std_error.mean()
     large = comparison.contrast([-1e90, 0, 1e90])
     assert large.p_value == pytest.approx(comparison.contrasts[1].p_value, rel=1e-6)
-    sums: list[list[float]] = [[0, 0, 0], [1, 1, -1], [1, -1], []]
-    numbers: list[list[float]] = [
+    wrong_sums: list[list[float]] = [[0, 0, 0], [1, 1, -1], [1, -1], []]
+    wrong_numbers: list[list[float]] = [
         [math.nan, 0, 1],
         [math.inf, 0, -1],
         [1e200, 0, -1e200],
         [1e-200, 0, -1e-200],
     ]
-    for weights in (*sums, *numbers):
+    for weights in (*wrong_sums, *wrong_numbers):
         with pytest.raises(DecodeError, match="weights must"):
             comparison.contrast(weights)
 
 
 def test_rows_are_the_same_in_json_csv_and_tables(changed: Comparison) -> None:
-    """Rows, JSON, CSV and frames contain equal numbers, and the JSON its format."""
+    """Rows, JSON, CSV and Arrow tables contain equal numbers. The JSON states its format number."""
     document = json.loads(changed.to_json(include_all=True))
     rows = list(changed.rows(include_all=True))
     assert (document["format"], document["rows"]) == (1, rows)

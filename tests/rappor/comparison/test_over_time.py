@@ -1,4 +1,10 @@
-"""Shares over time: slopes, steps, each period alone, gaps and changes of parameters."""
+"""Shares over time, as `trend` computes them from released counts.
+
+A trend has a sample for each period (day, week or month). Its contrasts are the slope over all
+periods, the difference between the last and the first third, and the step from each period to the
+next one. The tests check these contrasts, periods without reports, withheld days, and changes of
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +35,7 @@ from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.simulation import simulate_days
 
 PARAMS = Params(k=32, h=1, m=16, f=0.5, p=0.1, q=0.9)
-"""Most of the noise is permanent: that of a device comes again with each report."""
+"""Most of the noise is permanent, so a device repeats its noise on each day."""
 
 NAMES = [f"s{i}" for i in range(20)]
 ABSENT = [f"x{i}" for i in range(40)]
@@ -39,6 +45,7 @@ FALSE_ALARM = 1e-9
 
 
 def day(number: int) -> datetime.date:
+    """Return the date `number` days after Monday, 2 November 2026."""
     return MONDAY + datetime.timedelta(number)
 
 
@@ -52,11 +59,11 @@ def released(
     days: Sequence[tuple[int, Counts]], *, n_days: int, withheld: Sequence[int] = ()
 ) -> ReleasedCounts:
     """Return counts of some of the days from Monday on."""
-    known = in_stretches([(n, n, counts) for n, counts in days], withheld=withheld)
+    known = released_periods([(n, n, counts) for n, counts in days], withheld=withheld)
     return dataclasses.replace(known, first=MONDAY, last=day(n_days - 1))
 
 
-def in_stretches(
+def released_periods(
     periods: Sequence[tuple[int, int, Counts]], *, withheld: Sequence[int] = ()
 ) -> ReleasedCounts:
     """Return counts of periods, by their first and last days after Monday."""
@@ -64,12 +71,12 @@ def in_stretches(
     return decodings.released(counts, "page", withheld=tuple(map(day, withheld)))
 
 
-ONE = Counts(PARAMS, np.zeros((16, 32)), np.ones(16))
+ONE_REPORT = Counts(PARAMS, np.zeros((16, 32)), np.ones(16))
 """Counts of one report in each of the 16 cohorts. No report has a 1, because tests with these
 counts look only at the periods."""
 
 DAYS = [(number, counts) for number, counts in enumerate(drawn(9)) if number != 4]
-"""Nine days, Monday to Tuesday of the next week, without the first Friday."""
+"""Numbers and counts of nine days from Monday on. The first Friday, day 4, has no counts."""
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +88,15 @@ def comparison() -> Comparison:
 def test_each_period_is_a_decode_of_its_own(comparison: Comparison) -> None:
     """Each period has the estimates of its counts alone, and intervals for detected strings.
 
-    The intervals are those of a decode at 1 - alpha R / c, with R detected at half of the level.
+    A decode of all days at half of the error rate (0.025) detects R = `n` of the c = 60 candidates.
+    The intervals have the confidence 1 - 0.05 R / c.
     """
     counts = [counts for _, counts in DAYS]
     n = int(decode(counts, NAMES + ABSENT, error_control=ErrorControl(alpha=0.025)).detected.sum())
     assert 3 <= n <= len(comparison.shown_rows) < 60
-    sure = ErrorControl(confidence=1 - 0.05 * n / 60)
+    adjusted = ErrorControl(confidence=1 - 0.05 * n / 60)
     for number, day_counts in DAYS:
-        alone = decode(day_counts, NAMES + ABSENT, error_control=sure)
+        alone = decode(day_counts, NAMES + ABSENT, error_control=adjusted)
         order = [alone.candidates.index(name) for name in comparison.candidates]
         for name in ("share", "std_error", "ci_low", "ci_high"):
             ours = getattr(comparison.per_sample, name)[number]
@@ -110,6 +118,8 @@ def test_a_day_without_reports_stays_visible(comparison: Comparison) -> None:
 
 def test_the_slope_is_that_of_least_squares_by_the_days(comparison: Comparison) -> None:
     """The slope is the change along a line, weighted by the precision of the periods."""
+    # The estimate is a weighted sum of shares. The weights are checked on random shares, which have
+    # the slope of a weighted fit by numpy, times the 8 days from the first to the last one.
     (slope,) = comparison.primary
     days = np.array([number for number, _ in DAYS], dtype=float)
     precision = comparison._samples.precision[days.astype(int)]
@@ -139,8 +149,10 @@ def test_steps_are_differences_from_the_day_before_with_reports(comparison: Comp
     for ours, theirs in zip(steps, again.contrasts, strict=True):
         assert ours.estimate == pytest.approx(theirs.estimate[order], rel=1e-9)
         assert ours.changed.tolist() == theirs.changed[order].tolist()
-    apart = np.hypot(*comparison.per_sample.std_error[:2])
-    assert (steps[0].std_error[comparison.shown_rows] < 0.8 * apart[comparison.shown_rows]).all()
+    independent = np.hypot(*comparison.per_sample.std_error[:2])
+    assert (
+        steps[0].std_error[comparison.shown_rows] < 0.8 * independent[comparison.shown_rows]
+    ).all()
 
 
 @pytest.mark.slow
@@ -148,8 +160,9 @@ def test_steps_are_differences_from_the_day_before_with_reports(comparison: Comp
 def test_a_slow_fall_is_found_by_the_slope() -> None:
     """A fall of three standard errors over 8 weeks is found by the slope.
 
-    Slopes of 120 absent strings have the variance of their errors within 9 errors. The complete
-    case is a benchmark.
+    Slopes of 120 absent strings (40 in each of 3 runs), divided by their standard errors, have the
+    variance 1. The bound is 9 standard errors of a variance, because strings that share bits are
+    correlated. A benchmark has more runs.
     """
     z = []
     for seed in range(3):
@@ -163,16 +176,20 @@ def test_a_slow_fall_is_found_by_the_slope() -> None:
             weeks.append((week, counts))
         comparison = trend(released(weeks, n_days=8), [*NAMES, *ABSENT, "falling"])
         (slope,) = comparison.primary
-        place = comparison.candidates.index("falling")
-        assert abs(slope.estimate[place] + 0.1) < 6 * slope.std_error[place]
-        assert slope.direction[place] == "fall"
+        row = comparison.candidates.index("falling")
+        assert abs(slope.estimate[row] + 0.1) < 6 * slope.std_error[row]  # it falls from .2 to .1
+        assert slope.direction[row] == "fall"
         absent = [comparison.candidates.index(name) for name in ABSENT]
         z += (slope.estimate / slope.std_error)[absent].tolist()
     assert abs(np.var(z) - 1) < 9 * np.sqrt(2 / len(z))
 
 
 def test_smoothed_estimates_are_of_the_days_together(comparison: Comparison) -> None:
-    """A smoothed estimate is a decode of three days, NaN before the third day."""
+    """A smoothed estimate is a decode of three days.
+
+    It is NaN before the third day and on days without reports. The estimate of day 5 uses days 3
+    and 5, because day 4 has no reports.
+    """
     smoothed = comparison.smoothed
     assert smoothed is not None
     missing = np.isnan(smoothed.share).all(axis=1)
@@ -184,8 +201,11 @@ def test_smoothed_estimates_are_of_the_days_together(comparison: Comparison) -> 
         assert smoothed.share[5, column] == shares[name]
 
 
-def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
-    """Five reports of each device in a week count as fewer devices."""
+def test_weeks_count_devices_and_not_reports() -> None:
+    """Six days of the same 5e4 devices count as fewer than 7.5e4 devices.
+
+    Each device sends one report a day. Monday to Sunday without Friday are 3e5 reports.
+    """
     days = [(number, counts.with_devices(5e4)) for number, counts in DAYS]
     comparison = trend(released(days, n_days=9), NAMES, by="week")
     assert [period.name for period in comparison.samples] == [
@@ -199,16 +219,19 @@ def test_weeks_of_days_know_that_the_devices_are_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_a_string_of_one_day_is_found() -> None:
-    """A string of one day is detected by this day, and not by all days together."""
+def test_a_string_of_one_day_is_detected() -> None:
+    """A string that 6 % of the devices send on day 2 only is detected on this day.
+
+    A decode of all five days together does not detect it.
+    """
     burst = Population([*NAMES, "burst"], [*(SHARES * 0.94), 0.06])
     days = [(i, counts) for i, counts in enumerate(drawn(5, n=1e5, seed=2))]
     days[2] = (2, simulate_days(burst, PARAMS, n_devices=2e4, n_days=1, seed=3, metric="page")[0])
     candidates = [*NAMES, *ABSENT, "burst"]
-    whole = decode(
+    pooled = decode(
         [counts for _, counts in days], candidates, error_control=ErrorControl(alpha=0.025)
     )
-    assert not whole.detected[whole.candidates.index("burst")]
+    assert not pooled.detected[pooled.candidates.index("burst")]
     comparison = trend(released(days, n_days=5), candidates)
     column = comparison.candidates.index("burst")
     assert comparison.detected_overall[column]
@@ -255,8 +278,8 @@ def test_answers_are_all_shown() -> None:
 
 def test_periods_of_other_lengths_stay_as_they_are() -> None:
     """Periods of other lengths are kept, with an unknown number of missing days."""
-    (one, two) = drawn(2)
-    counts = in_stretches([(0, 2, one), (9, 20, two)])
+    (first, second) = drawn(2)
+    counts = released_periods([(0, 2, first), (9, 20, second)])
     comparison = trend(counts, NAMES)
     assert (comparison.by, len(comparison.samples), comparison.missing) == ("period", 2, ())
     assert [sample.missing_days for sample in comparison.samples] == [None, None]
@@ -264,12 +287,14 @@ def test_periods_of_other_lengths_stay_as_they_are() -> None:
         trend(counts, NAMES, by="day")
 
 
-def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
+def test_a_range_without_a_first_day_begins_with_the_first_withheld_day() -> None:
     """A range without a first day begins with the first withheld day."""
-    counts = in_stretches([(2, 2, ONE)], withheld=[0, 4])
+    counts = released_periods([(2, 2, ONE_REPORT)], withheld=[0, 4])
     endless = dataclasses.replace(counts, first=datetime.date.min, last=day(4))
     kind, periods = split_periods(endless, None)
     assert kind == "day"
+    # (first day, days without reports, withheld days): day 2 has reports, days 0 and 4 are
+    # withheld.
     assert [(period.first, period.missing_days, period.withheld) for period in periods] == [
         (day(0), 1, 1),
         (day(1), 1, 0),
@@ -281,7 +306,7 @@ def test_a_range_without_a_beginning_begins_with_what_waits() -> None:
 
 def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
     """Weeks and months end with the range, and missing days are counted."""
-    weeks = in_stretches([(3, 6, ONE), (14, 18, ONE)], withheld=[7, 13])
+    weeks = released_periods([(3, 6, ONE_REPORT), (14, 18, ONE_REPORT)], withheld=[7, 13])
     kind, periods = split_periods(weeks, None)
     assert kind == "week"
     assert [
@@ -291,7 +316,9 @@ def test_weeks_and_months_are_cut_at_the_ends_of_the_range() -> None:
         (day(7), day(13), 7, 2),
         (day(14), day(18), None, 0),
     ]
-    days = released([(0, ONE), (40, ONE)], n_days=45)
+    # Counts by month of single days: 28 of the 29 days until the end of November have no reports,
+    # and 15 of the 16 days until the end of the range.
+    days = released([(0, ONE_REPORT), (40, ONE_REPORT)], n_days=45)
     kind, periods = split_periods(days, "month")
     assert [(period.first, period.last, period.missing_days) for period in periods] == [
         (MONDAY, datetime.date(2026, 11, 30), 28),

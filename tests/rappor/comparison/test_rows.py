@@ -1,4 +1,13 @@
-"""Rows of contrasts: formulas written a second time, and properties that follow from them."""
+"""Rows of contrasts, as `rappor.comparison.contrast_rows` computes them.
+
+A row is one bit of one cohort. A contrast gives each sample a weight, and its row is the weighted
+sum of the debiased proportions of the samples at this bit. The tests write the formulas of variance
+and tail a second time, with loops, and check properties that follow from the formulas.
+
+Two kinds of noise have separate variances. Fresh coins are independent between samples. Device
+noise (sampling and permanent responses) is shared by samples of the same devices, with the
+correlation rho that the arguments call `overlap` or `device_correlation`. None means unknown.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +41,7 @@ from rappor.simulation import simulate_days, simulate_repeated
 PARAMS = Params(k=4, h=1, m=3, f=0.25, p=0.3, q=0.7)
 NOISIER = Params(k=4, h=1, m=3, f=0.25, p=0.4, q=0.6)
 STEADY = Params(k=32, h=1, m=32, f=0.5, p=0.1, q=0.9)
-"""Most of the noise is permanent, and there are bits enough to tell the devices' part from."""
+"""Most of the noise is permanent, and 1,024 bits are enough to estimate the device correlation."""
 
 OTHER = Params(k=8, h=1, m=2, f=0.25, p=0.3, q=0.7)
 EVEN = Population([f"s{i}" for i in range(200)], [1.0] * 200)
@@ -46,6 +55,7 @@ def counted(params: Params, n: int, seed: int) -> Counts:
 
 
 def sample_of(*collections: Counts) -> AddedCollections:
+    """Return a sample with the assumptions about its devices that its counts state."""
     return add_collections(collections)
 
 
@@ -53,13 +63,18 @@ THREE = [
     sample_of(counted(PARAMS, a, seed), counted(OTHER, b, 10 + seed))
     for seed, (a, b) in enumerate(((50, 60), (300, 20), (100, 90)))
 ]
+"""Three samples, each with collections of two shapes (k, h, m)."""
+
 WEIGHTS = np.array([-1.0, 0.25, 0.75])
+"""A contrast of THREE: the first sample against a mean of the second and the third."""
+
 N_ROWS = PARAMS.m * PARAMS.k + OTHER.m * OTHER.k
 
 
 def rows_of(
     samples: Sequence[AddedCollections], weights: Sequence[float], overlap: float | None = 0.0
 ) -> ContrastRows:
+    """Build the rows of a contrast whose candidates explain nothing."""
     n = sum(collection.params.m * collection.params.k for collection in samples[0].counts)
     nothing = np.zeros((len(samples), n))
     return build_contrast_rows(samples, np.array(weights), nothing, device_correlation=overlap)
@@ -75,25 +90,32 @@ def noise_of(
     return np.concatenate([getattr(rows, name)(some) for rows, some in parts])
 
 
-def test_devices_of_several_samples_are_added_as_their_overlaps_say() -> None:
-    """Device noise is combined by rho, or is the largest possible if rho is unknown."""
+def test_device_noise_of_several_samples_is_added_by_its_correlation() -> None:
+    """Device noise is combined by the correlation rho, or is the largest possible without rho.
+
+    `d` has the weighted standard deviations of four samples. If rho is unknown, any samples may
+    have the same devices. The expected value is then the largest one over all ways to divide the
+    four samples into groups of the same devices.
+    """
     d = np.array([[-2.0], [0.5], [3.0], [-1.0]])
     for rho in (0.0, 0.4, 1.0):
         covariance = np.where(np.eye(4) > 0, 1.0, rho)
         assert compute_device_variance(d, rho)[0] == pytest.approx((d.T @ covariance @ d).item())
     most = max(
-        sum(float(d[np.array(groups) == one].sum()) ** 2 for one in range(4))
+        sum(float(d[np.array(groups) == group].sum()) ** 2 for group in range(4))
         for groups in itertools.product(range(4), repeat=4)
     )
     assert compute_device_variance(d, None)[0] == pytest.approx(most)
 
 
 @pytest.mark.parametrize("overlap", [None, 0.0, 0.7])
-def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
+def test_the_variance_of_a_contrast_adds_fresh_coins_and_device_noise(
     overlap: float | None,
 ) -> None:
     """The variance of a contrast is that of fresh coins plus the combined device noise."""
     target, theta = rows_of(THREE, WEIGHTS.tolist(), overlap), np.linspace(-0.3, 0.3, N_ROWS)
+    # theta is the true value of the contrast in each row. mean + slope theta gives the shares of
+    # the samples, whose contrast is theta again.
     levels = target.mean + target.slope * theta
     assert WEIGHTS @ levels == pytest.approx(theta)
     between = np.array(
@@ -102,14 +124,19 @@ def test_the_noise_of_a_contrast_is_that_of_its_samples_and_what_they_share(
     noise = np.array(
         [noise_of(s, "compute_noise_variance", at) for s, at in zip(THREE, levels, strict=True)]
     )
+    # noise contains device noise. Its own part is removed, and the combined part is added.
     shared = compute_device_variance(WEIGHTS[:, None] * np.sqrt(between), overlap)
     assert target.compute_noise_variance(theta) == pytest.approx(
         WEIGHTS**2 @ (noise - between) + shared, rel=1e-9
     )
 
 
-def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
-    """The mean of all samples is weighted by precision, so its noise is independent."""
+def test_the_mean_of_all_samples_is_independent_of_their_contrast() -> None:
+    """The mean weighted by precision has the covariance 0 with the contrast.
+
+    The covariance is the sum over samples of weight in the mean * variance * weight in the
+    contrast. A change along the contrast (`slope`) does not change this mean either.
+    """
     target = rows_of(THREE, WEIGHTS.tolist())
     noise = np.array(
         [noise_of(sample, "compute_noise_variance", target.density) for sample in THREE]
@@ -119,21 +146,26 @@ def test_the_mean_of_all_samples_says_nothing_of_their_contrast() -> None:
     assert (shares * target.slope).sum(axis=0) == pytest.approx(0, abs=1e-12)
 
 
-def test_a_few_reports_tell_nothing_of_rows_that_differ_less_than_their_noise() -> None:
+def test_means_of_rows_shrink_to_their_common_mean_with_few_reports() -> None:
     """With few reports rows shrink to their common mean, with many reports they do not."""
+    # Proportions alternate between n/2 and n/2 + 1, so they differ less than the noise of n
+    # reports.
     few = [
         Counts(PARAMS, np.full((3, 4), n // 2) + np.arange(4) % 2, np.full(3, n)) for n in (20, 60)
     ]
     target = rows_of([sample_of(counts) for counts in few], [-1, 1])
     assert np.ptp(target.mean) == pytest.approx(0, abs=1e-12)
+    # With 1e9 times the reports the same proportions are exact. The mean weights them by reports.
     many = [
         sample_of(Counts(PARAMS, 10**9 * counts.bit_counts, 10**9 * counts.cohort_reports))
         for counts in few
     ]
     raw = np.array([debias(sample.counts, sample.repetitions).proportions for sample in many])
     target = rows_of(many, [-1, 1])
-    part = 1 / (1 + few[0].n_reports / few[1].n_reports)
-    assert target.mean == pytest.approx((1 - part) * raw[0] + part * raw[1], rel=1e-6)
+    part_of_second = 1 / (1 + few[0].n_reports / few[1].n_reports)
+    assert target.mean == pytest.approx(
+        (1 - part_of_second) * raw[0] + part_of_second * raw[1], rel=1e-6
+    )
 
 
 def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
@@ -158,7 +190,12 @@ def test_parameter_sets_of_a_shape_are_pooled_by_their_precision() -> None:
 
 
 def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None:
-    """The p-value of all rows uses the gamma distribution of their mean and variance."""
+    """The test that no row changed adds the squares of all rows, divided by their variances.
+
+    The sum has the mean `degrees` (rows less one for each collection) and the variance `spread`,
+    which is 2 degrees plus the fourth cumulants. The p-value is from the gamma distribution with
+    this mean and variance.
+    """
     samples = [
         sample_of(
             *(simulate_counts(EVEN, params, n_reports=n, seed=i) for params in (PARAMS, OTHER))
@@ -169,31 +206,34 @@ def test_the_test_of_all_rows_is_a_gamma_distribution_of_their_moments() -> None
     variance, fourth = target.compute_noise_variance(np.zeros(N_ROWS)), target.fourth_cumulant()
     squares, degrees, spread = 0.0, 0.0, 0.0
     for group in (0, 1):
-        mine = target.collection_index == group
-        middle = np.average(target.proportions[mine], weights=1 / variance[mine])
-        squares += float(np.sum((target.proportions[mine] - middle) ** 2 / variance[mine]))
-        degrees += int(mine.sum()) - 1
-        spread += float(np.sum(fourth[mine] / variance[mine] ** 2))
+        rows = target.collection_index == group
+        mean = np.average(target.proportions[rows], weights=1 / variance[rows])
+        squares += float(np.sum((target.proportions[rows] - mean) ** 2 / variance[rows]))
+        degrees += int(rows.sum()) - 1
+        spread += float(np.sum(fourth[rows] / variance[rows] ** 2))
     spread += 2 * degrees
     expected = stats.gamma.sf(squares, degrees**2 / spread, scale=spread / degrees)
-    assert 1e-6 < expected < 0.999999
+    assert 1e-6 < expected < 0.999999  # a p-value of 0 or 1 would agree with many formulas
     assert compute_rows_p_value(target) == pytest.approx(expected, rel=1e-9)
 
 
-def repeated(seed: int) -> list[Counts]:
-    """Return three weeks. Devices of a week send seven reports, and no device is in two weeks."""
+def draw_weeks(seed: int) -> list[Counts]:
+    """Simulate three weeks. Devices of a week send seven reports, and no device is in two weeks."""
     return [
         simulate_repeated(EVEN, STEADY, devices={7: 2e4}, seed=seed + i).counts for i in range(3)
     ]
 
 
-def days(seed: int) -> list[Counts]:
-    """Return three days of the same devices."""
+def draw_days(seed: int) -> list[Counts]:
+    """Simulate three days of the same devices."""
     return simulate_days(EVEN, STEADY, n_devices=5e4, n_days=3, seed=seed)
 
 
-def guessed(seed: int) -> list[Counts]:
-    """Return three samples of different devices whose number of reports per device is unknown."""
+def draw_unknown(seed: int) -> list[Counts]:
+    """Simulate three samples of different devices with an overstated number of reports per device.
+
+    Each device sends one report. The sum of squared reports states at most seven.
+    """
     counts = [simulate_counts(EVEN, STEADY, n_reports=1e5, seed=seed + i) for i in range(3)]
     return [
         Counts(STEADY, c.bit_counts, c.cohort_reports, sum_squared_reports=7 * c.n_reports)
@@ -202,11 +242,14 @@ def guessed(seed: int) -> list[Counts]:
 
 
 @pytest.mark.parametrize("weights", [(-1, 0.5, 0.5), (-1, 0, 1)])
-@pytest.mark.parametrize("draw", [repeated, days, guessed])
-def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...]) -> None:
-    """The estimated device share gives mean squares of 1, or at most one error more variance.
+@pytest.mark.parametrize("draw", [draw_weeks, draw_days, draw_unknown])
+def test_the_device_share_is_estimated_from_the_rows(
+    draw: object, weights: tuple[float, ...]
+) -> None:
+    """With the estimated device share, the squares of rows equal their variances in the mean.
 
-    The samples have the same devices, different devices that repeat, or unknown devices.
+    The device share is the part of the largest possible device noise. The samples have different
+    devices that repeat, the same devices, or devices about which the counts are wrong.
     """
     assert callable(draw)
     used = [i for i in range(3) if weights[i]]
@@ -218,22 +261,25 @@ def test_the_rows_say_what_devices_bring(draw: object, weights: tuple[float, ...
         ratios.append(
             np.mean(target.proportions**2 / estimated.compute_noise_variance(np.zeros(len(target))))
         )
+    # 12 simulations of 1,024 rows. The mean of n squares of normal rows has the variance 2 / n. The
+    # factor 1.2 allows for rows that are not exactly normal. The estimate is one standard error
+    # above the likeliest device share, so the mean may be smaller by another 10 %.
     margin = -stats.norm.ppf(FALSE_ALARM) * 1.2 * math.sqrt(2 / (12 * 1024))
     assert 0.9 - margin < np.mean(ratios) < 1 + margin
     assert (
         np.mean(device_shares) > 0.9
-        if draw is repeated and len(used) == 2
+        if draw is draw_weeks and len(used) == 2
         else np.mean(device_shares) < 0.9
     )
-    # A few rows leave the most that is possible: nothing is estimated.
+    # The rows of THREE are too few to estimate from, so the largest possible noise is assumed.
     assert estimate_device_share(rows_of(THREE, WEIGHTS.tolist(), None)).device_share == 1.0
 
 
-def test_rows_of_no_reports_say_nothing() -> None:
+def test_cohorts_without_reports_are_excluded() -> None:
     """Cohorts that are empty in one of two samples are excluded."""
     a, b = (simulate_counts(EVEN, STEADY, n_reports=2000, seed=seed) for seed in (33, 34))
-    there = np.arange(32) >= 3
-    holed = Counts(STEADY, a.bit_counts * there[:, None], a.cohort_reports * there)
+    has_reports = np.arange(32) >= 3
+    holed = Counts(STEADY, a.bit_counts * has_reports[:, None], a.cohort_reports * has_reports)
     (contrast,) = compare_samples({"a": holed, "b": b}, EVEN.values[:40]).contrasts
     assert np.isfinite(contrast.std_error).all()
     assert 0.001 < compute_rows_p_value(rows_of([sample_of(holed), sample_of(b)], [-1, 1])) <= 1
@@ -243,7 +289,12 @@ def test_rows_of_no_reports_say_nothing() -> None:
 def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
     data: st.DataObject, n: int
 ) -> None:
-    """Samples of one sign take over the weight of an empty one, up to 2 % of it."""
+    """Samples of one sign take over the weight of empty samples of this sign, up to 2 % of the sum.
+
+    If more than 2 % of the weight of a sign is missing, the row is excluded: all its weights are 0.
+    The weights of a contrast sum to 1 and to -1 by sign. `live` is False for a sample without
+    reports.
+    """
     sizes = np.array(data.draw(st.lists(st.floats(0.001, 1), min_size=2 * n, max_size=2 * n)))
     sides = sizes[:n] / sizes[:n].sum(), -sizes[n:] / sizes[n:].sum()
     weights = np.concatenate(sides)
@@ -264,34 +315,41 @@ def test_weights_of_a_sample_without_reports_go_to_the_others_of_its_sign(
 
 @pytest.mark.slow
 def test_a_sample_of_five_reports_takes_no_row_from_the_others() -> None:
-    """A sample of five reports changes no error of a contrast by more than its part."""
+    """A third sample of five reports changes no error of a contrast by more than 1 %.
+
+    Its five reports are in five of 32 cohorts. The rows of the other cohorts must stay in use.
+    """
     large = [simulate_counts(EVEN, STEADY, n_reports=30_000, seed=seed) for seed in (1, 2)]
     tiny = simulate_counts(EVEN, STEADY, n_reports=5, seed=3)
-    alone, beside = (
+    without_tiny, with_tiny = (
         compare_samples(dict(zip("abc", samples, strict=False)), EVEN.values[:20]).contrast(weights)
         for samples, weights in (
             (large, [-1.0, 1.0]),
             ([*large, tiny], [-1.0, 29_995 / 30_000, 5 / 30_000]),
         )
     )
-    assert beside.std_error == pytest.approx(alone.std_error, rel=0.01)
+    assert with_tiny.std_error == pytest.approx(without_tiny.std_error, rel=0.01)
 
 
 @pytest.mark.parametrize("h", [1, 2, 4])
-def test_the_error_of_a_difference_holds_the_sampling_of_devices(h: int) -> None:
-    """Nearly without noise, the error is the sampling of devices, once for each string."""
+def test_the_error_of_a_difference_contains_the_sampling_of_devices(h: int) -> None:
+    """Nearly without noise, the variance is that of sampling devices: share (1 - share) / devices.
+
+    The h bits of a string have the same devices, so h must not change the variance.
+    """
     params = Params(k=256, h=h, m=16, f=0.0, p=0.001, q=0.999, insecure=True)
     a, b = (
         simulate_counts(Population(["x", "y"], weights), params, n_reports=n, seed=1)
         for weights, n in (([1, 4], 1e5), ([1, 1], 3e5))
     )
     (contrast,) = compare_samples({"a": a, "b": b}, ["x", "y"], device_correlation=0.0).contrasts
+    # "x" has the share 1/5 of 1e5 devices, and 1/2 of 3e5 devices.
     sampling = 0.2 * 0.8 / 1e5 + 0.5 * 0.5 / 3e5
     assert contrast.std_error**2 == pytest.approx(sampling, rel=0.1)
 
 
 @pytest.mark.slow
-def test_intervals_reach_as_far_as_the_longer_tail() -> None:
+def test_intervals_are_longer_on_the_side_of_the_longer_tail() -> None:
     """Intervals use the longer tail of the residuals.
 
     With few reports, additional ones are more likely than missing ones. A sample of few reports
@@ -309,8 +367,8 @@ def test_intervals_reach_as_far_as_the_longer_tail() -> None:
         assert ((below, above)[longer] > 2).all()
 
 
-def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
-    """A group has the errors of a list with one of its members."""
+def test_candidates_with_equal_bits_have_the_errors_of_one_candidate() -> None:
+    """Two candidates with equal bits have the estimate and the error of a list with one of them."""
     params = Params(k=16, h=1, m=3, f=0.0, p=0.1, q=0.9)
     many = Candidates.from_list(["vim", *(f"editor {i}" for i in range(30_000))])
     cells = many.compute_cells(params, 0, len(many))
@@ -327,8 +385,12 @@ def test_candidates_that_cannot_be_told_apart_explain_their_bits_once() -> None:
 
 
 @pytest.mark.slow
-def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> None:
-    """Of thousands of candidates, rises and falls have the same errors."""
+def test_errors_of_thousands_of_candidates_are_symmetric() -> None:
+    """Swapping the samples leaves the standard errors of 2,600 candidates.
+
+    So many candidates are screened first, and only some are fitted. The choice must not prefer
+    rises.
+    """
     params = Params(k=64, h=1, m=8, f=0.25, p=0.3, q=0.7)
     names = [f"s{i}" for i in range(2600)]
     a, b = (
@@ -346,7 +408,12 @@ def test_strings_that_are_not_looked_at_closely_have_errors_of_both_signs() -> N
 
 @pytest.mark.parametrize("overlap", [None, 0.0])
 def test_estimates_that_share_no_bits_are_added(overlap: float | None) -> None:
-    """Separate estimates are added with their variances, the largest for unknown devices."""
+    """Samples of three different shapes share no bits, so their estimates are combined as numbers.
+
+    With the correlation 0 the variances of all samples add. If the correlation is unknown, the
+    variance is the largest possible one: samples of the same sign have the same devices, and their
+    errors add.
+    """
     names = ["x", "y", "z"]
     sets = [PARAMS, Params(k=4, h=1, m=6, f=0.25, p=0.3, q=0.7), OTHER]
     counts = {
@@ -357,11 +424,12 @@ def test_estimates_that_share_no_bits_are_added(overlap: float | None) -> None:
     contrast = comparison.contrast([-1.0, 0.5, 0.5])
     assert contrast.how == comparison.contrasts[0].how == "separate"
     errors = comparison.per_sample.std_error
-    same = np.hypot(errors[0], (errors[1] + errors[2]) / 2)
-    expected = np.hypot(errors[0], np.hypot(errors[1], errors[2]) / 2) if overlap == 0 else same
+    independent = np.hypot(errors[0], np.hypot(errors[1], errors[2]) / 2)
+    same_devices = np.hypot(errors[0], (errors[1] + errors[2]) / 2)
+    expected = independent if overlap == 0 else same_devices
     assert contrast.std_error == pytest.approx(expected)
     z = contrast.estimate / contrast.std_error
     assert contrast.p_value == pytest.approx(2 * stats.norm.sf(np.abs(z)))
-    reach = stats.norm.isf(0.025) * contrast.std_error
-    assert contrast.ci_low == pytest.approx(contrast.estimate - reach)
-    assert contrast.ci_high == pytest.approx(contrast.estimate + reach)
+    half_width = stats.norm.isf(0.025) * contrast.std_error
+    assert contrast.ci_low == pytest.approx(contrast.estimate - half_width)
+    assert contrast.ci_high == pytest.approx(contrast.estimate + half_width)

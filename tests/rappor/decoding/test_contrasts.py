@@ -1,4 +1,10 @@
-"""Contrasts: sums of detected rows without selection bias, and the errors of all contrasts."""
+"""Contrasts of one decode: weighted sums of rows, such as a total or a difference.
+
+The first tests sum detected rows. Detection selects rows whose errors are positive, so a plain sum
+is too large, and the sums must correct this bias. The other tests check standard errors of
+contrasts by enumeration, refused contrasts, numbers in buckets (mean and quantiles), and weighted
+segments.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +38,21 @@ else:
     POPULATIONS = benchmark("populations").POPULATIONS
 
 MANY = 200
+"""Collections of each case of the acceptance test."""
+
 FEW = 40
+"""Collections of each case of the slow test, whose bounds are wider for it."""
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", sums.CELLS)
 def test_sums_of_detected_rows_cover_the_truth(name: str) -> None:
-    """In 90 to 99 of 100 collections the true sum is within 1.96 standard errors."""
+    """The true sum is within 1.96 standard errors in 90 to 99 % of 200 collections.
+
+    The nominal coverage is 95 %. `unallocated` is 1 minus the sum of all detected rows. `remaining`
+    has the sums of the detected rows after the first 10, 20, 50, ... rows.
+    """
     runs = [sums.measure(seed, name) for seed in range(MANY)]
     assert 0.90 <= sums.compute_coverage([run.unallocated for run in runs]) <= 0.99
     if remaining := [error for run in runs for error in run.remaining]:
@@ -49,18 +62,26 @@ def test_sums_of_detected_rows_cover_the_truth(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["30 equal + 30", "12 equal + 12", "50 equal + 50"])
 def test_sums_of_equal_shares_cover_the_truth(name: str) -> None:
-    """Sums of equally frequent strings miss the truth at most at the rate of chance."""
+    """The sum of equally frequent strings covers the truth in 95 % of the collections.
+
+    The bound is the smallest count that 40 trials of probability .95 fall below at a rate of 1e-9.
+    """
     runs = [sums.measure(seed, name) for seed in range(FEW)]
     least = stats.binom.ppf(FALSE_ALARM, FEW, 0.95) / FEW
     assert sums.compute_coverage([run.unallocated for run in runs]) >= least
-    # A mean of normal errors, in standard errors: the bias that all collections have in common.
+    # The mean error of all collections, in standard errors, shows a common bias. Without bias it is
+    # normal with the standard deviation 1 / sqrt(40).
     errors = [error / std_error for error, std_error in (run.unallocated for run in runs)]
     assert abs(np.mean(errors)) < stats.norm.isf(FALSE_ALARM / 2) / FEW**0.5
 
 
 @pytest.mark.slow
 def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
-    """If shares are drawn from the prior, the sum of all rows above 3 has no bias."""
+    """The sum of the rows with an estimate above 3 has no bias and the stated standard error.
+
+    As in the prior of the correction, 40 % of 300 shares are exponential with the mean 4 and the
+    others are 0, in units of the standard error of an estimate.
+    """
     rng = np.random.default_rng(1)
     errors = []
     for _ in range(400):
@@ -73,7 +94,9 @@ def test_a_sum_has_the_mean_and_the_error_of_its_posterior() -> None:
         )
         total, std_error = rows.sum_entries(detected)
         errors.append((total - share[detected].sum()) / std_error)
-    # Of 400 normal errors, at the rate of false alarms, the mean is within .31.
+    # The mean of 400 normal errors is within .31 except at the rate of 1e-9. The correction
+    # estimates the prior from the 300 estimates, so a bias of .1 and 10 % of the variance are
+    # allowed.
     assert abs(np.mean(errors)) < 0.31 + 0.1
     assert stats.chi2.isf(1 - FALSE_ALARM, 400) < np.square(errors).sum() * 1.1
     assert np.square(errors).sum() < stats.chi2.isf(FALSE_ALARM, 400) * 1.1
@@ -83,16 +106,17 @@ def test_a_contrast_has_the_variance_of_the_mechanism() -> None:
     """Estimates and errors of every contrast equal those of an enumeration of all coins."""
     low, high, n = 0.25, 0.75, 4000
     share = np.array([0.5, 0.25, 0.25])
-    one, both = np.zeros(3), np.zeros((3, 3))
+    first_moment, second_moment = np.zeros(3), np.zeros((3, 3))
     for value, bits in itertools.product(range(3), itertools.product((0, 1), repeat=3)):
         report = np.array(bits)
         sent = np.where(np.arange(3) == value, high, low)
         probability = share[value] * np.prod(np.where(report, sent, 1 - sent))
-        one += probability * report
-        both += probability * np.outer(report, report)
-    exact = (both - np.outer(one, one)) / n / (high - low) ** 2
+        first_moment += probability * report
+        second_moment += probability * np.outer(report, report)
+    # Covariance of the n reports, divided by the square of the factor that debiasing divides by.
+    exact = (second_moment - np.outer(first_moment, first_moment)) / n / (high - low) ** 2
     params = Params(k=3, f=0, p=low, q=high, encoding="onehot", categories=("a", "b", "c"))
-    estimates = decode(Counts(params, [n * one], [n]))
+    estimates = decode(Counts(params, [n * first_moment], [n]))
     for weights in itertools.product((-1.0, 0.0, 0.5), repeat=3):
         if not any(weights):
             continue  # a contrast of no row is refused
@@ -117,7 +141,11 @@ def test_unallocated_is_a_contrast_of_detected_rows() -> None:
 
 
 def test_contrasts_that_the_counts_do_not_determine_are_refused() -> None:
-    """Parts of groups, missing rows, undetected rows and unusable weights are refused."""
+    """Each refused contrast has a sentence with its reason.
+
+    A group has candidates with the same bits, of which the counts determine only the sum. With 16
+    bits and one cohort, some of 40 strings are in groups.
+    """
     params = Params(k=16, h=1, m=1, f=0, p=0.25, q=0.75)
     names = [f"s{i}" for i in range(40)]
     counts = Counts(params, [np.full(16, 300)], [1000])
@@ -160,19 +188,25 @@ def test_contrasts_that_the_counts_do_not_determine_are_refused() -> None:
             "must be finite",
         ),
     ]
-    for ask, reason in refused:
+    for compute_contrast, reason in refused:
         with pytest.raises(DecodeError, match=re.escape(reason)):
-            ask()
+            compute_contrast()
 
 
 def test_numbers_without_noise_are_exact() -> None:
-    """Without noise, mean and quantiles of 1,000 numbers in buckets are exact."""
+    """Without noise, mean and quantiles of 1,000 numbers in buckets are exact.
+
+    The buckets are (-inf, 10), [10, 20) and [20, inf), with 500, 250 and 250 numbers. For the mean,
+    numbers below 10 count as 10, numbers from 20 on as 20, and others as the middle of their
+    bucket.
+    """
     params = Params(k=3, f=0, p=0, q=1, encoding="buckets", categories=("10", "20"), insecure=True)
     contrasts = describe_numbers(decode(Counts(params, [[500, 250, 250]], [1000])))
     numbers = {contrast.name: contrast for contrast in contrasts}
     assert numbers["below 10"].estimate == pytest.approx(0.5)
     assert numbers["below 20"].estimate == pytest.approx(0.75)
     assert numbers["mean"].estimate == pytest.approx(0.5 * 10 + 0.25 * 15 + 0.25 * 20)
+    # A quantile in an open bucket is infinite. JSON has no infinity, so `beyond` names the side.
     assert numbers["quantile 0.1"].estimate == -np.inf
     document = numbers["quantile 0.1"].to_dict()
     assert document["estimate"] is None
@@ -191,11 +225,14 @@ def test_one_edge_has_no_mean() -> None:
     assert [contrast.name for contrast in contrasts][:2] == ["below 10", "quantile 0.1"]
 
 
-def test_a_band_reaches_as_far_as_all_edges_need() -> None:
-    """The half width of a band is that of one interval for equal edges, else up to Bonferroni's."""
+def test_a_band_covers_all_edges_together() -> None:
+    """The critical value of a band depends on the correlation of the estimates at its edges."""
     one, four = np.ones((4, 4)), np.eye(4)
+    # Four equal estimates are one estimate, so the value is the normal quantile of one interval.
     assert compute_band_critical_value(one, 0.05) == pytest.approx(1.959964, abs=1e-5)
+    # Four independent estimates need more, and at most the value of Bonferroni: .05 / 4 each.
     assert 2.4 < compute_band_critical_value(four, 0.05) <= stats.norm.isf(0.05 / 8)
+    # Two estimates with correlation 1/2: their normal distribution has 95 % inside the band.
     half = np.array([[1.0, 0.5], [0.5, 1.0]])
     c = compute_band_critical_value(half, 0.05)
     inside = stats.multivariate_normal(cov=half).cdf([c, c], lower_limit=[-c, -c])
@@ -214,6 +251,7 @@ def test_weights_add_up_segments() -> None:
     first = weighted.contrasts[0]
     x, y = segments["x"], segments["y"]
     assert first.estimate == pytest.approx(0.75 * x.share[0] + 0.25 * y.share[0])
+    # The segments are independent, so the weighted errors add in squares.
     expected = np.hypot(0.75 * x.std_error[0], 0.25 * y.std_error[0])
     assert first.std_error == pytest.approx(expected)
     assert weighted.to_dict()["reports"] == 3000

@@ -1,4 +1,9 @@
-"""Diagnostics: false alarms about honest collections, and detection of odd ones."""
+"""Diagnostics and warnings of `decode`.
+
+A collection simulated without faults must raise no alarm. Each fault that a diagnostic is for must
+raise its alarm: forged reports, uneven cohorts, missing candidates, few reports or few devices. The
+collections and the false-alarm rate of 1e-9 are those of `tests/support/decodings.py`.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +47,30 @@ def test_an_honest_collection_raises_no_alarm() -> None:
     ],
 )
 def test_small_honest_collections_raise_no_alarm(n: int, n_runs: int) -> None:
-    """From 30 reports on, a good fit is called bad at its rate, and no bit is unexplained."""
+    """Count the false alarms over `n_runs` collections that contain exactly the candidates.
+
+    The two p-values, of the fit and of the numbers of reports in the cohorts, may be at most 0.05
+    in 5 % of the runs. Unexplained bits may appear at their own rate. No warning other than
+    `few_reports` may appear.
+    """
+    # The noise of the profile balanced, with half of its bits.
     params = Params(k=64, m=32, f=0.035972, p=0.008993, q=0.508993)
-    bad, uneven, listed, warned = 0, 0, 0, 0
+    n_bad_fits, n_uneven, n_unexplained, n_warnings = 0, 0, 0, 0
     for seed in range(n_runs):
         counts = simulate_counts(POPULATION, params, n_reports=n, seed=seed)
         estimates = decode(counts, CANDIDATES)
         diagnostics = estimates.diagnostics
-        bad += diagnostics["goodness_of_fit"]["p_value"] <= 0.05
-        uneven += diagnostics["cohorts"][0]["p_value"] <= 0.05
-        listed += bool(diagnostics["unexplained_bits"])
-        warned += sum(warning.code != "few_reports" for warning in estimates.warnings)
+        n_bad_fits += diagnostics["goodness_of_fit"]["p_value"] <= 0.05
+        n_uneven += diagnostics["cohorts"][0]["p_value"] <= 0.05
+        n_unexplained += bool(diagnostics["unexplained_bits"])
+        n_warnings += sum(warning.code != "few_reports" for warning in estimates.warnings)
         assert (n < RELIABLE_FROM) == any(
             warning.code == "few_reports" for warning in estimates.warnings
         )
-    assert max(bad, uneven) <= stats.binom.isf(FALSE_ALARM, n_runs, 0.05)
-    assert listed <= stats.binom.isf(FALSE_ALARM, n_runs, UNEXPLAINED_FALSE_ALARM)
-    assert warned == 0
+    # Largest counts that a binomial distribution exceeds with a probability below 1e-9.
+    assert max(n_bad_fits, n_uneven) <= stats.binom.isf(FALSE_ALARM, n_runs, 0.05)
+    assert n_unexplained <= stats.binom.isf(FALSE_ALARM, n_runs, UNEXPLAINED_FALSE_ALARM)
+    assert n_warnings == 0
 
 
 @pytest.mark.parametrize("n", [99, 200, 927, 928])
@@ -70,7 +82,9 @@ def test_few_reports_of_sets_have_a_sentence(n: int) -> None:
     sentences = [
         warning.sentence for warning in estimates.warnings if warning.code == "few_reports"
     ]
+    # Enough reports are two for each bucket: 2 * 464 = 928.
     assert len(sentences) == (n < 928)
+    # Below 100 reports the sentence is about the reports, from 100 on about the buckets.
     assert all(("A bucket has" in sentence) == (n >= 100) for sentence in sentences)
 
 
@@ -93,6 +107,8 @@ def test_one_cohort_causes_a_warning() -> None:
     params = Params(k=64, m=1, f=0.25, p=0.1, q=0.6)
     estimates = decode(simulate_counts(POPULATION, params, n_reports=N, seed=1), CANDIDATES)
     assert estimates.diagnostics["least_p_value"] == pytest.approx(1 / 64)
+    # A string has one of 64 bits, so an absent string hits the best bit with probability 1/64. The
+    # factor allows for rounding.
     assert estimates.p_value.min() >= (1 - 1e-9) / 64
     sentences = {warning.code: warning.sentence for warning in estimates.warnings}
     assert "no p-value can be below 0.016" in sentences["few_patterns"]
@@ -137,12 +153,16 @@ def test_an_interval_far_above_zero_without_a_detection_has_a_sentence() -> None
 def test_few_devices_with_uneven_reports_have_a_sentence(scale: int, *, is_few: bool) -> None:
     """If two of 100 devices sent most reports, the table warns of uneven devices."""
     params = Params.profile("strict", encoding="boolean")
+    # Of 100 devices, 60 send 1 report, 38 send 5, and 2 send 90. Their reports count as those of
+    # (sum of reports)^2 / (sum of squared reports) = 430^2 / 17,210 = 11 even devices. With 40
+    # times the devices there are 430 even devices, which is enough.
     reports = scale * (60 * 1 + 38 * 5 + 2 * 90)
     squares = scale * (60 * 1 + 38 * 25 + 2 * 90**2)
     counts = Counts(params, [[reports // 3]], [reports], sum_squared_reports=squares)
     codes = {warning.code: warning.sentence for warning in decode(counts).warnings}
     assert ("few_devices" in codes) == is_few
     assert not is_few or "count as 11 devices" in codes["few_devices"]
+    # The same counts, with one report of each device, have enough devices.
     even = decode(counts.with_devices(reports_per_device=1)).warnings
     assert "few_devices" not in {warning.code for warning in even}
 
@@ -160,11 +180,17 @@ def test_each_way_to_halve_the_detectable_share_has_its_number() -> None:
 
     permanent = Params(k=64, m=32, f=0.5, p=0.25, q=0.75)
     devices, reports, cohorts = limits(permanent, 30)
+    # Half the detectable share needs a quarter of the variance. More devices, who send 30 reports
+    # each (20,000 devices send 600,000), reduce the noise to 1/4 with 4 times the reports. The
+    # variance of collisions of strings remains, so up to half more reports are necessary.
     assert devices is not None
     assert 4 * 600_000 * 0.99 <= devices <= 4 * 600_000 * 1.5
-    assert (reports, cohorts) == (None, None)  # the permanent noise of 20,000 devices is left
+    # More reports of the same devices, or more cohorts, leave the permanent noise of the devices.
+    assert (reports, cohorts) == (None, None)
     fresh = Params(k=64, m=32, f=0.0, p=0.25, q=0.75)
     _, reports, _ = limits(fresh, 1)
+    # Without a permanent response, more reports of the same devices reduce the coins. It takes at
+    # least 4 reports of each device, because the sampling of devices remains.
     assert reports is not None
     assert reports >= 4
 
@@ -178,28 +204,35 @@ def test_repeated_reports_do_not_look_forged() -> None:
         diagnostics = decode(counts, CANDIDATES).diagnostics
         assert diagnostics["odd_popcounts"] == []
         assert diagnostics["cohorts"][0]["p_value"] > FALSE_ALARM
-        others = decode(counts, CANDIDATES, reports_per_device=1).diagnostics
-        assert others["cohorts"][0]["p_value"] < FALSE_ALARM
+        # If the decoder is told that each report is from another device, 300 reports of a device in
+        # one cohort look like uneven cohorts.
+        wrong = decode(counts, CANDIDATES, reports_per_device=1).diagnostics
+        assert wrong["cohorts"][0]["p_value"] < FALSE_ALARM
 
 
 def test_a_forged_cohort_has_odd_popcounts() -> None:
-    """Reports of only ones in a cohort are found, and the cohort is named."""
+    """If every report of cohort 5 has all bits set, the diagnostics name cohort 5 and no other."""
     ones = counted().bit_counts.copy()
     ones[5] = counted().cohort_reports[5]
     estimates = decode(Counts(PARAMS, ones, counted().cohort_reports), CANDIDATES)
     odd = estimates.diagnostics["odd_popcounts"]
     assert [(entry["collection"], entry["cohort"]) for entry in odd] == [(0, 5)]
+    # An honest report has h = 1 true bit. All bits set means more true bits than there are bits,
+    # because noise also clears bits.
     assert odd[0]["true_bits"] > PARAMS.k
     sentences = {warning.code: warning.sentence for warning in estimates.warnings}
     assert sentences["odd_popcounts"].startswith("1 cohort has a number of ones")
 
 
 SUM = {"sum": 0.92, "std_error": 0.031}
+"""The categories of a complete metric sum to 92 % of the reports."""
+
 FULL = {"rows": 512, "rows_per_candidate": 4.0, "fitted": "selected", "overfull": True}
+"""Each candidate has an effective number of 4 bits of its own, too few to tell candidates apart."""
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "sentence"),
+    ("diagnostics", "code", "sentence"),
     [
         ({"odd_popcounts": [{}, {}]}, "odd_popcounts", "2 cohorts have a number of ones"),
         ({"odd_popcounts": []}, "", ""),
@@ -221,19 +254,21 @@ def test_findings_beyond_their_limits_warn(
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
-    """A frequent string outside the candidates explains all unexplained bits and their share."""
+    """The bits listed as unexplained are those of a frequent string that is no candidate."""
     params = Params(k=64, h=1, m=32, f=0.0, p=0.1, q=0.9)
     counts = simulate_counts(POPULATION, params, n_reports=N, seed=1)
     estimates = decode(counts, [*POPULATION.values[1:], *ABSENT])
     unexplained = estimates.diagnostics["unexplained_bits"]
     cells = set(cells_of(["true 0"], params)[0].tolist())
+    # The record lists at most 10 bits. "true 0", 30 % of the reports, has one bit in each of the 32
+    # cohorts. All 10 listed bits must be among these, with a share of 30 %.
     assert len(unexplained) == 10
     assert {bit["cohort"] * params.k + bit["bit"] for bit in unexplained} <= cells
     assert all(bit["share"] == pytest.approx(0.3, rel=0.25) for bit in unexplained)
 
 
-def test_unbalanced_cohorts_show() -> None:
-    """A tenth more reports in one cohort have a small p-value."""
+def test_unbalanced_cohorts_have_a_small_p_value() -> None:
+    """If one cohort has 10 % too many reports, the test of even cohorts has a small p-value."""
     counts = counted()
     ones, reports = counts.bit_counts.copy(), counts.cohort_reports.copy()
     reports[0] += reports[0] // 10
@@ -244,7 +279,7 @@ def test_unbalanced_cohorts_show() -> None:
 
 
 def test_a_bad_fit_warns_with_the_table() -> None:
-    """If the heaviest strings are no candidates, the printed table ends with `bad_fit`."""
+    """If none of the collected strings is a candidate, the printed table ends with `bad_fit`."""
     estimates = decode(counted(), ABSENT)
     (warning,) = estimates.warnings
     assert warning.code == "bad_fit"
@@ -255,8 +290,8 @@ def test_a_bad_fit_warns_with_the_table() -> None:
     assert "The counts cannot show which" in sentence
 
 
-def test_devices_of_which_nothing_is_known_warn() -> None:
-    """`unknown_devices` comes if neither the counts nor an argument contain reports per device."""
+def test_unknown_reports_per_device_cause_a_warning() -> None:
+    """`unknown_devices` appears if neither counts nor arguments state the reports per device."""
     params = Params.profile("balanced", encoding="boolean")
     known = simulate_counts(Population(["true", "false"], [1, 1]), params, n_reports=N, seed=1)
     plain = Counts(params, known.bit_counts, known.cohort_reports)

@@ -1,4 +1,11 @@
-"""Ranked lists: weighted tests against their definition, and decodes in memory and of streams."""
+"""Ranked lists of candidates: the order of a list states how likely each candidate is present.
+
+A candidate of rank r has the weight w = c / (r + 100), with c so that the mean weight is 1.
+Weighted Benjamini-Hochberg compares the p-value p of each candidate with level * w * R / n, where R
+is the number of detected candidates and n that of all, and never with more than the level. Weighted
+Bonferroni has R = 1. The first tests compare these procedures with their definition. The later
+tests are of decodes, of a list in memory and of a stream that keeps only its best candidates.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +46,14 @@ from rappor.estimator.rank_weights import (
 BALANCED = Params.profile("balanced")
 RANKED = ErrorControl(ranked=True)
 N = 140_000
+"""Candidates of the long list: more than the 131,072 that a decode keeps in memory as rows."""
+
 NAMES = [f"example.org/{i}" for i in range(N)]
 MANY = Candidates.from_list(NAMES)
 METHODS = ["bh", "bonferroni"]
 
 
-def reference_detected(
+def detect_by_definition(
     p_values: list[float], members: list[list[int]], level: float, method: str
 ) -> set[int]:
     """Detect groups by the definition, with lists and loops.
@@ -66,6 +75,7 @@ def reference_detected(
         passing = {
             i for i in groups if p_values[i] <= min(level, level * weights[i] * number / total)
         }
+        # The largest number for which as many groups pass is the number of detected groups.
         if len(passing) >= number:
             detected = passing
     return detected
@@ -101,7 +111,7 @@ def test_weighted_procedures_detect_by_their_definition(
         make_weights(members),
     )
     detected = set(np.flatnonzero(thresholds.detected).tolist())
-    assert detected == reference_detected(p_values, members, level, method)
+    assert detected == detect_by_definition(p_values, members, level, method)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,6 +119,7 @@ def test_weighted_procedures_detect_by_their_definition(
 def test_a_long_list_detects_by_the_definition(seed: int, method: str) -> None:
     """Of 600 candidates in any order of ranks, the detected ones are those of the definition."""
     rng = np.random.default_rng(seed)
+    # 540 absent candidates with uniform p-values, and 60 present ones whose p-values are near 0.
     p_values = np.concatenate([rng.random(540), rng.random(60) ** 12]).tolist()
     members = [[rank] for rank in rng.permutation(np.arange(1, 601)).tolist()]
     thresholds = Thresholds(
@@ -116,7 +127,7 @@ def test_a_long_list_detects_by_the_definition(seed: int, method: str) -> None:
         PValues(in_memory=np.array(p_values)),
         make_weights(members),
     )
-    expected = reference_detected(p_values, members, 0.05, method)
+    expected = detect_by_definition(p_values, members, 0.05, method)
     assert set(np.flatnonzero(thresholds.detected).tolist()) == expected
     assert expected
 
@@ -131,8 +142,11 @@ def test_weights_have_the_mean_1(n: int) -> None:
     assert weights * (ranks + 100) == pytest.approx(weights[0] * 101)
 
 
-def test_a_stream_of_1e8_needs_no_sum() -> None:
-    """The scale of 1e8 ranks is that of the integral with its first correction."""
+def test_the_weight_scale_of_1e8_ranks_is_computed_without_a_loop() -> None:
+    """The weight scale of 1e8 ranks equals n divided by the sum of 1 / (rank + 100).
+
+    The sum is computed by the formula of Euler and Maclaurin, with its first correction.
+    """
     n = 10**8
     # Euler-Maclaurin: the sum of 1/x from 101 to n + 100.
     first, last = 101, n + 100
@@ -140,14 +154,14 @@ def test_a_stream_of_1e8_needs_no_sum() -> None:
     assert compute_weight_scale(n) == pytest.approx(n / inverse_sum, rel=1e-9)
 
 
-def test_no_weight_lifts_a_threshold_above_the_level() -> None:
+def test_thresholds_never_exceed_the_level() -> None:
     """A candidate with a p-value above the level is not detected, however large its weight is."""
-    # The weight of rank 1 is 99 times the mean. With 5 detected candidates of small p-values, the
-    # product of level, weight and share of detected candidates would be above the level.
+    # One tenth of the candidates has tiny p-values and is detected. Rank 1 has a weight far above
+    # 10, so level * weight * (share of detected candidates) would be above the level of .05.
     members = [[1], *([rank] for rank in range(2, 30_001))]
     p_values = np.full(30_000, 0.9)
     p_values[:3000] = 1e-9
-    p_values[0] = 0.051
+    p_values[0] = 0.051  # just above the level
     weights = make_weights(members)
     assert weights.in_memory[0] * 3000 / 30_000 > 1
     detected = Thresholds(RANKED, PValues(in_memory=p_values), weights).detected
@@ -158,10 +172,13 @@ def test_no_weight_lifts_a_threshold_above_the_level() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seed", range(20))
-def test_a_histogram_of_ratios_decides_as_all_p_values_do(seed: int, method: str) -> None:
-    """A histogram of p / w gives the threshold of all candidates, or an error if it leaves it open.
+def test_a_histogram_of_ratios_gives_the_threshold_of_all_candidates(
+    seed: int, method: str
+) -> None:
+    """A stream keeps the candidates with the smallest p / w and a histogram of the other ratios.
 
-    The candidates in memory are those with the smallest ratios.
+    Both together give the threshold of all candidates if all detected ones are kept. If one of them
+    is not kept, the threshold is open, and an error names the number of kept candidates.
     """
     rng = np.random.default_rng(seed)
     p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20])
@@ -172,6 +189,7 @@ def test_a_histogram_of_ratios_decides_as_all_p_values_do(seed: int, method: str
     assert n_detected > 1
 
     def keep(n_rows: int) -> Thresholds:
+        """Keep the `n_rows` candidates with the smallest ratios, and count the others."""
         ratios = compute_ratios(p_values, weights.in_memory, 0.1)
         order = np.argsort(ratios)
         kept, others = order[:n_rows], order[n_rows:]
@@ -195,16 +213,16 @@ def test_the_weighted_procedure_keeps_its_level_exactly(order: str, n_present: i
     """The exact false discovery rate of weighted Benjamini-Hochberg is at most its level.
 
     All outcomes of the p-values of two absent candidates are enumerated. These p-values are uniform
-    on a grid. Present candidates have the p-value 0. The absent candidates have the first ranks,
-    which is the reversed order, or the last.
+    on a grid of 100 values. Present candidates have the p-value 0. The absent candidates have
+    either the first ranks, the worst order of a list, or the last ranks, the best order.
     """
     grid, n = 100, n_present + 2
     absent = [1, 2] if order == "first" else [n - 1, n]
     ranks = [*absent, *(rank for rank in range(1, n + 1) if rank not in absent)]
     weights = make_weights([[rank] for rank in ranks])
     rates = []
-    for fallen in itertools.product(range(1, grid + 1), repeat=2):
-        p_values = np.concatenate([np.array(fallen) / grid, np.zeros(n_present)])
+    for absent_values in itertools.product(range(1, grid + 1), repeat=2):
+        p_values = np.concatenate([np.array(absent_values) / grid, np.zeros(n_present)])
         detected = Thresholds(RANKED, PValues(in_memory=p_values), weights).detected
         rates.append(detected[:2].sum() / max(detected.sum(), 1))
     assert 0 < sum(rates) / grid**2 <= 0.05
@@ -243,7 +261,7 @@ def test_a_ranked_decode_changes_detections_and_no_p_value() -> None:
     expected = compute_weight_scale(4000) * invert_ranks(np.arange(1, 4001))
     assert [weight[text] for text in candidates] == pytest.approx(expected.tolist())
     p_value = by_name(ranked, ranked.p_value)
-    detected = reference_detected(
+    detected = detect_by_definition(
         [p_value[text] for text in candidates], [[i] for i in range(1, 4001)], 0.05, "bh"
     )
     assert set(ranked.detected_candidates) == {candidates[i] for i in detected}
@@ -251,7 +269,11 @@ def test_a_ranked_decode_changes_detections_and_no_p_value() -> None:
 
 @pytest.mark.slow
 def test_adjusted_intervals_have_the_level_of_the_bound() -> None:
-    """The adjusted interval of a detected row has the confidence 1 - .05 w R / S."""
+    """The adjusted interval of a detected row has the confidence 1 - .05 w R / n, and at least .95.
+
+    w is the weight of the row, R the number of detected rows and n the number of candidates. The
+    first, the middle and the last detected row are compared with a decode at this confidence.
+    """
     present, candidates = interleave(500)
     counts = collect(BALANCED, present)
     ranked = decode(counts, candidates, error_control=RANKED)
@@ -259,14 +281,18 @@ def test_adjusted_intervals_have_the_level_of_the_bound() -> None:
     rows = np.flatnonzero(ranked.detected)
     bounds = np.minimum(0.05, 0.05 * ranked.weight * len(rows) / len(ranked))
     for row in rows[[0, len(rows) // 2, -1]].tolist():
-        alone = decode(counts, candidates, error_control=ErrorControl(confidence=1 - bounds[row]))
-        assert ranked.ci_low_adjusted[row] == pytest.approx(alone.ci_low[row], abs=1e-9)
-        assert ranked.ci_high_adjusted[row] == pytest.approx(alone.ci_high[row], abs=1e-9)
+        control = ErrorControl(confidence=1 - bounds[row])
+        unranked = decode(counts, candidates, error_control=control)
+        assert ranked.ci_low_adjusted[row] == pytest.approx(unranked.ci_low[row], abs=1e-9)
+        assert ranked.ci_high_adjusted[row] == pytest.approx(unranked.ci_high[row], abs=1e-9)
 
 
 @pytest.mark.slow
 def test_hiding_a_row_takes_more_forged_reports_if_its_weight_is_larger() -> None:
-    """The breakdown number depends on the threshold of the row, not on that of another row."""
+    """The number of forged reports that hides a row uses the threshold of this row.
+
+    The most frequent string has the first rank in one list and the last rank in the reversed list.
+    """
     present, candidates = interleave(500)
     counts = collect(BALANCED, present)
     forward = decode(counts, candidates, error_control=RANKED)
@@ -282,10 +308,10 @@ def test_a_group_has_the_sum_of_the_weights_of_its_members() -> None:
     counts = collect(params, candidates[:3], n_reports=1e5)
     estimates = decode(counts, candidates, error_control=RANKED)
     assert estimates.weight is not None
-    own = dict(
+    weight_of = dict(
         zip(candidates, compute_weight_scale(40) * invert_ranks(np.arange(1, 41)), strict=True)
     )
-    assert estimates.group.max() >= 2
+    assert estimates.group.max() >= 2  # 40 candidates have 16 different bits: there are groups
     for name, group, weight in zip(
         estimates.candidates, estimates.group, estimates.weight, strict=True
     ):
@@ -294,13 +320,13 @@ def test_a_group_has_the_sum_of_the_weights_of_its_members() -> None:
             for other, number in zip(estimates.candidates, estimates.group, strict=True)
             if number == group
         ]
-        expected = sum(own[member] for member in members) if group else own[name]
+        expected = sum(weight_of[member] for member in members) if group else weight_of[name]
         assert weight == pytest.approx(expected)
     assert estimates.weight[estimates.distinct].sum() == pytest.approx(40)
 
 
 def test_one_candidate_has_the_weight_1() -> None:
-    """A list of one candidate is tested as without ranks."""
+    """A ranked list of one candidate has the tests and intervals of the same list without ranks."""
     counts = collect(BALANCED, ["cat"])
     ranked = decode(counts, ["cat"], error_control=RANKED)
     assert ranked.weight == pytest.approx([1.0])
@@ -316,7 +342,7 @@ def test_a_repeated_string_keeps_its_first_rank() -> None:
 
 
 def test_listed_strings_have_the_first_ranks() -> None:
-    """The rank counts the strings of the metric's list first, and then the candidates."""
+    """Strings that the metric lists (`listed`) have the first ranks. The candidates follow."""
     counts = collect(BALANCED, ["cat", "dog", "emu"])
     ranked = decode(counts, ["emu", "fox"], listed=["cat", "dog"], error_control=RANKED)
     assert ranked.weight is not None
@@ -333,25 +359,26 @@ def test_a_stream_has_the_rows_of_a_list(method: str) -> None:
     control = ErrorControl(method=method, ranked=True)
     streamed = decode(counts, MANY, error_control=control)
     listed = decode(counts, MANY, error_control=control, distribution=True)
+    # The stream keeps its best candidates. With distribution=True the decode needs all rows.
     assert len(streamed) < N / 2
     assert len(listed) == N
     assert streamed.weight is not None
     assert streamed.detected.sum() == listed.detected.sum() > 0
-    place = {candidate: i for i, candidate in enumerate(listed.candidates)}
-    rows = [place[candidate] for candidate in streamed.candidates]
+    row_of = {candidate: i for i, candidate in enumerate(listed.candidates)}
+    rows = [row_of[candidate] for candidate in streamed.candidates]
     for name in ("share", "p_value", "weight", "detected", "ci_low_adjusted", "forged_to_hide"):
-        one, other = getattr(streamed, name), getattr(listed, name)[rows]
-        assert np.array_equal(one, other, equal_nan=True), name
+        actual, expected = getattr(streamed, name), getattr(listed, name)[rows]
+        assert np.array_equal(actual, expected, equal_nan=True), name
     assert np.array_equal(streamed.p_value_counts, listed.p_value_counts)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_ranked_stream_keeps_the_best_scores_and_the_smallest_ratios(seed: int) -> None:
-    """Both kinds of candidates are kept, and the ratios of all others are counted once."""
+    """The 50 best scores and the 50 smallest ratios p / w are kept. Other ratios are counted."""
     rng = np.random.default_rng(seed)
     n, most = 4000, 50
     z, ratio = rng.standard_normal(n), rng.random(n)
-    ratio[rng.random(n) < 0.3] = np.inf
+    ratio[rng.random(n) < 0.3] = np.inf  # p-values above the level cannot be detected
     names = [b"%d" % i for i in range(n)]
     best = BestCandidates(most, is_ranked=True)
     for start in range(0, n, 130):
@@ -414,8 +441,8 @@ def test_tables_show_the_weight() -> None:
     assert sentence in ranked.to_html()
 
 
-def test_wrong_uses_are_refused() -> None:
-    """Ranks go neither with the adaptive procedure nor with fixed categories."""
+def test_ranks_with_the_adaptive_procedure_or_categories_are_refused() -> None:
+    """The adaptive procedure has no weighted form, and categories have no ranks."""
     with pytest.raises(ParamsError, match="method must be bh or bonferroni for a ranked list"):
         ErrorControl(method="adaptive", ranked=True)
     with pytest.raises(ParamsError, match="ranked must be True or False, got 1"):
@@ -426,10 +453,11 @@ def test_wrong_uses_are_refused() -> None:
         decode(counts, error_control=RANKED)
 
 
-def test_a_result_of_the_same_metric_is_no_list(tmp_path: Path) -> None:
-    """A table of estimates is a list of candidates, but not of its own metric.
+def test_a_result_of_the_same_metric_is_refused_as_a_list(tmp_path: Path) -> None:
+    """A table of estimates is a list of candidates for any metric except its own.
 
-    The names and the fingerprints of the reports decide: either of them is enough.
+    Ranks from the same reports would be chosen after seeing the data. A table is of the same metric
+    if the name of the metric or the fingerprint of its parameters is equal.
     """
     counts = dataclasses.replace(collect(BALANCED, ["cat", "=dog"]), metric="pet")
     path = tmp_path / "last.csv"
@@ -441,11 +469,11 @@ def test_a_result_of_the_same_metric_is_no_list(tmp_path: Path) -> None:
     renamed = dataclasses.replace(counts, metric="animal")
     other_params = dataclasses.replace(BALANCED, m=64)
     changed = dataclasses.replace(collect(other_params, ["cat"]), metric="pet")
-    for own in (counts, renamed, changed):
+    for same_metric in (counts, renamed, changed):
         for table in (candidates, streamed, piped):
             for control in (RANKED, ErrorControl()):
                 with pytest.raises(DecodeError, match="must not be a result of the same metric"):
-                    decode(own, table, error_control=control)
+                    decode(same_metric, table, error_control=control)
     other = dataclasses.replace(changed, metric="animal")
     assert decode(other, candidates, error_control=RANKED).detected_candidates == ["cat"]
 

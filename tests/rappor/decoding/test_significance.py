@@ -1,4 +1,11 @@
-"""P-values against enumeration, and error control against its definition."""
+"""P-values of strings, and the procedures that decide which strings are detected.
+
+The score of a candidate is the sum of the weighted residuals of its bits. Its p-value is the
+probability that an absent string, whose bits are random, has at least this score. Here k, h and m
+are so small that all k^(m h) outcomes of the hash functions are enumerated, which gives the exact
+probability. The procedures (Benjamini-Hochberg, adaptive, Bonferroni) are compared with their
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +33,15 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 
-def fitted(*collections: Counts) -> tuple[Target, Fit]:
+def fit_no_strings(*collections: Counts) -> tuple[Target, Fit]:
+    """Fit a background without any string, so that all ones above it are residuals."""
     target = debias(*add_collections(collections))
     nothing = sparse.csc_array((len(target), 0))
     return target, fit_rows(target, nothing, allow_zero_weights=False)
 
 
 def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
-    """Make counts of noise only. `heavy` adds ones to one bit of every cohort."""
+    """Make counts of noise only, with `heavy` additional ones at one random bit of each cohort."""
     rng = np.random.default_rng(seed)
     reports = np.full(params.m, 100_000)
     ones = rng.binomial(100_000, params.p_star, size=(params.m, params.k))
@@ -44,8 +52,8 @@ def random_counts(params: Params, seed: int, *, heavy: int = 0) -> Counts:
 def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> NDArray[np.float64]:
     """Return the score of a string for every outcome of its hash functions.
 
-    It is divided by its standard deviation, or by the root of the string's information if that is
-    smaller.
+    With `standardised`, scores are divided by their standard deviation. Otherwise they are divided
+    by the smaller of this standard deviation and the square root of the information about a string.
     """
     weighted = fit.weight * fit.residual
     tables: list[NDArray[np.float64]] = []
@@ -56,14 +64,20 @@ def enumerate_scores(target: Target, fit: Fit, *, standardised: bool = True) -> 
     if standardised:
         return np.asarray(sums / sums.std())
     params = target.counts[0].params
-    own = params.h / params.k * fit.weight.sum()  # of a string in the mean over its bits
+    # Sum of the weights at the bits of a string, in the mean over all strings: a string has h of
+    # the k bits of a cohort.
+    own = params.h / params.k * fit.weight.sum()
+    # own - own^2 / total: information that remains after the level of the background was fitted.
     return np.asarray(sums / min(np.sqrt(own - own**2 / fit.weight.sum()), sums.std()))
 
 
-def threshold(
+def find_threshold(
     p_values: NDArray[np.float64], detection: ErrorControl, *, n_candidates: int
 ) -> float:
-    """Return the largest p-value that is detected. Further candidates count as large p-values."""
+    """Return the largest detected p-value of `n_candidates` candidates.
+
+    Candidates without an entry in `p_values` count as candidates with large p-values.
+    """
     every = PValues(in_memory=p_values, n_further=n_candidates - len(p_values))
     return Thresholds(detection, every).largest
 
@@ -71,11 +85,13 @@ def threshold(
 def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
     """Return the largest error of ln p over all scores whose true tail is above `smallest`.
 
-    The formula is for continuous scores; a discrete score's tail is taken at mid-step.
+    The formula assumes a continuous score. The exact tail of a discrete score has steps, so each
+    score is compared with the middle of its step: half of its probability counts as above.
     """
     scores = enumerate_scores(target, fit)
     values, times = np.unique(scores.round(9), return_counts=True)
     tail = (times[::-1].cumsum()[::-1] - times / 2) / len(scores)
+    # Scores below half a standard deviation detect nothing, so their p-values need no accuracy.
     compared = (values > 0.5) & (tail > smallest)
     p_values = compute_null_tail(target, fit, most_values=0).p_values(values[compared])
     return float(np.abs(np.log(p_values / tail[compared])).max())
@@ -86,26 +102,28 @@ def log_error(target: Target, fit: Fit, *, smallest: float) -> float:
 def test_the_tail_is_that_of_enumeration(k: int, h: int, m: int, seed: int) -> None:
     """Over all k^(m h) outcomes of the hashes, the formula is within 35 % of the exact tail."""
     params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
-    target, fit = fitted(random_counts(params, seed))
+    target, fit = fit_no_strings(random_counts(params, seed))
     assert log_error(target, fit, smallest=0.005) < np.log(1.35)
 
 
 def test_the_tail_is_that_of_enumeration_over_two_collections() -> None:
-    """Collections of different k and h add their draws."""
+    """A score over collections with different k and h has the tail of the sum of both draws."""
     first = random_counts(Params(k=8, h=1, m=3, f=0.5, p=0.25, q=0.75), 1)
     second = random_counts(Params(k=5, h=2, m=2, f=0.2, p=0.25, q=0.75), 2)
-    assert log_error(*fitted(first, second), smallest=0.005) < np.log(1.35)
+    assert log_error(*fit_no_strings(first, second), smallest=0.005) < np.log(1.35)
 
 
 def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
     """If heavy strings that are no candidates lift bits, the tail exceeds the normal tail."""
     params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
-    target, fit = fitted(random_counts(params, 3, heavy=20_000))
+    target, fit = fit_no_strings(random_counts(params, 3, heavy=20_000))
     scores = enumerate_scores(target, fit)
+    # The score that half a percent of all strings exceed. A normal distribution has it at 2.6. The
+    # heavy bits move it above 2.9, where its exact tail is twice the normal tail at 3.
     level = np.sort(scores)[-len(scores) // 200]
     share = float((scores >= level).mean())
     p_value = float(compute_null_tail(target, fit, most_values=0).p_values(np.array([level]))[0])
-    assert p_value > share / 2
+    assert p_value > share / 2  # a p-value of the normal tail would be below this
     assert share > 2 * 0.0013499  # the normal tail at 3
     assert level > 2.9
 
@@ -113,7 +131,7 @@ def test_a_skewed_tail_is_heavier_than_the_normal_one() -> None:
 def test_p_values_fall_as_scores_rise() -> None:
     """P-values fall as scores rise, also beyond the last tilt, and stay in [0, 1]."""
     params = Params(k=16, h=1, m=4, f=0.5, p=0.25, q=0.75)
-    target, fit = fitted(random_counts(params, 4))
+    target, fit = fit_no_strings(random_counts(params, 4))
     p_values = compute_null_tail(target, fit, most_values=0).p_values(np.linspace(-30, 60, 2000))
     assert p_values[0] == 1
     assert (np.diff(p_values) <= 0).all()
@@ -125,9 +143,13 @@ def test_p_values_fall_as_scores_rise() -> None:
     ("k", "h", "m"), [(64, 1, 1), (64, 1, 2), (8, 1, 5), (6, 2, 3), (4, 1, 8)], ids=str
 )
 def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy: int) -> None:
-    """With few cohorts a p-value is at least the exact tail, and hardly more."""
+    """With few cohorts the p-value of a score is at least its exact tail.
+
+    It is at most the exact tail at a score that is 0.05 smaller. The distribution is computed on a
+    grid of scores, and the margin for this rounding makes p-values larger, never smaller.
+    """
     params = Params(k=k, h=h, m=m, f=0.5, p=0.25, q=0.75)
-    target, fit = fitted(random_counts(params, 5, heavy=heavy))
+    target, fit = fit_no_strings(random_counts(params, 5, heavy=heavy))
     scores = np.sort(enumerate_scores(target, fit, standardised=False))
     p_values = compute_null_tail(target, fit).p_values(scores)
     n = len(scores)
@@ -136,28 +158,29 @@ def test_few_cohorts_have_the_tail_of_enumeration(k: int, h: int, m: int, heavy:
     assert (p_values >= tail * (1 - 1e-9)).all()
     assert (p_values <= below * (1 + 1e-9)).all()
     assert p_values.min() == pytest.approx(tail.min())
+    # No outcome of n equally likely outcomes has a smaller probability than 1/n.
     assert p_values.min() >= (1 - 1e-9) / n
 
 
-def test_no_residuals_are_no_error() -> None:
-    """If every bit fits exactly, a score of 0 has the p-value 1."""
+def test_a_perfect_fit_has_p_values_of_1() -> None:
+    """If every bit fits exactly, all scores are 0, and the p-value of a score of 0 is 1."""
     params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75)
-    target, fit = fitted(Counts(params, np.full((2, 4), 500), [1000, 1000]))
+    target, fit = fit_no_strings(Counts(params, np.full((2, 4), 500), [1000, 1000]))
     assert compute_null_tail(target, fit).p_values(np.array([-1.0, 0.0])).tolist() == [1.0, 1.0]
 
 
-def naive_bh(p_values: list[float], level: float, n: int) -> set[int]:
-    """Reject as Benjamini and Hochberg (1995) define it."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    most = 0
-    for rank, i in enumerate(order, start=1):
-        if p_values[i] <= level * rank / n:
-            most = rank
-    return {i for i in range(len(p_values)) if most and p_values[i] <= p_values[order[most - 1]]}
+def reject_by_definition(p_values: list[float], level: float, n: int) -> set[int]:
+    """Return the indices that Benjamini and Hochberg (1995) reject.
+
+    These are all p-values up to the largest one that is at most level * rank / n.
+    """
+    ordered = sorted(p_values)
+    passing = [p for rank, p in enumerate(ordered, start=1) if p <= level * rank / n]
+    return {i for i, p in enumerate(p_values) if passing and p <= passing[-1]}
 
 
 BH, ADAPTIVE, BONFERRONI = (ErrorControl(method=method) for method in CORRECTIONS)
-LISTS = st.lists(
+LISTS = st.lists(  # the second strategy makes equal p-values and p-values at the ends frequent
     st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.001, 0.01, 0.05, 1.0])),
     min_size=1,
     max_size=30,
@@ -167,13 +190,14 @@ LISTS = st.lists(
 @pytest.mark.slow
 @given(LISTS, st.floats(0.001, 0.5), st.integers(0, 50))
 def test_bh_rejects_by_its_definition(p_values: list[float], level: float, more: int) -> None:
-    """Benjamini-Hochberg over all candidates rejects as defined, further candidates included."""
+    """Benjamini-Hochberg rejects as defined. `more` candidates without p-values count as absent."""
     n = len(p_values) + more
     array = np.array(p_values)
-    largest = threshold(array, ErrorControl(alpha=level), n_candidates=n)
+    largest = find_threshold(array, ErrorControl(alpha=level), n_candidates=n)
     rejected = set(np.flatnonzero(array <= largest).tolist())
-    expected = naive_bh(p_values, level, n)
-    if largest == 0 and not expected:  # no detection; a p-value of exactly 0 would have been one
+    expected = reject_by_definition(p_values, level, n)
+    # A threshold of 0 means no detection. A p-value of exactly 0 would have been detected.
+    if largest == 0 and not expected:
         assert (array > 0).all()
     else:
         assert rejected == expected
@@ -184,7 +208,7 @@ def test_bonferroni_divides_the_level(p_values: list[float], level: float, more:
     """Bonferroni compares each p-value with level / n."""
     n = len(p_values) + more
     array = np.array(p_values)
-    largest = threshold(array, ErrorControl(alpha=level, method="bonferroni"), n_candidates=n)
+    largest = find_threshold(array, ErrorControl(alpha=level, method="bonferroni"), n_candidates=n)
     assert (array <= largest).tolist() == [p <= level / n for p in p_values]
 
 
@@ -196,37 +220,43 @@ def test_the_adaptive_procedure_keeps_its_level_exactly(
 ) -> None:
     """The exact false discovery rate of the adaptive procedure is at most its level.
 
-    All outcomes of the p-values of absent candidates are enumerated. These p-values are uniform on
-    a grid. Present candidates have the p-value 0, the worst case for the estimate of the absent
-    ones.
+    The p-values of `n_absent` absent candidates are uniform on a grid of `grid` values, and all
+    their outcomes are enumerated. Present candidates have the p-value 0. This is the worst case,
+    because the procedure estimates the number of absent candidates from the large p-values.
     """
     rates = []
-    for fallen in itertools.combinations_with_replacement(range(1, grid + 1), n_absent):
-        p_values = np.concatenate([np.array(fallen) / grid, np.zeros(n_present)])
-        largest = threshold(p_values, ADAPTIVE, n_candidates=len(p_values))
+    for absent_values in itertools.combinations_with_replacement(range(1, grid + 1), n_absent):
+        p_values = np.concatenate([np.array(absent_values) / grid, np.zeros(n_present)])
+        largest = find_threshold(p_values, ADAPTIVE, n_candidates=len(p_values))
         n_detected = (p_values <= largest).sum()
         n_false = (p_values[:n_absent] <= largest).sum()
-        times = len(set(itertools.permutations(fallen)))
-        rates.append(times * n_false / max(n_detected, 1))
+        # Number of orders in which the absent candidates can have these values.
+        n_orders = len(set(itertools.permutations(absent_values)))
+        rates.append(n_orders * n_false / max(n_detected, 1))
     assert sum(rates) / grid**n_absent <= 0.05
 
 
-def test_the_adaptive_procedure_counts_what_is_not_passed_as_absent() -> None:
-    """Candidates without a p-value count as absent, so the threshold is that of the whole list."""
+def test_the_adaptive_procedure_counts_candidates_without_p_values_as_absent() -> None:
+    """The 800 smallest of 1,000 p-values give the same threshold as all 1,000 p-values."""
     rng = np.random.default_rng(1)
     p_values = np.concatenate([rng.uniform(size=600), np.full(400, 1e-9)])
-    whole = threshold(p_values, ADAPTIVE, n_candidates=1000)
+    of_all = find_threshold(p_values, ADAPTIVE, n_candidates=1000)
     smallest = np.sort(p_values)[:800]
-    assert threshold(smallest, ADAPTIVE, n_candidates=1000) == whole
-    assert whole > threshold(p_values, BH, n_candidates=1000)
+    assert find_threshold(smallest, ADAPTIVE, n_candidates=1000) == of_all
+    # 400 of the 1,000 are present, so the adaptive level is about 1/0.6 of that of BH.
+    assert of_all > find_threshold(p_values, BH, n_candidates=1000)
 
 
 def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
-    """If all candidates are absent, the level is at least nine tenths of that of BH."""
+    """If all candidates are absent, the level of the procedure is at least 0.9 times that of BH.
+
+    The p-values are evenly spaced, as of absent candidates. The smallest one is replaced by 0.9
+    times the threshold of BH for one detection, which the adaptive procedure must detect.
+    """
     for n in (1, 2, 10, 20, 30, 40, 100):
         even = np.arange(1, n + 1) / n
         even[0] = 0.9 * 0.05 / n
-        assert threshold(even, ADAPTIVE, n_candidates=n) == even[0]
+        assert find_threshold(even, ADAPTIVE, n_candidates=n) == even[0]
 
 
 @pytest.mark.parametrize("missing", [0, 2])
@@ -234,14 +264,14 @@ def test_the_adaptive_procedure_is_near_bh_where_all_are_absent() -> None:
 def test_p_values_of_absent_candidates_are_uniform(h: int, missing: int) -> None:
     """P-values of absent candidates are uniform, also if the two heaviest strings are missing.
 
-    The Kolmogorov-Smirnov distance of 3,000 p-values is at most .060, which fails at random once in
-    1e9. A tail twice too heavy would fail.
+    The Kolmogorov-Smirnov distance of 3,000 uniform p-values from the uniform distribution exceeds
+    .060 with probability 1e-9. A tail twice too heavy would fail.
     """
     params = Params(k=128, h=h, m=16, f=0.0, p=0.225, q=0.775)
-    population = Population([f"held {i}" for i in range(100)], np.exp(-0.05 * np.arange(100)))
-    absent = [f"nobody's {i}" for i in range(3000)]
+    population = Population([f"present {i}" for i in range(100)], np.exp(-0.05 * np.arange(100)))
+    absent = [f"absent {i}" for i in range(3000)]
     counts = simulate_counts(population, params, n_reports=10_000_000, seed=h)
     estimates = decode(counts, [*population.values[missing:], *absent])
     p_values = by_name(estimates, estimates.p_value)
-    drawn = [p_values[text] for text in absent]
-    assert stats.kstest(drawn, "uniform").pvalue > FALSE_ALARM
+    absent_p_values = [p_values[text] for text in absent]
+    assert stats.kstest(absent_p_values, "uniform").pvalue > FALSE_ALARM

@@ -34,7 +34,7 @@ def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         (
             {"has_instantaneous_noise": False, "interval": "day"},
@@ -50,9 +50,9 @@ def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None
         ),
     ],
 )
-def test_contradictions_are_refused(options: dict[str, object], said: str) -> None:
-    """The sentence names the argument."""
-    with pytest.raises(ParamsError, match=said):
+def test_contradictions_are_refused(options: dict[str, object], reason: str) -> None:
+    """An error of contradicting options names the option to change."""
+    with pytest.raises(ParamsError, match=reason):
         choose_pace(None, **options)  # type: ignore[arg-type]
 
 

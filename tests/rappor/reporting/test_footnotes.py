@@ -43,7 +43,7 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "n_detected", "told"),
+    ("unallocated", "n_detected", "expected"),
     [
         (0.25, 2, ["25.0 % of the reports are unallocated (standard error 1.0 %): "]),
         (
@@ -55,8 +55,8 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
         (float("nan"), 2, []),
     ],
 )
-def test_what_is_left_is_told_where_a_report_has_one_answer(
-    left: float, n_detected: int, told: list[str]
+def test_what_is_left_is_expected_where_a_report_has_one_answer(
+    unallocated: float, n_detected: int, expected: list[str]
 ) -> None:
     """A negative unallocated share is noise.
 
@@ -64,15 +64,17 @@ def test_what_is_left_is_told_where_a_report_has_one_answer(
     """
     detected = np.arange(3) < n_detected
     estimates: Any = SimpleNamespace(
-        unallocated=left,
+        unallocated=unallocated,
         unallocated_std_error=0.01,
         detected=detected,
         mean_listed_items=None,
         has_sets=False,
     )
     sentences = list(format_unallocated(estimates))
-    assert len(sentences) == len(told)
-    assert all(sentence.startswith(start) for sentence, start in zip(sentences, told, strict=True))
+    assert len(sentences) == len(expected)
+    assert all(
+        sentence.startswith(start) for sentence, start in zip(sentences, expected, strict=True)
+    )
 
 
 def test_sets_have_a_mean_number_of_items() -> None:
