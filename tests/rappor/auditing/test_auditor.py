@@ -1,7 +1,9 @@
 """The black-box audit: correct encoders pass, planted faults are found, and the record is complete.
 
-A check of a correct encoder finds a fault with probability at most 1e-9. The level of the bounds is
-set to the same value here. A planted fault is missed as rarely: a comment has the reason.
+The audit sends values to many simulated devices and tests the reports. It knows no secrets and no
+coins. A check of a correct encoder finds a fault with probability at most 1e-9, and the bounds of
+the losses are computed at the same level here. A planted fault is missed with about the same
+probability, for which the comment at each fault has the computation.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ from rappor.protocol.randomizer import draw_instantaneous_response, draw_system_
 def test_shipped_encoder_passes(audited: Metric) -> None:
     """Every encoding passes with bounds above 0 and at most the claim.
 
-    In 64 cohorts of eight bits the values of some pairs have equal bits. A device then repeats its
-    permanent response.
+    The audit compares pairs of values. With the parameters "colliding", 64 cohorts of eight bits,
+    some pairs have equal bits. A device then has the same permanent response to both values.
     """
     result = run_audit(create_reference_encoder(audited), audited, trials=5000)
     assert result.passed, faults_of(result)
@@ -94,7 +96,7 @@ def test_shipped_encoder_passes(audited: Metric) -> None:
 
 @pytest.mark.slow
 def test_a_lower_claim_is_refuted() -> None:
-    """The bounds of the losses find an encoder with less noise than claimed."""
+    """With less noise than the metric claims, the bounds of all three losses exceed the claims."""
     audited = metric(k=8, f=0.6, p=0.35, q=0.7)
     noisy = metric(k=8, f=0.5, p=0.25, q=0.75)
     result = run_audit(Function(lambda: create_reference_function(noisy)), audited, trials=20_000)
@@ -273,15 +275,19 @@ def test_planted_fault_is_found(fault: str) -> None:
     ("audited", "permanent_seen"),
     [(SMALL, True), (SMALL, False), (G, True), (metric(normalize="casefold"), True)],
 )
-def test_what_faults_are_planted_in_passes(audited: Metric, permanent_seen: bool) -> None:
-    """The encoder of the planted faults passes without a fault."""
+def test_the_encoder_without_a_planted_fault_passes(audited: Metric, permanent_seen: bool) -> None:
+    """The encoder into which the tests plant faults passes as long as it has none."""
     make = partial(start, audited, permanent_seen=permanent_seen)
     assert run_audit(Function(make), audited).passed
 
 
 @pytest.mark.slow
-def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
-    """The first value of a pair also sets the last bit, so a whole report reveals the value."""
+def test_a_learned_rule_finds_a_leak_outside_the_true_bits() -> None:
+    """The first value of a pair also sets the last bit, which is no true bit of either value.
+
+    The bound from counts of true bits does not show this leak. A rule learned from whole reports
+    does.
+    """
     result = run_audit(Function(lambda: leak_in_last_bit(FEW_BITS)), FEW_BITS, trials=30_000)
     checks = checks_of(result)
     assert checks["epsilon_1 by a learned rule"].verdict == "fault"
@@ -290,15 +296,17 @@ def test_a_learned_rule_finds_what_no_count_of_the_true_bits_shows() -> None:
 
 @pytest.mark.slow
 def test_the_rate_of_false_alarms_is_a_sum() -> None:
-    """The sum has the level of each bound, and FALSE_ALARM_RATE for each other check."""
-    result = audit(
-        create_reference_encoder(SMALL), SMALL, trials=1000
-    )  # too few for the learned bound
+    """The rate of false alarms of an audit is the sum over its checks.
+
+    Each of three bounds has the default level 1e-4. Every other check has 1e-9, which adds nothing
+    here. 1,000 trials are too few for the learned bound, which would be a fourth one.
+    """
+    result = audit(create_reference_encoder(SMALL), SMALL, trials=1000)
     assert result.false_alarms == pytest.approx(3e-4, rel=0.01)
 
 
 @pytest.mark.slow
-def test_a_value_without_noise_is_found_if_it_is_named() -> None:
+def test_a_value_without_noise_is_found_if_the_audit_sends_it() -> None:
     """375 devices receive 17 values. Two noiseless reports are a fault; none has chance 1e-8."""
     canary = Function(partial(noiseless_canary, SMALL))
     result = audit(
@@ -341,7 +349,8 @@ def test_a_short_period_of_reports_is_found() -> None:
     bits = unpack(b"".join(reports), params)
     checks = check_report_coins(bits, np.zeros_like(bits), params)
     faults = [check.name for check in checks if check.verdict == "fault"]
-    assert "own coins: repetition" in faults  # a short lag may show too, by luck
+    # The check of lags may find a fault by chance too, so other faults are allowed.
+    assert "own coins: repetition" in faults
 
 
 @pytest.mark.slow
@@ -370,7 +379,7 @@ def test_random_parameters_give_no_false_alarm(n: int) -> None:
         (IN_PARTS, {}, "a metric with parts must be audited bit by bit"),
     ],
 )
-def test_what_cannot_be_audited_is_refused(
+def test_metrics_and_numbers_without_an_audit_are_refused(
     audited: Metric, numbers: dict[str, int], sentence: str
 ) -> None:
     """The error is raised before the first request."""
@@ -379,8 +388,8 @@ def test_what_cannot_be_audited_is_refused(
 
 
 @pytest.mark.slow
-def test_progress_is_told_on_the_way() -> None:
-    """Short reports that all fit in memory are requested in blocks too."""
+def test_progress_is_reported_in_blocks() -> None:
+    """The audit requests reports in blocks of 2^14 devices, also if all reports fit in memory."""
     audited = metric(k=1, encoding="boolean")
     steps: list[tuple[str, int, int | None]] = []
     never = Sampler(audited.params, lambda: lambda _value: "0")
@@ -389,8 +398,8 @@ def test_progress_is_told_on_the_way() -> None:
 
 
 @pytest.mark.slow
-def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
-    """The sentence of a bound has the numbers of the record."""
+def test_the_sentence_of_a_bound_has_its_claim_and_its_reach() -> None:
+    """The sentence has the bound, the claim, and the largest bound that the trials can reach."""
     check = checks_of(run_audit(create_reference_encoder(SMALL), SMALL))["epsilon_1"]
     assert check.bound is not None
     assert check.claim == epsilon_1(SMALL.params)
@@ -402,7 +411,7 @@ def test_a_loss_is_told_with_its_claim_and_its_reach() -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_says_what_it_did_not_look_at() -> None:
+def test_an_audit_lists_its_limits() -> None:
     """The record lists the compared values and reports, the unseen checks, and other limits."""
     strings = run_audit(create_reference_encoder(SMALL), SMALL, n_reports=3).not_examined
     n_values = len(choose_pairs(SMALL.params)) * 2 + 16 + 3

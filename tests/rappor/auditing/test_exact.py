@@ -1,4 +1,10 @@
-"""The white-box audit: the protocol passes in any language, and each planted fault is found."""
+"""The exact audit (`audit_exactly`): outputs of an encoder are compared with those of the protocol.
+
+The audit sends inputs with a device secret and all coins, so that the outputs (cohort, true bits,
+permanent response, report) are determined. A second implementation must pass, in this process or in
+another one. An encoder with one planted fault must fail, and the audit must name the first field
+that differs.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +40,11 @@ from rappor.protocol.randomizer import (
 )
 
 Subject = Callable[[DeviceInputs], DeviceOutputs]
+"""An encoder under test."""
 
 
-def told(value: str, part: str) -> str:
-    """Return the text that a part reports of a string."""
+def select_part(value: str, part: str) -> str:
+    """Return the text that a part reports of a string: its first n characters for `prefix:n`."""
     return value[: int(part.split(":")[1])] if part.startswith("prefix") else value
 
 
@@ -49,7 +56,11 @@ def name_bucket(
     draw: Callable[[list[int], int, int, int, list[int]], int] = reference.draw_bucket,
     fresh: bytes = b"",
 ) -> DeviceOutputs:
-    """Report one bucket, drawn from the own buckets by the reference or with a fault."""
+    """Report one bucket of a set, drawn from the buckets of its items (`own`).
+
+    `draw` is the drawing of the reference, or one with a fault. `fresh` is added to the string from
+    which coins are derived, so that coins are new for each report.
+    """
     secret, metric, epoch, _, params, _ = question
     k, n = params.k, params.items
     scope = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
@@ -62,7 +73,10 @@ def name_bucket(
 
 
 def second_implementation(question: DeviceInputs) -> DeviceOutputs:
-    """Encode by the reference of the tests; true bits of other encodings are the package's."""
+    """Encode by the reference implementation of the tests.
+
+    The reference has no true bits of categories and buckets, which come from the package.
+    """
     secret, metric, epoch, value, params, coins = question
     assert coins is not None
     named = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
@@ -70,7 +84,9 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
     encoding = get_encoder(params)
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
-        bits = reference.compute_bloom_filter(told(value, params.part), cohort, params.k, params.h)
+        bits = reference.compute_bloom_filter(
+            select_part(value, params.part), cohort, params.k, params.h
+        )
     if params.keep is not None:
         own = [i for i, bit in enumerate(bits) if bit]
         return name_bucket(question, cohort, own)
@@ -97,12 +113,21 @@ def planted(
     late: int = 0,
     fault: str = "",
 ) -> Subject:
-    """Return the protocol with one fault."""
+    """Return an encoder with one fault, or without a fault by default.
+
+    Parameters
+    ----------
+    order : byte order in which derived bytes are read as coins.
+    prefix : beginning of the string from which the cohort is derived.
+    seed : number added to the seeds of the hash functions.
+    late : number subtracted from fresh coins. 1 turns the comparison `<` into `<=`.
+    fault : name of another fault, such as "bit order".
+    """
 
     def read(data: bytes) -> list[int]:
         return [int.from_bytes(data[i : i + 4], order) for i in range(0, len(data), 4)]  # type: ignore[arg-type]
 
-    def answer(question: DeviceInputs) -> DeviceOutputs:
+    def encode_with_fault(question: DeviceInputs) -> DeviceOutputs:
         secret, metric, epoch, value, params, coins = question
         if params.keep is not None:
             return compute_reference_outputs(question)
@@ -114,7 +139,7 @@ def planted(
         encoding = get_encoder(params)
         bits = encoding.encode(encoding.parse_value(value), cohort)
         if params.encoding == "bloom" and params.normalize == "none":
-            digest = hashlib.sha256(told(value, params.part).encode()).digest()[:16]
+            digest = hashlib.sha256(select_part(value, params.part).encode()).digest()[:16]
             seeds = range(cohort * params.h + seed, (cohort + 1) * params.h + seed)
             places = {mmh3.hash(digest, seed, signed=False) * params.k >> 32 for seed in seeds}
             bits = sum(1 << i for i in places).to_bytes(params.n_bytes, "little")
@@ -127,13 +152,12 @@ def planted(
         memoised = draw_permanent_response(bits, noise, lambda n: drawn[:n])
         if fault in FORCED:
             memoised = forced(fault, params, bits, drawn)
-        # one less makes `<=` of `<`
         report = draw_instantaneous_response(
             memoised, params, lambda n: [u - late for u in coins[:n]]
         )
         return DeviceOutputs(cohort, bits, memoised, report)
 
-    return answer
+    return encode_with_fault
 
 
 @pytest.mark.parametrize(
@@ -151,19 +175,24 @@ def planted(
     ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret", *FORCED],
 )
 def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
-    """The sentence names the first differing field, and never contains the value."""
+    """The sentence of the audit names the first field that differs from the protocol."""
     bloom = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=64))
     (check,) = audit_exactly(fault, bloom, vectors=200).checks
     assert check.verdict == "fault"
     assert f"the first in {field}" in check.detail
 
 
-def test_answers_of_another_form_are_refused() -> None:
-    """Each output must have all four fields."""
+def test_outputs_without_all_fields_are_refused() -> None:
+    """A program that writes only the cohort is refused, because outputs have four fields."""
     program = "import sys; [print('{\"cohort\": 0}') for _ in sys.stdin]"
     subject = JsonLines(SMALL.params, [sys.executable, "-c", program])
     with pytest.raises(ReportError, match="a report must be"):
         audit_exactly(subject, SMALL, vectors=10)
+
+
+# The faults below have the arguments of `reference.draw_bucket`: the buckets `own` of the items,
+# the number k of buckets, the number n of buckets to choose, the threshold t below which the coin
+# u[n] keeps the truth, and the coins u.
 
 
 def draw_without_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
@@ -197,7 +226,7 @@ def cut_by_order(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
     return reference.draw_bucket(own[:n], k, n, t, u)
 
 
-def tell_the_empty_set(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
+def mark_the_empty_set(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
     """Report bucket 0 for the empty set."""
     return reference.draw_bucket(own, k, n, t, u) if own else 0
 
@@ -213,7 +242,7 @@ SET_FAULTS: dict[str, Callable[[list[int], int, int, int, list[int]], int]] = {
     "biased index": draw_with_a_remainder,
     "choice by order": draw_the_first,
     "cut by order": cut_by_order,
-    "empty set told apart": tell_the_empty_set,
+    "empty set has its own bucket": mark_the_empty_set,
     "k of another n": use_other_k,
 }
 PLUGINS = metric_of(
@@ -229,7 +258,7 @@ def plant_in_sets(
 ) -> Subject:
     """Return an encoder with one fault in the reports of sets, and with no fault elsewhere."""
 
-    def answer(question: DeviceInputs) -> DeviceOutputs:
+    def encode_with_fault(question: DeviceInputs) -> DeviceOutputs:
         expected = compute_reference_outputs(question)
         if question.params.encoding != "set":
             return expected
@@ -240,7 +269,7 @@ def plant_in_sets(
         fresh = os.urandom(8) if is_fresh else b""
         return name_bucket(question, cohort, own, draw=draw, fresh=fresh)
 
-    return answer
+    return encode_with_fault
 
 
 @pytest.mark.slow
@@ -269,7 +298,10 @@ def test_sets_without_a_fault_pass_and_faults_of_coins_are_found() -> None:
 
 
 def test_a_black_box_audit_refuses_reports_of_one_bucket() -> None:
-    """Its tests assume that each bit has noise of its own. The message names the exact audit."""
+    """A black-box audit assumes independent noise on each bit, so it refuses metrics of sets.
+
+    The message names the exact audit as remedy.
+    """
     for call in (
         lambda: create_reference_function(PLUGINS),
         lambda: audit(Sampler(PLUGINS.params, lambda: lambda _: "1"), PLUGINS, trials=1000),

@@ -1,4 +1,9 @@
-"""Log ratios of faults: valid p-values by enumeration, and the predicted power by simulation."""
+"""Log likelihood ratios of faults in the audit of a client.
+
+For each fault the audit computes ln P(reports | fault) - ln P(reports | correct client). If the
+client is correct, the expected value of exp(ratio) is 1, so exp(-ratio) is a p-value (Markov's
+inequality). The tests enumerate all sequences of four reports of one bit, and simulate the power.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +40,13 @@ SEQUENCES = np.array(list(product((0, 1), repeat=4)))
 """All sequences of four reports of one bit."""
 
 
-def ratios_of(fault: str, sequence: list[int], first: int, second: int, params: Params) -> Floats:
-    """Return the log ratio of a sequence of four reports of one bit."""
+def compute_ratio(
+    fault: str, sequence: list[int], first: int, second: int, params: Params
+) -> Floats:
+    """Return the log ratio of a sequence of four reports of one bit.
+
+    The true bit is `first` in the first two reports and `second` in the last two.
+    """
     bits = np.array(sequence)[:, None, None]
     earlier, later = OnesOf(bits[:2].sum(axis=0), 2), OnesOf(bits[2:].sum(axis=0), 2)
     truths = TRUTHS[first], TRUTHS[second]
@@ -62,7 +72,11 @@ def ratios_of(fault: str, sequence: list[int], first: int, second: int, params: 
 def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
     fault: str, params: Params
 ) -> None:
-    """exp(-log ratio) is a p-value. It is below 1 if only the fault can give some reports."""
+    """The sum over all sequences of P(sequence | correct) exp(ratio) is 1.
+
+    It is less than 1 if some sequence has the probability 0 with a correct client. This happens
+    with p = 0 and q = 1, where reports repeat the permanent response.
+    """
     for first, second in product((0, 1), repeat=2):
         total = 0.0
         for sequence in SEQUENCES.tolist():
@@ -74,14 +88,18 @@ def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
                 correct = correct + compute_log_likelihood(later, TRUTHS[second], params)
             if np.isneginf(correct).all():
                 continue
-            ratio = ratios_of(fault, sequence, first, second, params)
+            ratio = compute_ratio(fault, sequence, first, second, params)
             total += float(np.exp(correct + ratio).sum())
         assert total <= 1 + 1e-12
         assert total == pytest.approx(1) or params is ONCE
 
 
 def test_the_expected_quotient_of_a_group_of_devices_is_one() -> None:
-    """All outcomes of three devices with two reports each are enumerated, two in a group."""
+    """The expected value of exp(ratio) is 1 for groups of devices with one common response.
+
+    All outcomes of three devices with two reports each are enumerated. Two devices are a group, and
+    the third one is a group of its own.
+    """
     groups, total = np.array([0, 0, 1]), 0.0
     for bits in product((0, 1), repeat=6):
         devices = OnesOf(np.array(bits).reshape(3, 2).sum(axis=1)[:, None], 2)
@@ -106,7 +124,11 @@ def test_the_likelihood_is_a_distribution() -> None:
 
 
 def test_predicted_power_is_the_share_of_simulated_audits() -> None:
-    """The fault is a second permanent response in three categories under strict, on 100 devices."""
+    """The predicted power equals the share of 400 simulated audits that find a fault.
+
+    The client draws a second permanent response for a second value, in a metric of three categories
+    with the profile strict. 60 devices have both values.
+    """
     metric = Registry.loads(
         toml_of(
             epoch='"month"', encoding='"onehot"', categories='["a", "b", "c"]', profile='"strict"'
@@ -131,12 +153,13 @@ def test_predicted_power_is_the_share_of_simulated_audits() -> None:
         "(100%)"
     ]
     predicted = float(sentence.rsplit("(", maxsplit=1)[1].rstrip("%)")) / 100
-    # The share has a standard error of at most .025, and the sum is nearly normal only.
+    # The share of 400 audits has a standard error of at most .025. The prediction assumes a normal
+    # sum of ratios, which is approximate, so .1 is allowed.
     assert abs(n_rejected / runs - predicted) < 0.1
 
 
 def test_few_bits_and_strong_noise_get_more_devices() -> None:
-    """Strings of 128 bits need the smallest numbers."""
+    """Strings of 128 bits need the smallest numbers of devices, booleans with strict noise more."""
     strings = Registry.loads(toml_of(epoch='"month"')).metric("page")
     boolean = Registry.loads(
         toml_of(epoch='"month"', encoding='"boolean"', profile='"strict"')

@@ -1,4 +1,9 @@
-"""Plans of encodings with one bit for each category: their noise, errors and repeated reports."""
+"""Plans of encodings with one bit for each category: one-hot, buckets and boolean.
+
+`plan_categorical` chooses f, g, p and q so that the losses epsilon_1 and epsilon_inf stay within
+the budget and the variance of a rare category is smallest. The tests check the noise, the predicted
+errors against a decoder, repeated reports, entries of the registry, and the command.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ from rappor.simulation import simulate_repeated
 FALSE_ALARM = 1e-9
 
 NAMES = tuple(f"c{i}" for i in range(20))
-KINDS: dict[str, tuple[str, ...]] = {
+CATEGORIES_OF: dict[str, tuple[str, ...]] = {
     "onehot": NAMES,
     "buckets": ("0", "0.5", "10"),
     "boolean": (),
@@ -43,13 +48,13 @@ KINDS: dict[str, tuple[str, ...]] = {
 EXPIRES = date(2030, 12, 31)
 
 
-@pytest.mark.parametrize("encoding", KINDS)
+@pytest.mark.parametrize("encoding", CATEGORIES_OF)
 @pytest.mark.parametrize("budget", [(0.1, 0.1), (1, 2), (2, 4), (4, 5), (3, 30)])
 def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float, float]) -> None:
-    """One loss meets its limit to a millionth, and no loss exceeds its limit."""
+    """No loss exceeds its limit, and at least one loss is at its limit to a millionth."""
     one, inf = budget
     planned = plan_categorical(
-        encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
+        encoding, CATEGORIES_OF[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
     )
     assert epsilon_1(planned.params) <= one
     assert epsilon_inf(planned.params) <= inf
@@ -57,18 +62,18 @@ def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float
 
 
 def test_large_losses_of_one_bit_are_spent_too() -> None:
-    """Losses up to the limit of the coins are spent."""
+    """Large budgets are spent too. Coins of 32 bits allow losses up to about 22 nats."""
     planned = plan_categorical("boolean", epsilon_1=15, epsilon_inf=18, reports=1000)
     assert 14.99 < epsilon_1(planned.params) <= 15
     assert 17.99 < epsilon_inf(planned.params) <= 18
 
 
-@pytest.mark.parametrize("encoding", KINDS)
+@pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
     """At the planned f and g, no other p and q have a smaller variance at the mean share."""
     one, inf = 1.0, 3.0
     planned = plan_categorical(
-        encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
+        encoding, CATEGORIES_OF[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
     )
     shape = planned.params
     level = 1 / shape.k if get_encoding(shape).is_exclusive else 0.5
@@ -88,7 +93,7 @@ def variance(params: Params, level: float) -> float:
 
 @pytest.mark.parametrize("k", range(2, 13))
 @pytest.mark.parametrize("budget", [(1, 2), (2, 4), (4, 8)])
-def test_the_largest_answer_pays_little_for_the_rare_ones(
+def test_noise_for_rare_categories_hardly_harms_the_most_frequent_one(
     budget: tuple[float, float], k: int
 ) -> None:
     """The error of the most frequent category is at most a tenth larger than with other noise.
@@ -96,6 +101,7 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     The other noise has q* = 1/2 and g = 1/2. Devices send 30 reports.
     """
     one, inf = budget
+    # With g = 1/2, f = 2a has a loss of `inf` nats over the two bits in which two values differ.
     names, a = NAMES[:k], 1 / (1 + math.exp(inf / 2))
     question = DetectionTarget(frequencies=Frequencies.zipf(k), reports_per_device=30)
     planned = plan_categorical(
@@ -111,17 +117,18 @@ def test_the_largest_answer_pays_little_for_the_rare_ones(
     assert planned.prediction.largest_error < 1.1 * error
 
 
-def test_excess_is_known_for_one_bit_and_for_categories() -> None:
-    """One bit has the variance of randomized response.
+def test_excess_over_the_best_known_mechanism_is_1() -> None:
+    """`excess` is the variance in units of the best known mechanism of the same epsilon_1.
 
-    Categories have the variance of optimised unary encoding.
+    For one bit it is randomized response, for categories optimised unary encoding. The plan reaches
+    both.
     """
     for encoding, best in (
         ("boolean", compute_optimal_variance(1) / 4),
         ("onehot", compute_optimal_variance(1)),
     ):
         planned = plan_categorical(
-            encoding, KINDS[encoding], epsilon_1=1, epsilon_inf=2, reports=1e5
+            encoding, CATEGORIES_OF[encoding], epsilon_1=1, epsilon_inf=2, reports=1e5
         )
         assert planned.excess == pytest.approx(1, abs=1e-6 if encoding == "boolean" else 1e-3)
         assert planned.prediction.rare_error**2 * 1e5 == pytest.approx(planned.excess * best)
@@ -166,6 +173,8 @@ def test_errors_are_those_of_the_decoder(reports_per_device: int) -> None:
     mean = np.mean(errors, axis=0)
     assert mean[4:].mean() == pytest.approx(planned.prediction.rare_error, rel=0.03)
     assert mean[3] == pytest.approx(planned.prediction.error, rel=0.03)
+    # The share is planned to be detected in 80 % of the collections. .75 and .85 allow for the
+    # normal approximation, and the binomial bounds for 60 runs.
     assert detected >= stats.binom.ppf(FALSE_ALARM, n_runs, 0.75)
     assert detected <= stats.binom.isf(FALSE_ALARM, n_runs, 0.85)
 
@@ -183,26 +192,33 @@ def test_sampling_is_of_devices(reports_per_device: int) -> None:
     assert sum(prediction.parts.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("encoding", KINDS)
+@pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
     """Symmetric noise has q = 1 - p.
 
-    It has a larger error for a rare category, and the same for one bit.
+    The error of a rare category is larger than with free noise, and that of one bit is the same.
     """
-    free, even = (
+    free, symmetric_plan = (
         plan_categorical(
-            encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=6, reports=1e5, symmetric=symmetric
+            encoding,
+            CATEGORIES_OF[encoding],
+            epsilon_1=2,
+            epsilon_inf=6,
+            reports=1e5,
+            symmetric=symmetric,
         )
         for symmetric in (False, True)
     )
-    assert even.params.p + even.params.q == pytest.approx(1, abs=1e-8)
+    assert symmetric_plan.params.p + symmetric_plan.params.q == pytest.approx(1, abs=1e-8)
+    # Two categories differ in two bits, the two values of a boolean in one.
     two_bits = encoding in ("onehot", "buckets")
-    assert (even.prediction.rare_error > 1.001 * free.prediction.rare_error) == two_bits
+    rare_error = symmetric_plan.prediction.rare_error
+    assert (rare_error > 1.001 * free.prediction.rare_error) == two_bits
     names = [alternative.name for alternative in free.alternatives]
     assert names == ["this one", *(["asymmetric", "symmetric"] if two_bits else ["best"])]
 
 
-def test_only_encodings_of_known_answers_are_planned_so() -> None:
+def test_plans_of_categories_refuse_other_encodings() -> None:
     """Strings and unknown encodings are refused."""
     with pytest.raises(
         ParamsError, match="encoding must have one bit for each category, got bloom"
@@ -212,8 +228,11 @@ def test_only_encodings_of_known_answers_are_planned_so() -> None:
         plan_categorical("blom", epsilon_1=1, epsilon_inf=2, reports=100)
 
 
-def test_repeats_bring_less_than_devices_do() -> None:
-    """Thirty reports of each device detect less than thirty times the devices, with a limit."""
+def test_repeated_reports_help_less_than_more_devices() -> None:
+    """The detectable share falls from 1 to 30 to endless reports of each device, in this order.
+
+    Thirty times the devices with one report each have a smaller detectable share than all of these.
+    """
     repeated = planned_choice(reports_per_device=30)
     once, thirty, endless = compare_repeats(repeated)
     shares = [plan.share or 1 for plan in (once, thirty, endless, planned_choice(devices=300_000))]
@@ -235,41 +254,39 @@ def test_epochs_add_their_losses() -> None:
 
 
 @pytest.mark.parametrize(("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5)])
-def test_interval_and_days_tell_the_reports(days: int, interval: str, reports: int) -> None:
-    """A device reports once in each interval. "epoch" is no interval of `count_reports`."""
+def test_reports_per_device_of_an_interval(days: int, interval: str, reports: int) -> None:
+    """A device reports once in each interval. 30 days count as 30 days or as 5 weeks.
+
+    "epoch" is no interval of `count_reports`.
+    """
     assert count_reports(days, interval) == reports
     with pytest.raises(ParamsError, match="interval must be one of day, week, got 'epoch'"):
         count_reports(days, "epoch")
 
 
 @pytest.mark.parametrize(
-    ("epoch", "lengths", "days", "touched"),
+    ("epoch", "lengths", "days", "most"),
     [("month", (30, 31), 40, 2), ("quarter", (90, 92), 200, 3), ("year", (365, 366), 1000, 3)],
 )
-def test_days_tell_the_epochs(
-    epoch: str, lengths: tuple[int, int], days: int, touched: int
+def test_epochs_of_a_number_of_days(
+    epoch: str, lengths: tuple[int, int], days: int, most: int
 ) -> None:
-    """A whole epoch counts as one, whatever its length.
+    """Days as long as a shortest or longest epoch count as one epoch.
 
-    Otherwise the mean and the largest number differ.
+    Other days overlap with at most `most` epochs, and the mean number over all first days is less.
     """
     assert {count_reports_once_per_epoch(n, epoch) for n in lengths} == {1}
     assert {count_epochs(n, epoch) for n in (1, *lengths)} == {1}
-    assert (
-        touched - 1
-        < count_reports_once_per_epoch(days, epoch)
-        < touched
-        == count_epochs(days, epoch)
-    )
+    assert most - 1 < count_reports_once_per_epoch(days, epoch) < most == count_epochs(days, epoch)
     assert count_epochs(days, "life") == 1
 
 
-@pytest.mark.parametrize("encoding", KINDS)
+@pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_entries_load_with_the_same_parameters(encoding: str) -> None:
     """An entry reads back with exactly the same parameters, epoch and interval."""
     for one, inf in ((0.3, 1.1), (2, 4), (5, 30)):
         planned = plan_categorical(
-            encoding, KINDS[encoding], epsilon_1=one, epsilon_inf=inf, reports=1000
+            encoding, CATEGORIES_OF[encoding], epsilon_1=one, epsilon_inf=inf, reports=1000
         )
         text = planned.to_toml("theme", expires=EXPIRES, epoch="month", interval="week")
         metric = Registry.loads(text).metric("theme")
@@ -321,12 +338,13 @@ def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
     assert page == dataclasses.replace(
         params, normalize="host", insecure=False, interval="day", epoch="quarter"
     )
-    gone = set(REGISTRY.splitlines()) - set(changed.splitlines())
-    assert gone == {'profile = "balanced"  # for now'}
+    removed_lines = set(REGISTRY.splitlines()) - set(changed.splitlines())
+    assert removed_lines == {'profile = "balanced"  # for now'}
     dark = Params(encoding="onehot", k=2, categories=("light", "dark"), f=0.25, p=0.125, q=0.625)
     again = Registry.loads(replace_numbers(changed, "theme.dark", dark))
     assert again["theme.dark"].params == dataclasses.replace(dark, interval="day", epoch="month")
     assert again["page"] == new["page"]
+    # A line separator of Unicode inside a comment, and line ends of Windows, stay as they are.
     odd = REGISTRY.replace("# and", "# and\u2028more").replace("\n", "\r\n")
     changed = replace_numbers(odd, "page", params)
     assert "# and\u2028more\r\n" in changed
@@ -365,19 +383,19 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     return code, printed.out, printed.err
 
 
-@pytest.mark.parametrize("encoding", KINDS)
+@pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encoding: str) -> None:
     """The command prints the library's numbers, repeated reports, and an entry that loads."""
     words = ["--encoding", encoding, "--devices", "1e4", "--days", "30"]
-    if KINDS[encoding]:
-        words += ["--categories", ",".join(KINDS[encoding])]
+    if CATEGORIES_OF[encoding]:
+        words += ["--categories", ",".join(CATEGORIES_OF[encoding])]
     code, out, _ = command(
         capsys, *words, "--epsilon-1", "2", "--epsilon-inf", "4", "--name", "theme", "--json"
     )
     assert code == 0
     answer = json.loads(out)
     planned = plan_categorical(
-        encoding, KINDS[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000
+        encoding, CATEGORIES_OF[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000
     )
     assert Registry.loads(answer["toml"]).metric("theme").params == dataclasses.replace(
         planned.params, interval="day", epoch="quarter"

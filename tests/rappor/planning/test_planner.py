@@ -1,4 +1,10 @@
-"""Plans: the closed forms behind them, reports and shares, limits, and the command."""
+"""Plans of metrics of strings by `plan`, `predict_power` and the command `rappor plan`.
+
+A plan chooses noise (f, p, q), bits k, hashes h and cohorts m within a budget of losses. It
+predicts the smallest share that is detected with the chosen power, or the reports that a share
+needs. The first tests compare its formulas with enumeration and simulated scores, and later ones
+check choices, errors and output.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +59,12 @@ def exact_zipf(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]
 
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 2.5])
 @pytest.mark.parametrize("n", [1, 7, 1000, 1001, 30_000])
-def test_zipf_in_classes_is_zipf(n: int, exponent: float) -> None:
-    """Number, sum and sum of squares over the classes equal those over all strings."""
+def test_classes_of_ranks_represent_zipfs_law(n: int, exponent: float) -> None:
+    """Ranks are grouped in classes of equal share. Number, sum and sum of squares stay.
+
+    The sum of squares decides on the noise of collisions. The last class has a mean share, which is
+    up to 3 % larger than that of the last rank.
+    """
     frequencies = Frequencies.zipf(n, exponent)
     exact = exact_zipf(n, exponent)
     assert frequencies.n_candidates == n == frequencies.candidates.sum()
@@ -65,9 +75,9 @@ def test_zipf_in_classes_is_zipf(n: int, exponent: float) -> None:
 
 
 def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
-    """The largest strings of a table, in any order, are candidates.
+    """The largest weights of a table, in any order, are those of candidates.
 
-    Further candidates are absent.
+    Strings with weight 0 are left out. Candidates beyond the number of strings are absent.
     """
     frequencies = Frequencies.of_shares([1, 4, 0, 2, 1], 2)
     assert frequencies.candidates @ frequencies.shares == pytest.approx(6 / 8)
@@ -80,14 +90,18 @@ def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.floats(0.01, 0.5))
 def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: float) -> None:
-    """For shares on the grid, the distribution equals the enumeration of all subsets of strings."""
+    """The level of a bit is the sum of the shares of the strings that set the bit.
+
+    Each string sets it with probability `density`. Shares are multiples of 1/4096, the grid of the
+    computation, so the distribution must equal an enumeration of all subsets of strings.
+    """
     shares = np.array(parts) / 4096
-    every, none = np.ones(len(parts)), np.zeros(len(parts))
-    frequencies = Frequencies(shares=shares, candidates=every, non_candidates=none, absent=0)
+    all_present, none = np.ones(len(parts)), np.zeros(len(parts))
+    frequencies = Frequencies(shares=shares, candidates=all_present, non_candidates=none, absent=0)
     exact: dict[int, float] = {}
     for subset in itertools.product([0, 1], repeat=len(parts)):
-        level = sum(n for n, here in zip(parts, subset, strict=True) if here)
-        probability = math.prod(density if here else 1 - density for here in subset)
+        level = sum(n for n, is_set in zip(parts, subset, strict=True) if is_set)
+        probability = math.prod(density if is_set else 1 - density for is_set in subset)
         exact[level] = exact.get(level, 0.0) + probability
     levels, probabilities = compute_bit_levels(frequencies, density)
     computed = dict(zip(np.rint(levels * 4096).astype(int), probabilities, strict=True))
@@ -106,7 +120,11 @@ def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
 
 
 def test_error_is_the_mean_information_over_all_layouts() -> None:
-    """For two detected strings, the error equals the enumeration of their collisions."""
+    """The error of a rare string equals an enumeration of the collisions with two detected strings.
+
+    Its information is the sum over its m bits of n gap^2 / (m mean (1 - mean)), in the mean over
+    the four ways in which two strings of shares .75 and .25 set or do not set such a bit.
+    """
     params, n, shares = BALANCED, 10_000_000, (0.75, 0.25)
     question = DetectionTarget(
         frequencies=Frequencies.of_shares(shares, 2),
@@ -121,6 +139,8 @@ def test_error_is_the_mean_information_over_all_layouts() -> None:
         level = sum(share for share, here in zip(shares, subset, strict=True) if here)
         mean = params.p_star + gap * level
         information += probability * n * gap**2 / (params.m * mean * (1 - mean))
+    # Two factors are for what the fit estimates too: the background of each cohort (1 - 1/k), and
+    # two other strings on all rows (1 - 2/rows).
     information *= params.m * (1 - d) * (1 - 2 / rows)
     assert prediction.rare_error == pytest.approx(1 / math.sqrt(information), rel=1e-6)
 
@@ -129,7 +149,10 @@ def test_error_is_the_mean_information_over_all_layouts() -> None:
 def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     n_reports: int, applied: str
 ) -> None:
-    """With few reports the plan uses the decoder's stricter correction."""
+    """Below a number of reports that is between 80 and 90, BH replaces the adaptive procedure.
+
+    Decoder and plan must replace it at the same number.
+    """
     adaptive = ErrorControl(method="adaptive")
     question = DetectionTarget(frequencies=Frequencies.zipf(100), error_control=adaptive)
     usual = DetectionTarget(frequencies=Frequencies.zipf(100))
@@ -143,9 +166,7 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
 
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 @pytest.mark.parametrize("n_reports", [20_000, 1_000_000])
-def test_found_is_what_the_procedures_find_in_normal_scores(
-    correction: str, n_reports: int
-) -> None:
+def test_the_expected_number_is_that_of_simulated_scores(correction: str, n_reports: int) -> None:
     """The expected number of found strings equals that of each procedure on simulated scores."""
     shares = exact_zipf(200, 1.0)
     question = DetectionTarget(
@@ -153,19 +174,21 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
         error_control=ErrorControl(method=correction),
     )
     prediction = predict(BALANCED, n_reports, question)
+    # Scores of 200 present strings by Zipf's law, and of 200 absent strings.
     z = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
     rng = np.random.default_rng(5)
     p_values = stats.norm.sf(rng.normal(z, size=(4000, 400)))
     if correction == "bonferroni":
         detected = p_values <= 0.05 / 400
     else:
+        # The adaptive procedure estimates the number of absent strings from p-values above 1/2.
         n_absent = 2 * (1 + (p_values > 0.5).sum(axis=1, keepdims=True))
         rate = 0.05 if correction == "bh" else 0.05 * 400 / n_absent
         detected = stats.false_discovery_control(p_values, axis=1) <= rate
     n_detected = detected[:, :200].sum(axis=1)
-    sure = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
+    largest_error = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
     # Scores have the error of a rare string here, which is up to 3 % less than a string's own.
-    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + sure
+    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + largest_error
 
 
 @pytest.mark.slow
@@ -177,7 +200,7 @@ def test_found_is_what_the_procedures_find_in_normal_scores(
     st.sampled_from(["bh", "adaptive", "bonferroni"]),
     st.sampled_from([1, 2]),
 )
-def test_parts_of_an_error_are_its_whole(
+def test_parts_of_an_error_sum_to_1(
     n_reports: int, n_candidates: int, exponent: float, correction: str, h: int
 ) -> None:
     """The parts are not negative and sum to 1, and all probabilities are in [0, 1]."""
@@ -194,29 +217,33 @@ def test_parts_of_an_error_are_its_whole(
     assert prediction.adjusted_width >= prediction.width * (1 - 1e-12)
 
 
-def test_plan_finds_the_asymmetric_design_and_prices_the_published_one() -> None:
-    """At the losses of [EPK14] 5.2, the plan has h = 1.
+def test_plan_compares_its_design_with_the_published_one() -> None:
+    """At the losses of the design in [EPK14] 5.2 the plan has h = 1 and other noise.
 
-    The published design has 2.5 times the variance.
+    The published design (h = 2, p = 1/2) is an alternative. Its `excess`, the variance in units of
+    the smallest possible one, is 2.5.
     """
     planned = plan(200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000)
     params = planned.params
     assert params.h == 1
     assert params == choose_noise(1.0743, 4.394449, k=params.k, m=params.m)
-    prices = {other.name: other for other in planned.alternatives}
-    published = prices["h = 2, p = 1/2 [EPK14]"]
+    alternatives = {other.name: other for other in planned.alternatives}
+    published = alternatives["h = 2, p = 1/2 [EPK14]"]
     assert (published.params.f, published.params.q) == pytest.approx((0.5, 0.75), abs=1e-5)
     assert round(published.excess, 1) == 2.5
     assert published.share is not None
     assert planned.share is not None
-    # Shares detected go as the root of the variance, near enough.
+    # A detectable share is proportional to the root of the variance. Rounded thresholds and the
+    # number of detected strings differ, for which 12 % are allowed.
     assert published.share / planned.share == pytest.approx(math.sqrt(published.excess), rel=0.12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("one", "inf"), [(1, 2), (2, 4), (4, 8)])
 @pytest.mark.parametrize("reports", [30_000, 1_000_000, 1_000_000_000])
-def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int) -> None:
+def test_the_variance_of_a_rare_string_is_near_the_optimum(
+    one: float, inf: float, reports: int
+) -> None:
     """Without limits, collisions add at most the increases that k and m may cause."""
     planned = plan(1000, epsilon_1=one, epsilon_inf=inf, reports=reports)
     assert 1 <= planned.excess <= (1 + NEGLIGIBLE_VARIANCE) ** 2 + 0.005 <= 1.1
@@ -225,7 +252,7 @@ def test_a_rare_string_is_near_the_optimum(one: float, inf: float, reports: int)
 
 
 HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 1001.0), 10))
-"""A thousand strings of which ten are candidates."""
+"""A thousand strings by Zipf's law, of which only the ten most frequent are candidates."""
 
 
 @pytest.mark.slow
@@ -240,12 +267,14 @@ HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 10
         (HIDDEN, 2, 1e8, (128, 4096)),
     ],
 )
-def test_bits_follow_the_noise_and_cohorts_the_collisions(
+def test_number_of_bits_and_cohorts_of_a_plan(
     question: DetectionTarget | int, one: float, reports: float, shape: tuple[int, int]
 ) -> None:
-    """Strong noise needs fewer bits, and strings that are no candidates need more cohorts.
+    """`shape` is (k, m) of a plan for a number of candidates and epsilon_1.
 
-    With few reports, a cohort has at least a hundred reports, up to rounding to a power of two.
+    Strong noise needs fewer bits, because collisions add little to it. Strings that are no
+    candidates need more cohorts, because their collisions do not average out otherwise. With few
+    reports, m is so small that a cohort has about a hundred reports.
     """
     params = plan(question, epsilon_1=one, epsilon_inf=2 * one, reports=reports).params
     assert (params.k, params.m) == shape
@@ -262,13 +291,17 @@ def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction
     planned = plan(question, epsilon_1=1, epsilon_inf=3, share=share)
     assert planned.share is not None
     assert planned.share <= share
+    # With 2 % fewer reports the share is not detected any more.
     fewer = plan(question, epsilon_1=1, epsilon_inf=3, reports=planned.reports * 98 // 100)
     assert fewer.share is None or fewer.share > share
 
 
 @pytest.mark.slow
 def test_report_size_is_limited_on_request() -> None:
-    """With one or three bytes, the noise is chosen for a report that strings fill."""
+    """`max_bytes` limits k. With 1 or 3 bytes collisions are frequent, and the noise allows for it.
+
+    The noise is then better than noise chosen without collisions (`plain`) at the same k.
+    """
     free = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     for most in (1, 3, 16):
         planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=most)
@@ -287,9 +320,9 @@ def excess_of(params: Params) -> float:
 def test_profiles_are_explained() -> None:
     """The best design with the losses of a profile is as good as the profile, to a thousandth."""
     planned = predict_power(BALANCED, 1000, reports=1_000_000)
-    own, best = planned.alternatives[:2]
-    assert own.params == BALANCED
-    assert own.variance == pytest.approx(best.variance, rel=1e-3)
+    given_design, best_design = planned.alternatives[:2]
+    assert given_design.params == BALANCED
+    assert given_design.variance == pytest.approx(best_design.variance, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -324,11 +357,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "reason"), BAD)
-def test_impossible_wishes_are_refused(wrong: dict[str, Any], reason: str) -> None:
+def test_impossible_arguments_are_refused(wrong: dict[str, Any], reason: str) -> None:
     """Contradictory limits are refused in one sentence each."""
-    wishes: dict[str, Any] = {"epsilon_1": 2, "epsilon_inf": 4, "reports": 1000, **wrong}
+    arguments: dict[str, Any] = {"epsilon_1": 2, "epsilon_inf": 4, "reports": 1000, **wrong}
     with pytest.raises(ParamsError, match=reason):
-        plan(100, **wishes)
+        plan(100, **arguments)
 
 
 def test_impossible_questions_are_refused() -> None:
@@ -348,24 +381,25 @@ def test_impossible_questions_are_refused() -> None:
         DetectionTarget(frequencies=Frequencies.zipf(3), power=1.0)
 
 
-def test_what_cannot_be_planned_is_refused() -> None:
+def test_parameters_and_shares_without_a_plan_are_refused() -> None:
     """Too many candidates, infinite losses, too few cohorts and unreachable shares are refused."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     with pytest.raises(ParamsError, match="candidates must number 1, as the answers"):
         predict_power(boolean, 10, reports=100)
-    bare = Params(k=8, m=64, f=0, p=0.1, q=0.9)
+    unbounded = Params(k=8, m=64, f=0, p=0.1, q=0.9)
     with pytest.raises(ParamsError, match="epsilon_inf must be a number in"):
-        predict_power(bare, 10, reports=100)
+        predict_power(unbounded, 10, reports=100)
     with pytest.raises(ParamsError, match="m must be at least"):
         predict_power(Params(k=8, m=2, f=0.5, p=0.25, q=0.75), 1000, reports=100)
     with pytest.raises(DecodeError, match="share must be larger"):
         plan(100, epsilon_1=1, epsilon_inf=2, share=1e-9)
 
 
-def test_a_plan_keeps_its_budget_and_tells_its_losses() -> None:
-    """The losses are at most the budget.
+def test_a_plan_stays_within_its_budget_and_records_its_losses() -> None:
+    """The losses are at most the budget, and the JSON has both.
 
-    The JSON has both, and the losses of an unchanged value.
+    `staying` has the loss of a device whose value stays the same for years: 4 quarters lose 4 times
+    epsilon_inf.
     """
     planned = plan(100, epsilon_1=1.5, epsilon_inf=3, reports=1e5)
     document = planned.to_dict()
@@ -427,16 +461,18 @@ def test_command_prints_the_plan_for_people(
     ("days", "reports", "losses"),
     [(7, 76_660, None), (90, 10**6, None), (92, 10**6, None), (200, 2_190_281, [4, 12])],
 )
-def test_a_bare_permanent_response_is_planned_once_in_an_epoch(
+def test_a_permanent_response_without_fresh_noise_is_planned_once_per_epoch(
     capsys: pytest.CaptureFixture[str],
     budget: tuple[str, ...],
     days: int,
     reports: int,
     losses: list[float] | None,
 ) -> None:
-    """Errors use the mean number of reports, losses the largest.
+    """With epsilon_1 = epsilon_inf a device reports once in each quarter, at a random time.
 
-    The entry has interval = "epoch".
+    A collection of 7 days has 7.67 % of 1e6 devices, that of a quarter all of them. 200 days
+    overlap with 2.19 quarters in the mean and with 3 at most. Errors use the mean number of
+    reports, losses the largest: 3 * 4 nats. The entry has interval = "epoch".
     """
     _, out, _ = command(capsys, *budget, "--days", str(days), "--json")
     answer = json.loads(out)
@@ -446,7 +482,9 @@ def test_a_bare_permanent_response_is_planned_once_in_an_epoch(
     assert (repeats and [round(repeat["epsilon"], 4) for repeat in repeats]) == losses
 
 
-def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_a_plan_once_per_epoch_states_the_numbers_of_reports(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The text has the share of devices after a week, and mean and largest number of reports."""
     _, out, _ = command(capsys, *ONCE, "--days", "200")
     text = " ".join(out.split())
@@ -456,7 +494,7 @@ def test_once_in_an_epoch_says_what_it_is_for(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
 @pytest.mark.parametrize("n_reports", [20_000, 1_000_000])
-def test_found_of_a_ranked_list_is_what_weights_find_in_normal_scores(
+def test_the_expected_number_of_a_ranked_list_is_that_of_simulated_scores(
     correction: str, n_reports: int
 ) -> None:
     """With weights, the expected number equals that of the weighted procedure on simulated scores.
@@ -481,25 +519,27 @@ def test_found_of_a_ranked_list_is_what_weights_find_in_normal_scores(
             for _ in range(4000)
         ]
     )
-    sure = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
+    largest_error = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
     # Scores have the error of a rare string here, which is up to 3 % less than a string's own.
-    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + sure
+    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + largest_error
 
 
 def test_mean_weights_of_classes_are_those_of_their_ranks() -> None:
-    """Classes of many ranks have the mean weight of these ranks; all weights have the mean 1."""
+    """A class of ranks has the mean weight of its ranks. All candidates have the mean weight 1."""
     frequencies = Frequencies.zipf(50_000)
     weights = PlannedWeights.of(frequencies, ErrorControl(ranked=True))
     sizes = frequencies.candidates.astype(int)
     exact = compute_weight_scale(50_000) * invert_ranks(np.arange(1, 50_001))
     means = np.add.reduceat(exact, np.cumsum(sizes) - sizes) / sizes
     assert weights.weights == pytest.approx(means, rel=1e-9)
+    # 1,000 present and 1,000 absent candidates.
     halved = Frequencies.of_shares(exact_zipf(1000, 1.0), 2000)
     spread = PlannedWeights.of(halved, ErrorControl(ranked=True))
     total = spread.weights @ halved.candidates + spread.absent @ spread.absent_weights
     assert total == pytest.approx(2000)
     assert spread.absent.sum() == pytest.approx(1000)
     assert spread.count_absent(1e-6) == pytest.approx(1e-6 * spread.absent @ spread.absent_weights)
+    # A bound on the p-value never exceeds the error rate, here .05, whatever the weight is.
     assert spread.weigh_present(1.0).max() == 0.05
 
 

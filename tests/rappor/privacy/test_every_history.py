@@ -31,8 +31,8 @@ RARE: dict[str, Any] = {"f": 0.6, "g": 0.1, "p": 0.25, "q": 0.75}
 ROUNDING = 1e-9
 """Tolerance in nats. Losses are sums of logarithms of exact fractions."""
 
-Shown = tuple[Params, bytes, int]
-"""A report: its parameters, the string that its permanent coins are drawn from, its true bits."""
+Report = tuple[Params, bytes, int]
+"""Parameters of a report, the string from which its permanent coins are derived, its true bits."""
 
 Bit = tuple[tuple[int, int, Params], ...]
 """For each report of one bit: the number of its coin, the true bit, and the parameters with p and
@@ -41,20 +41,24 @@ q. Reports with the same number repeat one permanent response."""
 
 @functools.cache
 def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
-    """Return the exact distribution of the reports of one bit."""
+    """Return the exact distribution of the reports of one bit.
+
+    Each permanent coin forces the bit to 1 or to 0, or leaves the true bit ("t"). All combinations
+    are enumerated with their probabilities.
+    """
     coins = sorted({coin for coin, _, _ in bit})
     distribution: dict[tuple[int, ...], Fraction] = {}
     for forced in itertools.product("10t", repeat=len(coins)):
         weight = Fraction(1)
         ones = []
         for coin, truth, params in bit:
-            fell = forced[coins.index(coin)]
-            state = truth if fell == "t" else int(fell)
-            ones.append(Fraction(params.t_q if state else params.t_p, 2**32))
-        for fell, coin in zip(forced, coins, strict=True):
-            own = next(params for c, _, params in bit if c == coin)
-            t = {"1": own.t_1, "0": own.t_0, "t": 2**32 - own.t_1 - own.t_0}[fell]
-            weight *= Fraction(t, 2**32)
+            outcome = forced[coins.index(coin)]
+            permanent_bit = truth if outcome == "t" else int(outcome)
+            ones.append(Fraction(params.t_q if permanent_bit else params.t_p, 2**32))
+        for outcome, coin in zip(forced, coins, strict=True):
+            params = next(params for number, _, params in bit if number == coin)
+            n_coins = {"1": params.t_1, "0": params.t_0, "t": 2**32 - params.t_1 - params.t_0}
+            weight *= Fraction(n_coins[outcome], 2**32)
         for reports in itertools.product((0, 1), repeat=len(bit)):
             terms = (one if is_one else 1 - one for is_one, one in zip(reports, ones, strict=True))
             distribution[reports] = distribution.get(reports, Fraction(0)) + math.prod(
@@ -66,16 +70,16 @@ def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
 @functools.cache
 def compute_bit_loss(one: Bit, other: Bit) -> float:
     """Return the largest log-likelihood ratio of the reports of one bit."""
-    its, others = enumerate_bit(one), enumerate_bit(other)
+    first, second = enumerate_bit(one), enumerate_bit(other)
     ratios = [
-        math.log(p / others[reports]) if others[reports] else math.inf
-        for reports, p in its.items()
+        math.log(p / second[reports]) if second[reports] else math.inf
+        for reports, p in first.items()
         if p
     ]
     return max(ratios)
 
 
-def list_bits(history: Sequence[Shown]) -> Iterator[Bit]:
+def list_bits(history: Sequence[Report]) -> Iterator[Bit]:
     """Yield, for every bit of the reports, the coins, true bits and parameters of its reports."""
     names = {name: number for number, name in enumerate(dict.fromkeys(n for _, n, _ in history))}
     for i in range(max(params.k for params, _, _ in history)):
@@ -84,22 +88,22 @@ def list_bits(history: Sequence[Shown]) -> Iterator[Bit]:
         )
 
 
-def compute_loss(one: Sequence[Shown], other: Sequence[Shown]) -> float:
+def compute_loss(one: Sequence[Report], other: Sequence[Report]) -> float:
     """Return the largest log-likelihood ratio between two histories."""
     return sum(
-        compute_bit_loss(mine, its)
-        for mine, its in zip(list_bits(one), list_bits(other), strict=True)
+        compute_bit_loss(first, second)
+        for first, second in zip(list_bits(one), list_bits(other), strict=True)
     )
 
 
-def describe_report(metric: Metric, epoch: str, value: object, cohort: int) -> Shown:
-    """Return the values on which a report depends, in a cohort of the scope."""
+def describe_report(metric: Metric, epoch: str, value: object, cohort: int) -> Report:
+    """Return everything on which the distribution of a report depends, in a cohort of the scope."""
     bits = get_encoder(metric.params).encode(value, cohort)
     name = encode_scope(metric.name, epoch, metric.params)
     return metric.params, name + b"\0" + bits, int.from_bytes(bits, "little")
 
 
-def replay(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> list[Shown]:
+def replay(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> list[Report]:
     """Return the reports of a history: each scope repeats the response of its first value.
 
     Each step is a metric, an epoch and a cohort.
@@ -134,7 +138,7 @@ ENCODINGS: dict[str, tuple[Params, tuple[object, ...]]] = {
 
 def list_histories(
     steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]
-) -> list[list[Shown]]:
+) -> list[list[Report]]:
     """Return every distinct history of reports for all sequences of values."""
     distinct = {
         tuple(replay(steps, history)) for history in itertools.product(values, repeat=len(steps))
@@ -180,7 +184,9 @@ def test_the_bound_is_reached() -> None:
                 find_worst_loss([(metric_of(params), "", cohort)] * n, values)
                 for cohort in range(params.m)
             )
-            if name.startswith("bloom"):  # three strings of four bits differ in three at most
+            # The bound of strings is for values that differ in 2h bits. The three strings of four
+            # bits here differ in three bits at most, so they reach only a part of the bound.
+            if name.startswith("bloom"):
                 assert reached > 0.7 * epsilon_n(params, n)
             else:
                 assert reached == pytest.approx(epsilon_n(params, n), abs=1e-9)
@@ -239,16 +245,18 @@ CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)])
 def test_a_change_of_parameters_stays_within_its_loss(name: str, before: int, after: int) -> None:
-    """All histories before and after the change stay within its loss.
+    """Any two histories across a change of parameters lose at most `compute_change_loss`.
 
-    The test covers every cohort of both scopes.
+    A history has `before` reports with the old and `after` reports with the new parameters, in any
+    cohorts of the two scopes. `kept` says that the permanent response stays, as for a change of p
+    and q only.
     """
     old, new, values = CHANGES[name]
     cost = compute_change_loss(old, new, before=before, after=after)
     assert cost.kept == name.startswith("p and q")
     both = metric_of(old), metric_of(new)
-    for here, there in itertools.product(range(old.m), range(new.m)):
-        if cost.kept and here != there:
-            continue  # p and q keep the cohort
-        steps = [(both[0], "", here)] * before + [(both[1], "", there)] * after
+    for old_cohort, new_cohort in itertools.product(range(old.m), range(new.m)):
+        if cost.kept and old_cohort != new_cohort:
+            continue  # a change of p and q keeps the cohort
+        steps = [(both[0], "", old_cohort)] * before + [(both[1], "", new_cohort)] * after
         assert find_worst_loss(steps, values) <= cost.epsilon + ROUNDING

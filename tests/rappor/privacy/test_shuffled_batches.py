@@ -1,4 +1,10 @@
-"""Losses in shuffled batches, against enumerated batches, exact sums and closed forms."""
+"""Losses (epsilon, delta) of reports in a shuffled batch.
+
+A shuffler removes the order of n reports. The analysis bounds the loss by a pair of distributions
+of "clones": each other report, with probability 2 / (e^local + 1), is as if it came from one of the
+two values that are compared (Feldman, McMillan and Talwar 2023). The tests compare the bound with
+enumerated batches, exact sums over clones, and the closed form of the paper.
+"""
 
 from __future__ import annotations
 
@@ -54,31 +60,38 @@ def compute_delta(first: Shuffled, second: Shuffled, epsilon: float) -> float:
 
 
 def compute_delta_bound(epsilon: float, local: float, n: int) -> float:
-    """Return the module's bound on delta, with a negligible lost probability."""
+    """Return the bound on delta of the package.
+
+    Its sums may neglect outcomes of the total probability `lost`, which is negligible here.
+    """
     return Clones.among(local, n, lost=1e-15).delta(epsilon)
 
 
 def compute_clones_delta(epsilon: float, odds: Fraction, n: int) -> Fraction:
-    """Return the exact delta of the clone distributions, summed over all outcomes."""
+    """Return the exact delta of the clone distributions, summed over all outcomes.
+
+    `odds` is e^local. An outcome is the number of reports as from value a and as from value b.
+    """
     share = 2 / (odds + 1)
-    one: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
-    two: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    if_a: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    if_b: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
     for clones in range(n):
-        among = math.comb(n - 1, clones) * share**clones * (1 - share) ** (n - 1 - clones)
+        probability = math.comb(n - 1, clones) * share**clones * (1 - share) ** (n - 1 - clones)
         for a in range(clones + 1):
-            weight = among * math.comb(clones, a) / Fraction(2) ** clones
-            for pair, here in ((one, odds / (odds + 1)), (two, 1 / (odds + 1))):
-                pair[a + 1, clones - a] += weight * here
-                pair[a, clones - a + 1] += weight * (1 - here)
+            weight = probability * math.comb(clones, a) / Fraction(2) ** clones
+            # The device itself reports its own value with probability odds / (odds + 1).
+            for outcomes, report_a in ((if_a, odds / (odds + 1)), (if_b, 1 / (odds + 1))):
+                outcomes[a + 1, clones - a] += weight * report_a
+                outcomes[a, clones - a + 1] += weight * (1 - report_a)
     factor = Fraction(math.exp(epsilon))
-    return sum((max(Fraction(0), x - factor * two[key]) for key, x in one.items()), Fraction(0))
+    return sum((max(Fraction(0), x - factor * if_b[key]) for key, x in if_a.items()), Fraction(0))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 12])
 @pytest.mark.parametrize("local", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.7, 0.99])
 def test_small_batches_are_summed_exactly(local: float, n: int, part: float) -> None:
-    """The bound is never below the exact delta of the clones, and within a thousandth."""
+    """The bound is at least the exact delta of the clones, and exceeds it by at most 0.1 %."""
     epsilon = part * local
     exact = float(compute_clones_delta(epsilon, Fraction(math.exp(local)), n))
     bound = compute_delta_bound(epsilon, local, n)
@@ -87,7 +100,7 @@ def test_small_batches_are_summed_exactly(local: float, n: int, part: float) -> 
 
 @pytest.mark.parametrize("n", [2, 5, 12])
 @pytest.mark.parametrize("local", [0.5, 1.0, 3.0])
-def test_it_holds_for_shuffled_randomized_response(local: float, n: int) -> None:
+def test_the_bound_holds_for_shuffled_randomized_response(local: float, n: int) -> None:
     """The exact delta of one-bit reports is at most the bound.
 
     The other devices may have any values.
@@ -106,7 +119,7 @@ def test_it_holds_for_shuffled_randomized_response(local: float, n: int) -> None
 
 
 @pytest.mark.parametrize("reports", [1, 2])
-def test_it_holds_for_histories_of_a_metric(reports: int) -> None:
+def test_the_bound_holds_for_histories_of_a_metric(reports: int) -> None:
     """The bound holds for shuffled histories of one-hot reports of three devices."""
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.25, p=0.25, q=0.5)
     local = epsilon_n(params, reports)
@@ -161,7 +174,7 @@ def compute_closed_form(local: float, n: int, *, delta: float) -> float:
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
 @pytest.mark.parametrize("n", [1_000, 10_000, 10**6, 10**9, 10**12])
 @pytest.mark.parametrize("local", [0.1, 1.0, 2.0, 4.0, 8.0])
-def test_it_is_below_the_closed_form(local: float, n: int, delta: float) -> None:
+def test_the_bound_is_below_the_closed_form(local: float, n: int, delta: float) -> None:
     """The numerical bound is below the closed form, and at most the local loss."""
     stated = compute_shuffled_epsilon(local, n, delta=delta)
     assert stated < compute_closed_form(local, n, delta=delta)
@@ -192,14 +205,20 @@ def test_more_reports_and_more_delta_never_add_loss() -> None:
     ("local", "delta"), [(0.0, 1e-6), (1e-12, 1e-6), (200.0, 1e-6), (math.inf, 0.5), (1.0, 5e-324)]
 )
 def test_extreme_arguments_keep_the_local_loss(local: float, delta: float) -> None:
-    """Losses near 0 or very large, and a delta near 0, keep the local loss."""
+    """If the local loss is near 0 or very large, or delta near 0, the bound is the local loss.
+
+    Shuffling then gains nothing that floating-point numbers could show.
+    """
     assert compute_shuffled_epsilon(local, 10**6, delta=delta) == local
     if local < math.inf:
         assert find_local_epsilon(local, 10**6, delta=5e-324) == local
 
 
-def test_a_batch_of_one_hides_nothing_but_delta() -> None:
-    """Alone, a symmetric answer of e0 nats has delta = (e^e0 - e^epsilon) / (e^e0 + 1)."""
+def test_a_batch_of_one_report_loses_nearly_the_local_loss() -> None:
+    """One randomized response with e0 nats has delta = (e^e0 - e^epsilon) / (e^e0 + 1).
+
+    With delta = .01 and e0 = 1, epsilon is therefore ln(e - .01 (e + 1)).
+    """
     stated = compute_shuffled_epsilon(1.0, 1, delta=0.01)
     assert stated == pytest.approx(math.log(math.e - 0.01 * (math.e + 1)), rel=1e-4)
     assert stated >= math.log(math.e - 0.01 * (math.e + 1))
