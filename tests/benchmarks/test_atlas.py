@@ -1,4 +1,9 @@
-"""The atlas: its cells cover every pair of levels, its verdicts are right, and it runs."""
+"""The benchmark `atlas`: it measures decodes over a grid of parameters and judges each cell.
+
+A cell is one choice of a level for each factor (cohorts, bits, strings, devices ...). The grid has
+every pair of levels of two factors in some cell. A cell is measured by many runs, and fails if a
+measure (coverage, false detections, p-values) misses its target by more than chance explains.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +35,28 @@ def test_every_pair_of_levels_has_a_cell(name: str) -> None:
     """Every pair of levels of two factors has a cell, except uneven cohorts with one cohort."""
     factors = atlas_cells.GRIDS[name]
     cells = atlas_cells.build_cells(factors)
-    for (one, levels), (other, others) in itertools.combinations(factors.items(), 2):
-        pairs = {(cell[one], cell[other]) for cell in cells}
-        missing = set(itertools.product(levels, others)) - pairs
+    for (factor, levels), (other_factor, other_levels) in itertools.combinations(
+        factors.items(), 2
+    ):
+        pairs = {(cell[factor], cell[other_factor]) for cell in cells}
+        missing = set(itertools.product(levels, other_levels)) - pairs
         assert missing <= {(1, atlas_cells.UNEVEN)}
 
 
-def test_the_grids_are_no_products() -> None:
-    """All cells take at most 80 minutes on two cores, if each takes its limit of time."""
+def test_all_cells_take_at_most_80_minutes() -> None:
+    """All cells take at most 80 minutes on two cores, if each cell takes its limit of time.
+
+    The product of all levels would have far more cells.
+    """
     n_cells = sum(len(cells) for cells in atlas_cells.list_cells().values())
     assert n_cells * atlas.SECONDS / 2 <= 80 * 60
 
 
-def runs_of(**numbers: Any) -> list[atlas.Run]:
+def make_runs(**numbers: Any) -> list[atlas.Run]:
     """Return 200 equal runs without a missed target, except for the passed figures."""
+    # (covered, all) of all intervals, of the 20 most frequent strings, and of adjusted intervals.
+    # `false` and `found` are detections by three procedures, and `below` counts p-values of 100
+    # absent strings below .05, .01, .001 and .0001.
     right = atlas.Run(
         covered=((190, 200), (19, 20), (10, 10)),
         false=(0, 0, 0),
@@ -56,7 +69,7 @@ def runs_of(**numbers: Any) -> list[atlas.Run]:
 
 def test_right_numbers_do_not_fail() -> None:
     """Coverage of 95 %, no false detections, and p-values at their nominal rate pass."""
-    judged = atlas.judge(SMALL, runs_of())
+    judged = atlas.judge(SMALL, make_runs())
     assert judged.misses == ()
     assert judged.values["all"] == pytest.approx(0.95)
     assert judged.values["p 0.05"] == pytest.approx(1.0)
@@ -80,38 +93,45 @@ def test_right_numbers_do_not_fail() -> None:
 )
 def test_a_wrong_number_fails_alone(numbers: dict[str, Any], failing: str) -> None:
     """Low coverage, false detections or frequent small p-values fail, one measure at a time."""
-    assert atlas.judge(SMALL, runs_of(**numbers)).misses == (failing,)
+    assert atlas.judge(SMALL, make_runs(**numbers)).misses == (failing,)
 
 
 def test_a_number_within_three_standard_errors_does_not_fail() -> None:
-    """One false detection of two in one of twenty runs is 2.5 %, and passes, as one tail event."""
-    quiet = runs_of()[:19]
-    odd = runs_of(false=(1, 1, 1), found=(2, 2, 2), below=(5, 1, 1, 1))[:1]
-    assert atlas.judge(SMALL, quiet + odd).misses == ()
+    """One run with bad numbers among twenty runs does not fail the cell.
+
+    One of its two detections is false: 2.5 % in the mean of twenty runs. Its p-value below .0001 is
+    one event in 2,000.
+    """
+    usual = make_runs()[:19]
+    unusual = make_runs(false=(1, 1, 1), found=(2, 2, 2), below=(5, 1, 1, 1))[:1]
+    assert atlas.judge(SMALL, usual + unusual).misses == ()
 
 
 def test_an_error_or_a_warning_fails_the_cell() -> None:
     """The table shows the error, whatever the other runs found."""
-    judged = atlas.judge(SMALL, [*runs_of(), atlas.Run(raised="RuntimeWarning: divide by zero")])
+    judged = atlas.judge(SMALL, [*make_runs(), atlas.Run(raised="RuntimeWarning: divide by zero")])
     (cells, levels) = atlas.describe({"strings": [judged]})
     assert cells.title == "atlas of strings: 1 of 1 cells fail, 0 are foretold to"
     assert cells.rows[0][-1] == "RuntimeWarning: divide by zero"
     assert ["m", "8", 1, 1] in levels.rows
 
 
-def test_answers_that_say_so_foretell_what_they_miss() -> None:
-    """With 19 of 20 warnings a missed target is yellow and the cell passes, else it is red."""
+def test_a_warning_in_most_runs_excuses_a_missed_target() -> None:
+    """If 95 % of the runs warn of unreliable results, a missed target is yellow and passes.
+
+    If only 90 % of the runs warn, the number is red and the cell fails.
+    """
     low = {"covered": ((76, 200), (19, 20), (10, 10))}
-    unsure_runs, kept = (runs_of(**low, unsure=unsure) for unsure in (True, False))
-    foretold = atlas.judge(SMALL, unsure_runs[:190] + kept[:10])
-    failing = atlas.judge(SMALL, unsure_runs[:180] + kept[:20])
+    warned_runs, silent_runs = (make_runs(**low, unsure=unsure) for unsure in (True, False))
+    foretold = atlas.judge(SMALL, warned_runs[:190] + silent_runs[:10])
+    failing = atlas.judge(SMALL, warned_runs[:180] + silent_runs[:20])
     (cells, _) = atlas.describe({"strings": [foretold, failing]})
     assert cells.title == "atlas of strings: 1 of 2 cells fail, 1 are foretold to"
     assert [type(row[2]) for row in cells.rows] == [tables.Foretold, tables.Failing]
     assert "\x1b[33m0.38 !\x1b[0m" in cells.text(red=True)
 
 
-def test_what_fails_is_red_and_marked() -> None:
+def test_a_failing_number_is_red_and_marked() -> None:
     """A failing number has a colour in a terminal, and a mark everywhere."""
     table = tables.Table(title="t", columns=("cell", "all"), rows=[["a", tables.Failing(0.38)]])
     assert "\x1b[31m0.38 !\x1b[0m" in table.text(red=True)
@@ -135,7 +155,8 @@ def test_a_reduced_atlas_runs(reports: int | str) -> None:
     assert [measurement.raised for measurement in measured] == [""] * len(cells)
     runs = [atlas.run_once(cells[3], seed) for seed in range(20)]
     n_covered, n = np.array([run.covered[0] for run in runs]).sum(axis=0)
-    # The answers of a device are nearly independent, and so are 400 intervals.
+    # Intervals of categories are nearly independent, so the covered ones are binomial. The nominal
+    # coverage is 95 %, and 94 % is allowed.
     assert n_covered >= stats.binom.ppf(FALSE_ALARM, n, 0.94)
 
 
@@ -168,7 +189,7 @@ def test_sets_are_drawn_from_their_exact_distribution(held: str) -> None:
     assert probabilities == pytest.approx(expected)
 
 
-def test_indistinguishable_candidates_are_one_answer() -> None:
+def test_indistinguishable_candidates_count_once() -> None:
     """With one cohort of 32 bits, 105 candidates have at most 32 distinguishable groups."""
     usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
     run = atlas.run_once({**usual, **SMALL, "m": 1, "devices": 10**9}, seed=1)
@@ -176,11 +197,15 @@ def test_indistinguishable_candidates_are_one_answer() -> None:
     assert run.absent < 32
 
 
-def test_the_most_frequent_ones_are_chosen_by_truth_not_by_estimate() -> None:
-    """Among equally frequent strings, the largest estimates would seldom be covered."""
+def test_the_most_frequent_strings_are_chosen_by_their_true_shares() -> None:
+    """The coverage of the 20 most frequent strings is for strings chosen by truth, not by estimate.
+
+    300 strings are equally frequent here. The 20 largest estimates would be those with the largest
+    errors, and their intervals would seldom cover.
+    """
     usual = {name: levels[0] for name, levels in atlas_cells.STRINGS.items()}
     cell: dict[str, int | str] = {**usual, **SMALL, "held": "300 equal", "absent": 0, "m": 16}
     tops = np.array([atlas.run_once(cell, seed).covered[1] for seed in range(4)])
     assert tops.sum(axis=0).tolist()[1] == 80
-    # 80 nearly independent intervals.
+    # 4 runs of 20 strings are 80 nearly independent intervals.
     assert tops.sum(axis=0)[0] >= stats.binom.ppf(FALSE_ALARM, 80, 0.93)

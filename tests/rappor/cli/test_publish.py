@@ -1,4 +1,9 @@
-"""`rappor publish`: a site of editions that never change and can be computed again."""
+"""The command `rappor publish`, which writes a site of results.
+
+Each edition is a folder with a page, the counts and the candidates from which it was computed, and
+the command that computes it again. An edition never changes. The site lists the editions of a
+metric, the newest first.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +70,8 @@ def publish(shell: Shell, name: str, *words: str) -> dict[str, object]:
     return dict(json.loads(out))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of each file in a folder, by its path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
 
 
@@ -79,9 +85,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str, ...]) -> None:
-    """The command of an edition prints an identical trend.json.
+    """The command in `edition.json` prints a trend.json with the same bytes.
 
-    The hashes are those of its files.
+    The hashes in `edition.json` are those of the counts and the candidates. The page states the
+    privacy notice and the most frequent string of the last period.
     """
     published = publish(weeks, "weeks.json", *words)
     folder = Path(str(published["page"])).parent
@@ -125,13 +132,13 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
     """
     site = Path(weeks.path("site"))
     first = publish(weeks, "weeks.json")
-    before = contents(site)
+    before = read_contents(site)
     again = publish(weeks, "weeks.json")
     assert (first["new"], again["new"]) == (True, False)
-    assert contents(site) == before
+    assert read_contents(site) == before
     later = publish(weeks, "more.json")
     assert later["edition"] != first["edition"]
-    after = contents(site)
+    after = read_contents(site)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"index.html", "engine/index.html"}
     listed = re.findall(r'href="([0-9a-f]{16})/index.html"', after["engine/index.html"].decode())
@@ -258,7 +265,7 @@ def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
     """A failed write leaves no part of the edition and no draft."""
     publish(weeks, "weeks.json")
     site = weeks.place / "site"
-    before = contents(site)
+    before = read_contents(site)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, hard))
     try:
@@ -267,7 +274,7 @@ def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (code, "File too large" in err) == (2, True), err
-    assert contents(site) == before
+    assert read_contents(site) == before
     assert len(list((site / "engine").iterdir())) == 2
 
 
@@ -344,10 +351,10 @@ def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
     changed.append(document | {"first": "never"})
     for text in [*map(json.dumps, changed), "{}", "[" * 100_000]:
         path.write_text(text)
-        before = contents(site)
+        before = read_contents(site)
         words = ("--registry", "metrics.toml", "--out", str(site))
         assert "it is not the description of" in refused(weeks("publish", "more.json", *words))
-        assert contents(site) == before
+        assert read_contents(site) == before
 
 
 @pytest.mark.slow

@@ -1,4 +1,10 @@
-"""The kernel of every engine: batches of reports to sums, and sums to sums."""
+"""Sums of reports, which every engine (files, SQL, Spark) computes in the same way.
+
+`Sums` reads batches of Arrow with the columns format, metric, params, cohort, bits and day, and
+adds up the ones of each bit by metric, parameters, cohort and day. A row that is no report changes
+no sum and is counted by the reason of its refusal. The expected sums come from a plain loop over
+the rows.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +44,7 @@ from rappor.engines.workers import run_task
 FINGERPRINT = METRICS["page"].params.fingerprint
 
 
-def summed(*batches: Any, by: tuple[str, ...] = ()) -> Sums:
+def add_batches(*batches: Any, by: tuple[str, ...] = ()) -> Sums:
     """Return the sums of the batches, added one after another."""
     sums = Sums(shapes_of(METRICS), by)
     for batch in batches:
@@ -46,12 +52,12 @@ def summed(*batches: Any, by: tuple[str, ...] = ()) -> Sums:
     return sums
 
 
-def batch_of(rows: list[Row]) -> Any:
+def make_batch(rows: list[Row]) -> Any:
     """Return the rows as a batch of Arrow."""
     return pa.RecordBatch.from_pylist(rows)
 
 
-def mixed(n: int = 300) -> list[Row]:
+def shuffle_reports(n: int = 300) -> list[Row]:
     """Return reports of two metrics on two days, in any order."""
     rows = [row for name in METRICS for day in DAYS for row in rows_of(name, n, day=day)]
     order = np.random.default_rng(1).permutation(len(rows)).tolist()
@@ -60,30 +66,37 @@ def mixed(n: int = 300) -> list[Row]:
 
 def test_sums_are_those_of_a_plain_loop() -> None:
     """A plain loop gives the same sums for any order of rows over several batches."""
-    rows = mixed()
-    sums = summed(batch_of(rows[:500]), batch_of(rows[500:]))
+    rows = shuffle_reports()
+    sums = add_batches(make_batch(rows[:500]), make_batch(rows[500:]))
     assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
     assert sums.refused == {}
     assert {key[2] for key in sums.totals} == set(DAYS)
 
 
-def test_more_groups_than_are_summed_densely_are_the_same() -> None:
-    """With many groups and cohorts, only the present cells are numbered, with the same sums."""
+def test_many_groups_have_the_sums_of_a_plain_loop() -> None:
+    """With 700 countries only the groups and cohorts that occur have sums, which are correct."""
     rows = [row | {"country": f"c{i % 700}"} for i, row in enumerate(rows_of("page", 3000))]
-    sums = summed(batch_of(rows), by=("country",))
+    sums = add_batches(make_batch(rows), by=("country",))
     counts = counts_of(sums, METRICS)
     for number in (0, 1, 699):
-        mine = [row for row in rows if row["country"] == f"c{number}"]
+        rows_of_country = [row for row in rows if row["country"] == f"c{number}"]
         key = "page", FINGERPRINT, f"c{number}"
-        assert bare({key: counts[key]})[key] == counts_by_hand(mine)["page", FINGERPRINT]
+        assert bare({key: counts[key]})[key] == counts_by_hand(rows_of_country)["page", FINGERPRINT]
     assert sum(fingerprint_counts.n_reports for fingerprint_counts in counts.values()) == len(rows)
 
 
-def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -> None:
-    """A device reports at most once a day. One report without a day removes the bound."""
+def test_the_sum_of_squared_reports_is_bounded_by_the_interval() -> None:
+    """`sum_squared_reports` is the largest possible sum over devices of (reports of the device)^2.
+
+    A device reports at most once in each interval. With n_1 reports in one interval and n_2 in
+    another, the sum is largest if the same devices sent both. One report without a day removes the
+    bound.
+    """
+    # 100 reports on each of two days: at most 100 devices with 2 reports each, 100 * 4 = 400.
     days = [row for day in DAYS for row in rows_of("page", 100, day=day)]
     assert (
-        counts_of(summed(batch_of(days)), METRICS)["page", FINGERPRINT].sum_squared_reports == 400
+        counts_of(add_batches(make_batch(days)), METRICS)["page", FINGERPRINT].sum_squared_reports
+        == 400
     )
     weekly = Registry.loads(
         REGISTRY.replace('epoch = "life"', 'epoch = "life"\ninterval = "week"', 1)
@@ -92,16 +105,21 @@ def test_the_interval_bounds_what_a_device_sent_where_every_report_has_a_day() -
     fingerprint = weekly["page"].params.fingerprint
     rows = [row | {"params": fingerprint} for day in week for row in rows_of("page", 100, day=day)]
     sums = Sums(shapes_of(weekly), ())
-    sums.add(batch_of(rows))
+    sums.add(make_batch(rows))
     counts = counts_of(sums, weekly)["page", fingerprint]
+    # 200 reports in the first week and 100 in the second: at most 100 devices with 2 reports and
+    # 100 devices with 1 report, 400 + 100 = 500.
     assert (counts.n_reports, counts.sum_squared_reports) == (300, 500)
-    some = batch_of([days[0] | {"day": None}, *days[1:]])
-    assert counts_of(summed(some), METRICS)["page", FINGERPRINT].sum_squared_reports is None
+    without_day = make_batch([days[0] | {"day": None}, *days[1:]])
+    assert (
+        counts_of(add_batches(without_day), METRICS)["page", FINGERPRINT].sum_squared_reports
+        is None
+    )
 
 
-def equivalents(rows: list[Row]) -> dict[str, Any]:
+def convert_types(rows: list[Row]) -> dict[str, Any]:
     """Return the same reports in other Arrow types."""
-    batch = batch_of(rows)
+    batch = make_batch(rows)
     bits = [row["bits"] for row in rows]
     kinds = {
         "fixed": pa.array(bits, pa.binary(3)),
@@ -132,25 +150,25 @@ def equivalents(rows: list[Row]) -> dict[str, Any]:
         )
     batches["without day"] = batch.drop_columns(["day"])
     for name, original in (("a slice", batch), ("a slice of fixed", batches["fixed"])):
-        empty = batch_of([row | {"bits": b"\x00" * 3} for row in rows]).cast(original.schema)
+        empty = make_batch([row | {"bits": b"\x00" * 3} for row in rows]).cast(original.schema)
         batches[name] = pa.concat_batches([empty, original]).slice(len(rows), len(rows))
     return batches
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", equivalents(rows_of("page", 2)))
+@pytest.mark.parametrize("name", convert_types(rows_of("page", 2)))
 def test_equivalent_types_make_the_same_sums(name: str) -> None:
     """Variable and fixed sizes, views, dictionaries, text, slices and integers are equivalent."""
     rows = rows_of("page", 40)
-    counts = counts_of(summed(equivalents(rows)[name]), METRICS)
+    counts = counts_of(add_batches(convert_types(rows)[name]), METRICS)
     assert bare(counts) == counts_by_hand(rows)
 
 
 @pytest.mark.parametrize(("reason", "change"), FAULTS)
-def test_a_row_that_is_no_report_is_counted_by_its_reason(reason: str, change: Row) -> None:
-    """A refused row changes no sum, and the rows beside it are counted."""
+def test_a_refused_row_is_counted_by_its_reason(reason: str, change: Row) -> None:
+    """A refused row changes no sum, and valid rows before and after it are added."""
     rows = [*rows_of("page", 5), *rows_of("theme", 5)]
-    sums = summed(batch_of([*rows[:3], rows[0] | change, *rows[3:]]))
+    sums = add_batches(make_batch([*rows[:3], rows[0] | change, *rows[3:]]))
     assert bare(counts_of(sums, METRICS)) == counts_by_hand(rows)
     bad = rows[0] | change
     key = bad["metric"] or "", bad["params"], reason
@@ -160,10 +178,13 @@ def test_a_row_that_is_no_report_is_counted_by_its_reason(reason: str, change: R
 @pytest.mark.parametrize(
     "text", ["AAAA=", "AAA", "AAAAA", "AA+A", "AA/A", "AA A", "AAAAAA", "", "ÄAA", "A" * 400]
 )
-def test_text_that_is_spelt_otherwise_is_no_report(text: str) -> None:
-    """Padding, another alphabet or another length is refused, among valid texts."""
+def test_text_outside_base64url_is_refused(text: str) -> None:
+    """Padding, another alphabet or another length is refused. Valid texts beside it are added.
+
+    A valid text has 4 characters of base64url without padding, for 3 bytes.
+    """
     rows = [as_text(row) for row in rows_of("page", 5)]
-    sums = summed(batch_of([*rows, rows[0] | {"bits": text}]))
+    sums = add_batches(make_batch([*rows, rows[0] | {"bits": text}]))
     assert sums.refused == {("page", FINGERPRINT, "length"): 1}
     assert counts_of(sums, METRICS)["page", FINGERPRINT].n_reports == 5
 
@@ -172,9 +193,13 @@ def test_text_that_is_spelt_otherwise_is_no_report(text: str) -> None:
     ("text", "data"), [("AA", b"\x00"), ("_w", b"\xff"), ("AB", None), ("Bw", b"\x07"), ("A", None)]
 )
 def test_spare_bits_of_text_must_be_zero(text: str, data: bytes | None) -> None:
-    """One byte is two characters, and the second has four spare bits."""
+    """One byte is two characters of 6 bits, of which the last four bits must be 0 ("length").
+
+    The metric has 3 bits. Of the byte itself, the upper five bits must be 0 too ("padding"). `data`
+    is the decoded byte, or None if the text is none of this form.
+    """
     theme = as_text(rows_of("theme", 1)[0]) | {"bits": text}
-    sums = summed(batch_of([as_text(rows_of("page", 1)[0]), theme]))
+    sums = add_batches(make_batch([as_text(rows_of("page", 1)[0]), theme]))
     reasons = {key[2] for key in sums.refused}
     if data is None:
         assert reasons == {"length"}
@@ -200,20 +225,21 @@ def test_a_wrong_column_is_an_error(change: dict[str, Any], reason: str) -> None
         {name: column for name, column in columns.items() if column is not None}
     )
     with pytest.raises(ReportError, match=reason):
-        summed(batch)
+        add_batches(batch)
 
 
-def test_what_cannot_be_summed_is_refused() -> None:
+def test_wrong_columns_and_foreign_sums_are_refused() -> None:
     """Missing and repeated columns, reserved names, and sums of other parameters are errors."""
-    batch = batch_of(rows_of("page", 1))
+    batch = make_batch(rows_of("page", 1))
     with pytest.raises(ReportError, match="column country must be there once, got"):
-        summed(batch, by=("country",))
+        add_batches(batch, by=("country",))
     with pytest.raises(ReportError, match="column day must be there once at most, got"):
-        summed(batch.append_column("day", batch.column("day")))
-    for name in ("day", "cohort", "ones", "refused"):  # names of sums would stand there twice
+        add_batches(batch.append_column("day", batch.column("day")))
+    # A table of sums has these columns already, and would have each of them twice.
+    for name in ("day", "cohort", "ones", "refused"):
         with pytest.raises(ReportError, match=f"by must name columns beside .*, got {name}"):
-            summed(batch, by=(name,))
-    (sums,) = summed(batch).batches()
+            add_batches(batch, by=(name,))
+    (sums,) = add_batches(batch).batches()
     with pytest.raises(ReportError, match="sums must be of accepted parameters, got 'page'"):
         Sums({("page", "0" * 16): Shape(20, 8)}).add_sums(sums)
 
@@ -222,20 +248,21 @@ def test_numbers_keep_sums_apart_as_their_texts_do() -> None:
     """A column of integers or booleans gives the same groups as a column of their texts."""
     rows = rows_of("page", 4)
     for values, labels in (([1, 1, 20, None], ["1", "20", None]), ([True, False] * 2, None)):
-        sums = summed(
-            batch_of([row | {"kind": v} for row, v in zip(rows, values, strict=True)]), by=("kind",)
+        sums = add_batches(
+            make_batch([row | {"kind": v} for row, v in zip(rows, values, strict=True)]),
+            by=("kind",),
         )
         assert {key[3] for key in sums.totals} == set(labels or ("True", "False"))
 
 
 def test_the_longest_report_may_be_text() -> None:
-    """255 bytes is the longest report, and text of 256 bytes is refused."""
+    """255 bytes are the longest report, as bytes or as text. Text of 256 bytes is refused."""
     rows = [
         {"format": 1, "metric": "m", "params": "p", "cohort": 0, "bits": b"\xff" * n}
         for n in (255, 256)
     ]
     sums = Sums({("m", "p"): Shape(2040, 1)})
-    sums.add(batch_of([as_text(row) for row in rows]))
+    sums.add(make_batch([as_text(row) for row in rows]))
     assert sums.totals["m", "p", None].ones.tolist() == [[1] * 2040]
     assert sums.refused == {("m", "p", "length"): 1}
 
@@ -243,19 +270,19 @@ def test_the_longest_report_may_be_text() -> None:
 def test_the_counts_are_in_the_order_of_their_names() -> None:
     """The order of the rows does not matter."""
     rows = [row | {"kind": kind} for kind in "ba" for row in rows_of("page", 2)]
-    counts = counts_of(summed(batch_of([*rows_of("theme", 1)])), METRICS)
+    counts = counts_of(add_batches(make_batch([*rows_of("theme", 1)])), METRICS)
     assert [key[0] for key in counts] == ["theme"]
-    both = batch_of([row | {"kind": "c"} for row in rows_of("theme", 1)] + rows)
-    keys = list(counts_of(summed(both, by=("kind",)), METRICS))
+    both = make_batch([row | {"kind": "c"} for row in rows_of("theme", 1)] + rows)
+    keys = list(counts_of(add_batches(both, by=("kind",)), METRICS))
     assert [(key[0], key[2]) for key in keys] == [("page", "a"), ("page", "b"), ("theme", "c")]
 
 
 def test_bytes_that_are_no_text_are_no_name() -> None:
     """Some writers store invalid UTF-8. Such a row is refused like any other row."""
     rows = rows_of("page", 3)
-    batch = batch_of(rows)
+    batch = make_batch(rows)
     names = pa.array([b"page", b"\xa1", b"page"]).view(pa.string())
-    sums = summed(batch.set_column(batch.schema.names.index("metric"), "metric", names))
+    sums = add_batches(batch.set_column(batch.schema.names.index("metric"), "metric", names))
     assert sums.refused == {("\ufffd", FINGERPRINT, "unknown-metric"): 1}
     assert counts_of(sums, METRICS)["page", FINGERPRINT].n_reports == 2
 
@@ -264,7 +291,7 @@ def test_names_of_refused_rows_are_bounded() -> None:
     """A million unknown fingerprints need no memory, and all their rows are counted."""
     rows = rows_of("page", 1) * 3000
     bad = [row | {"params": f"{i:04}".ljust(100, "x")} for i, row in enumerate(rows)]
-    sums = summed(batch_of(bad), batch_of(bad[:1]))
+    sums = add_batches(make_batch(bad), make_batch(bad[:1]))
     assert sum(sums.refused.values()) == 3001
     assert len(sums.refused) == 1001
     assert max(len(params) for _, params, _ in sums.refused) == 64
@@ -274,15 +301,18 @@ def test_names_of_refused_rows_are_bounded() -> None:
 
 def test_sums_travel_as_tables() -> None:
     """Sums that are written as batches and added again are equal, in any order and division."""
-    rows = mixed()
+    rows = shuffle_reports()
     bad = rows[0] | {"cohort": 99}
-    first, second = summed(batch_of(rows[:300])), summed(batch_of([*rows[300:], bad, bad]))
+    first, second = (
+        add_batches(make_batch(rows[:300])),
+        add_batches(make_batch([*rows[300:], bad, bad])),
+    )
     together = Sums(shapes_of(METRICS))
     for batch in [*second.batches(), *first.batches()]:
         together.add_sums(batch)
     assert bare(counts_of(together, METRICS)) == counts_by_hand(rows)
     assert together.refused == second.refused
-    merged = summed()
+    merged = add_batches()
     merged.merge(first)
     merged.merge(second)
     assert counts_of(merged, METRICS) == counts_of(together, METRICS)
@@ -290,7 +320,7 @@ def test_sums_travel_as_tables() -> None:
 
 def test_rows_of_sums_may_repeat_a_key() -> None:
     """Sums of two partitions have the same keys and cohorts, also within one batch."""
-    sums = summed(batch_of(rows_of("page", 50)))
+    sums = add_batches(make_batch(rows_of("page", 50)))
     (batch,) = sums.batches()
     twice = Sums(shapes_of(METRICS))
     twice.add_sums(pa.concat_batches([batch, batch]))
@@ -360,7 +390,7 @@ def test_a_row_that_names_more_or_less_than_one_bucket_is_refused() -> None:
     patterns = [0b1, 0b10, 1 << 11, 1 << 8, 0, 0b11, (1 << 12) - 1, 0b1 | 1 << 8]
     rows = [good | {"bits": pattern.to_bytes(2, "little")} for pattern in patterns]
     sums = Sums(shapes_of(registry), ())
-    sums.add(batch_of(rows))
+    sums.add(make_batch(rows))
     assert sums.refused == {("plugins", fingerprint, "popcount"): 4}
     counts = counts_of(sums, registry)["plugins", fingerprint]
     assert counts.bit_counts[3].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]

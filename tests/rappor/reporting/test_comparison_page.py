@@ -1,4 +1,9 @@
-"""Page of a comparison: equal to its record, complete, and safe."""
+"""The HTML page of a comparison.
+
+Its drawings and tables must have the numbers of the record (the `Comparison`), for samples, days
+and segments. It must load nothing from the network, and strings of the collection, which are
+hostile here, must stay text.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +47,10 @@ PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
 NAMES = ["</script><script>alert(1)</script>", "\u202egpj.exe", "=1+1", "plain"]
 FIRST = datetime.date(2026, 11, 2)
 SAME, OTHER = [2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 5.0]
+"""Weights of NAMES: before a change, and after it."""
 
 
-def compared() -> Comparison:
+def compare_months() -> Comparison:
     """Return a comparison of three samples.
 
     The second differs from the first, the third does not.
@@ -56,7 +62,7 @@ def compared() -> Comparison:
     return compare_samples(samples, [*NAMES, "absent"])
 
 
-def over_days() -> Comparison:
+def compare_days() -> Comparison:
     """Return a trend of six days. The third has no reports, and parameters and shares change."""
     other = dataclasses.replace(PARAMS, p=0.2)
     counts = {}
@@ -67,7 +73,7 @@ def over_days() -> Comparison:
     return trend(released(counts, "m"), [*NAMES, "absent"], smooth=2)
 
 
-def in_segments() -> Comparison:
+def compare_versions() -> Comparison:
     """Return a comparison of two versions that differ."""
     counts = [
         simulate_counts(
@@ -81,7 +87,7 @@ def in_segments() -> Comparison:
     return compare_segments(counts, [*NAMES, "absent"])
 
 
-@pytest.fixture(scope="module", params=[compared, over_days, in_segments])
+@pytest.fixture(scope="module", params=[compare_months, compare_days, compare_versions])
 def record(request: pytest.FixtureRequest) -> Comparison:
     comparison: Comparison = request.param()
     return comparison
@@ -89,7 +95,7 @@ def record(request: pytest.FixtureRequest) -> Comparison:
 
 @pytest.fixture(scope="module")
 def days() -> Comparison:
-    return over_days()
+    return compare_days()
 
 
 def titles(root: ElementTree.Element) -> list[str]:
@@ -115,7 +121,11 @@ def test_changes_are_drawn_as_in_the_record(record: Comparison) -> None:
     ("n_periods", "n_charts"), [(2, 12), (52, 12), (58, 12), (59, 11), (200, 3), (365, 1), (800, 1)]
 )
 def test_all_charts_have_at_most_700_dots(n_periods: int, n_charts: int) -> None:
-    """The weeks of a year have all charts. Of more periods, fewer strings are drawn."""
+    """A chart of a string has a dot for each period. Up to 58 periods there are 12 charts.
+
+    12 * 58 = 696 dots. With more periods there are fewer charts, so that a page has at most 700
+    dots, and at least one chart.
+    """
     comparison = SimpleNamespace(by="day", samples=range(n_periods), shown_rows=np.arange(20))
     assert count_drawings(cast("Comparison", comparison)) == n_charts
 
@@ -123,8 +133,8 @@ def test_all_charts_have_at_most_700_dots(n_periods: int, n_charts: int) -> None
 @pytest.mark.slow
 def test_changes_are_named_with_the_segment_or_the_time() -> None:
     """A sentence names the segment, or the periods of a new or vanished string."""
-    assert "is more common in version 2 (" in comparison_page(in_segments())
-    days = over_days()
+    assert "is more common in version 2 (" in comparison_page(compare_versions())
+    days = compare_days()
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": 0.2, "after": 0.1}
     sentences = [
         str(name_changes([row | {"direction": direction}], days))
@@ -224,7 +234,7 @@ def test_numbers_of_a_ranking_have_equal_digits() -> None:
 def test_a_sentence_has_no_negative_share() -> None:
     """Noise makes the estimate of an absent string negative. A sentence says 0."""
     row = {"candidate": "x", "name": "", "std_error": 0.01, "before": -0.002, "after": 0.1}
-    sentence = str(name_changes([row | {"direction": "rise"}], over_days()))
+    sentence = str(name_changes([row | {"direction": "rise"}], compare_days()))
     assert sentence == "<bdi>x</bdi> rose from 0.0\u00a0% to 10.0\u00a0%"
 
 
