@@ -40,7 +40,7 @@ from rappor.protocol.randomizer import (
 )
 
 Subject = Callable[[DeviceInputs], DeviceOutputs]
-"""An encoder under test."""
+"""An encoder under test. It returns the outputs for the inputs of one device."""
 
 
 def select_part(value: str, part: str) -> str:

@@ -23,7 +23,7 @@ from rappor.simulation import simulate_days
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.1, q=0.9)
 COLOURS = Params(k=3, encoding="onehot", categories=("red", "green", "blue"), f=0.5, p=0.1, q=0.9)
 DIFFERENCE = np.array([-1.0, 1.0])
-"""Weights of the contrast: second sample less first sample."""
+"""The contrast is the share in the second sample less the share in the first sample."""
 
 LEVEL = 0.05
 """Probability that an interval misses the truth."""

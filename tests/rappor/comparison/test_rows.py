@@ -66,7 +66,7 @@ THREE = [
 """Three samples, each with collections of two shapes (k, h, m)."""
 
 WEIGHTS = np.array([-1.0, 0.25, 0.75])
-"""A contrast of THREE: the first sample against a mean of the second and the third."""
+"""The contrast compares the first sample of THREE with a mean of the second and the third."""
 
 N_ROWS = PARAMS.m * PARAMS.k + OTHER.m * OTHER.k
 

@@ -38,7 +38,7 @@ else:
     POPULATIONS = benchmark("populations").POPULATIONS
 
 MANY = 200
-"""Collections of each case of the acceptance test."""
+"""The acceptance test simulates this number of collections of each case."""
 
 FEW = 40
 """Collections of each case of the slow test, whose bounds are wider for it."""

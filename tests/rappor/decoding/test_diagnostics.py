@@ -254,7 +254,7 @@ def test_findings_beyond_their_limits_warn(
 
 
 def test_a_heavy_non_candidate_shows_in_unexplained_bits() -> None:
-    """The bits listed as unexplained are those of a frequent string that is no candidate."""
+    """If a frequent string is no candidate, its bits are listed as unexplained."""
     params = Params(k=64, h=1, m=32, f=0.0, p=0.1, q=0.9)
     counts = simulate_counts(POPULATION, params, n_reports=N, seed=1)
     estimates = decode(counts, [*POPULATION.values[1:], *ABSENT])

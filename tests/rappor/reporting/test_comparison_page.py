@@ -47,7 +47,7 @@ PARAMS = Params(k=32, h=1, m=8, f=0.1, p=0.1, q=0.9)
 NAMES = ["</script><script>alert(1)</script>", "\u202egpj.exe", "=1+1", "plain"]
 FIRST = datetime.date(2026, 11, 2)
 SAME, OTHER = [2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 5.0]
-"""Weights of NAMES: before a change, and after it."""
+"""SAME contains the weights of NAMES before a change, and OTHER their weights after the change."""
 
 
 def compare_months() -> Comparison:
