@@ -87,7 +87,7 @@ JUMPS = (60, HOUR, HOUR, DAY, DAY, 8 * DAY, 40 * DAY, -HOUR, -2 * DAY, -40 * DAY
 """Contains the seconds by which the clock jumps. A jump of 8 days passes the end of a week, and a
 jump of 40 days passes the end of a month."""
 PROGRAMS = st.integers(0, 1)
-"""This strategy draws the index of a program."""
+"""Contains the strategy that draws the index of a program."""
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - where it exists
 """The folder of the tests is in memory where possible, so they run faster. None is the default."""
 COPIES = st.sampled_from(copies.NAMES)
