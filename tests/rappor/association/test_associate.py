@@ -222,7 +222,7 @@ def test_records_have_all_shares_once(three_fields: Estimates) -> None:
     assert document["shares"] == rows
     assert document["independence"]["degrees_of_freedom"] == 2
     assert len(association.to_csv().splitlines()) == len(rows) + 1
-    assert association.to_pandas().shape == (len(rows), 7)
+    assert association.to_arrow().shape == (len(rows), 7)
     assert "3 x 2 cells" in repr(association)
 
 

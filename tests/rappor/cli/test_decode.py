@@ -281,7 +281,7 @@ def test_tuples_are_simulated_and_decoded_field_by_field(shell: Shell) -> None:
     )
     (shell.place / "pairs.tsv").write_text(pairs)
     (shell.place / "pairs.csv").write_text("value,weight\nA.ORG\tde,3\nb.org\tfr,1\nc.org\tde,1\n")
-    words = ("--reports", "1e5", "--seed", "1", "--out", "pair.counts")
+    words = ("--reports", "1e5", "--seed", "1", "--out", str(shell.place / "pair.counts"))
     source = ("--registry", "lists.toml", "--population", "pairs.csv")
     ok(shell("simulate", "pair", *source, *words))
     shares = {}
