@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -124,6 +125,9 @@ _TERMINAL: Final = (
 and then runs the command of its arguments."""
 
 QUESTION: Final = "[y/N]"
+"""End of the consent question. A test types its response when this text appears."""
+CTRL_C: Final = b"\x03"
+"""Byte that the key Ctrl-C types. The terminal turns it into a signal."""
 
 _MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL")
 
@@ -208,12 +212,20 @@ class Tool:
         ) as process:
             os.close(theirs)
             shown, whole = "", codecs.getincrementaldecoder("utf-8")()  # a read may cut a letter
+            is_typed = False
             with contextlib.suppress(OSError):  # the terminal is gone with its last program
-                while read := os.read(ours, 1000):
-                    shown += whole.decode(read)
-                    if types and QUESTION in shown:
+                while True:
+                    # Python looks for signals before a read, not between that look and the read.
+                    # A Ctrl-C in between does not end the read, so a person presses it again.
+                    if is_typed and types == CTRL_C and not select.select([ours], [], [], 5.0)[0]:
                         os.write(ours, types)
-                        types = b""
+                        continue
+                    if not (read := os.read(ours, 1000)):
+                        break
+                    shown += whole.decode(read)
+                    if types and not is_typed and QUESTION in shown:
+                        os.write(ours, types)
+                        is_typed = True
             os.close(ours)
             assert process.wait() == 0, shown
         return shown.replace("\r\n", "\n")
