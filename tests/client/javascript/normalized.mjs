@@ -8,5 +8,6 @@ await loadNormalizers(new Set(["host", "domain"]));
 
 for await (const line of createInterface({ input: process.stdin })) {
   const [name, texts] = JSON.parse(line);
-  console.log(JSON.stringify(texts.map((text) => normalize(name, text))));
+  // A text without a normal spelling is hashed as the empty text, which Python's function returns.
+  console.log(JSON.stringify(texts.map((text) => normalize(name, text) ?? "")));
 }

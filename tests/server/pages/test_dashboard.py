@@ -79,7 +79,7 @@ def test_list_of_metrics(reader: Visitor) -> None:
     cards = dict(
         re.findall(r'<section class="card">.*?metrics/([\w.]+)">(.*?)</section>', page, re.S)
     )
-    assert set(cards) == {"home_page", "theme", "other"}
+    assert set(cards) == {"home_page", "theme", "setup", "other"}
     assert cards["home_page"].count("<li ") == 3
     assert len(drawings(cards["home_page"])) == 6
     assert "leads with" in extract_text(cards["theme"])

@@ -145,7 +145,7 @@ def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> Non
 def test_files_are_bounded(engine: Engine, tmp_path: Path) -> None:
     """A file of more than 10 MB is left out, and the page names it."""
     put(engine, COUNTS, DAY)
-    names = "\n".join(f"{number:>100}" for number in range(45_000))
+    names = "\n".join(f"{number:>100}" for number in range(36_000))
     query = ranking(source=uploaded(tmp_path, names))
     found = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
     page = msgspec.msgpack.decode(found.page, type=ResultPage)
