@@ -42,11 +42,11 @@ class _TupleInputs(CountInputs):
 
 
 @command(
-    "rappor associate week.counts --registry metrics.toml",
-    "rappor associate week.counts --registry metrics.toml --fields editor system",
-    "rappor associate week.counts --registry metrics.toml --html editors.html",
-    "rappor associate week.counts --registry metrics.toml --chart editors.svg",
-    "rappor associate week.counts --candidates pairs.txt --json",
+    "rappor associate editors.counts --registry editors.toml",
+    "rappor associate editors.counts --registry editors.toml --fields editor system",
+    "rappor associate editors.counts --registry editors.toml --html editors.html",
+    "rappor associate editors.counts --registry editors.toml --chart editors.svg",
+    "rappor associate editors.counts --candidates pairs.txt --json",
 )
 def associate(
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import http.server
 import json
@@ -28,7 +29,7 @@ from rappor.cli.app import cli, run
 from rappor.cli.commands import Explained
 from rappor.google import files
 from rappor.protocol.parts import Part
-from rappor.simulation import simulate_parts
+from rappor.simulation import simulate_counts, simulate_parts
 
 REGISTRY = (
     toml_of("search_engine", candidates='"engines.txt"')
@@ -153,6 +154,23 @@ def test_one_option_has_one_name_everywhere() -> None:
     assert not {"-h", "-m", "--h"} & set(seen)
 
 
+EDITORS = """
+[budget]
+total = inf
+
+[metrics.editor]
+description = "The editor, and the system that it runs on"
+owner = "tools@example.org"
+expires = 2999-12-31
+epoch = "quarter"
+encoding = "bloom"
+fields = ["editor", "system"]
+candidates = "pairs.txt"
+profile = "low-noise"
+"""
+"""Registry with one metric of two fields, whose candidates the file pairs.txt lists."""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the files that the examples name."""
@@ -186,6 +204,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
     for part in parts:
         part.save(folder / f"pet-{part.params.part.replace(':', '-')}.counts")
+    write_tuples(folder)
+    (folder / "words-by-frequency.txt").write_text("duckduckgo.com\nqwant.com\n")
     (folder / "lake").mkdir()
     words = [metric.name, "--population", str(folder / "population.csv")]
     for name in ("reports.parquet", "lake/reports.parquet"):
@@ -193,6 +213,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run(["simulate", "--registry", str(folder / "metrics.toml"), *words, *out]) == 0
     write_google(folder)
     return folder
+
+
+def write_tuples(folder: Path) -> None:
+    """Write a registry with a metric of two fields, its candidates, and simulated counts."""
+    (folder / "editors.toml").write_text(EDITORS)
+    pairs = [(editor, system) for editor in ("vim", "code") for system in ("linux", "mac")]
+    (folder / "pairs.txt").write_text("".join(f"{editor}\t{system}\n" for editor, system in pairs))
+    metric = Registry.load(folder / "editors.toml")["editor"]
+    population = Population(["\x1f".join(pair) for pair in pairs], [4, 1, 2, 3])
+    counts = simulate_counts(population, metric.params, n_reports=20_000, seed=1)
+    dataclasses.replace(counts, metric="editor").save(folder / "editors.counts")
 
 
 def write_google(folder: Path) -> None:
