@@ -180,9 +180,12 @@ def test_client_without_a_home_is_disabled(tmp_path: Path) -> None:
     This happens in a container whose user has no entry and no HOME.
     """
     program = (
-        # Loaded before the change of user: Python itself may be installed where only root can
-        # read, and `open` loads this module.
-        "import os\nimport textwrap\nos.environ.pop('HOME', None)\n"
+        "import os\n"
+        # A first client loads all modules of the package before the change of user: Python and the
+        # package may be installed where only root can read, such as below /root.
+        "with Client.open('first', registry=registry, consent=True) as client:\n"
+        "    client.record('page', 'x')\n    client.flush()\n    client.withdraw()\n"
+        "os.environ.pop('HOME', None)\n"
         "if os.getuid() == 0:\n    os.setuid(4242)\n"
         "client = Client.open('~/telemetry', registry=registry, consent=True)\n"
         "assert client.disabled_reason and client.record('page', 'x') == Outcome.SKIPPED\n"
