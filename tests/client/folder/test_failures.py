@@ -180,10 +180,11 @@ def test_client_without_a_home_is_disabled(tmp_path: Path) -> None:
     This happens in a container whose user has no entry and no HOME.
     """
     program = (
-        "import os\n"
+        "import os\nimport tempfile\n"
         # A first client loads all modules of the package before the change of user: Python and the
         # package may be installed where only root can read, such as below /root.
-        "with Client.open('first', registry=registry, consent=True) as client:\n"
+        "with tempfile.TemporaryDirectory() as first:\n"
+        "    client = Client.open(first, registry=registry, consent=True)\n"
         "    client.record('page', 'x')\n    client.flush()\n    client.withdraw()\n"
         "os.environ.pop('HOME', None)\n"
         "if os.getuid() == 0:\n    os.setuid(4242)\n"
