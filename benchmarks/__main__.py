@@ -88,7 +88,7 @@ in this order."""
 
 def main() -> None:
     """Run the named benchmarks, or all of them without a name."""
-    options = _parser().parse_args()
+    options = _build_parser().parse_args()
     tables: list[Table] = []
     for name in options.names or list(BENCHMARKS):
         for table in record.read(name) if options.recorded else _run(name, options):
@@ -108,7 +108,7 @@ def _run(name: str, options: argparse.Namespace) -> list[Table]:
     return BENCHMARKS[name](quick=options.quick, **own_options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure speed and accuracy."
@@ -123,16 +123,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="reduced counts, a minute or two")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the results here")
     parser.add_argument(
-        "--recorded", action="store_true", help="print what was measured before, and run nothing"
+        "--recorded", action="store_true", help="print the recorded results, and run nothing"
     )
     parser.add_argument(
-        "--charts", type=Path, metavar="DIR", help="draw what `curves` measured into this folder"
+        "--charts", type=Path, metavar="DIR", help="draw the results of `curves` into this folder"
     )
     parser.add_argument(
         "--cases",
         type=Path,
         metavar="DIR",
-        help="reference: other recorded cases than the own ones",
+        help="for `reference`: use the recorded cases of this folder, not the project's archive",
     )
     return parser
 

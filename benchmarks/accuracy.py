@@ -9,7 +9,8 @@ Two benchmarks:
   six populations, several noise levels and two sizes.
 
 Every run is one collection with its own strings, coins and seed. The truth is the share of the
-population. Intervals are compared with that share, not with the share of the devices that reported.
+population, of which the devices are a random sample. So a 95 % interval must also contain the error
+of the sample: it is compared with the share of the population, not with the share of the devices.
 
 Other benchmarks use the functions of this module (`run_many`, `start_pool`, `detect`).
 """
@@ -106,13 +107,15 @@ class Coverage:
     """Coverage of the 95 % intervals of one run, and its detections.
 
     `everywhere` is over all candidates, `top` over the 20 most frequent. `adjusted` is the coverage
-    of the adjusted intervals over the detected candidates, NaN without detections.
+    of the adjusted intervals over the detected candidates, NaN without detections. An adjusted
+    interval is wider than the usual one, because the detected candidates are selected by their
+    estimates.
     """
 
     everywhere: float
     top: float
     adjusted: float
-    found: DetectionCounts
+    detections: DetectionCounts
 
 
 def run_many(measure: Callable[[int], _Run], n_runs: int, pool: Executor | None) -> list[_Run]:
@@ -136,7 +139,8 @@ def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     """Decode the data of [EPK14] section 5.2 once."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
-    # The distribution (posterior shares) is needed once: it does not depend on the correction.
+    # The posterior shares (`distribution=True`) do not depend on the correction for multiple tests,
+    # so only one of the two decodes computes them.
     bh = decode(
         counts,
         collection.candidates,
@@ -157,11 +161,11 @@ def detect(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
     )
 
 
-def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
-    """Estimate the same data by weighted least squares over all candidates at once."""
+def detect_by_least_squares(seed: int, params: Params, n_reports: int = 1_000_000) -> Run:
+    """Estimate the data of `detect` by weighted least squares over all candidates at once."""
     collection = POPULATIONS["exp"](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
-    estimate, std_error = plain_least_squares(counts, collection.candidates)
+    estimate, std_error = estimate_by_least_squares(counts, collection.candidates)
     p_values = stats.norm.sf(estimate / std_error)
     is_true = collection.shares > 0
     adjusted = stats.false_discovery_control(p_values)
@@ -172,13 +176,18 @@ def detect_plainly(seed: int, params: Params, n_reports: int = 1_000_000) -> Run
     )
 
 
-def plain_least_squares(
+def estimate_by_least_squares(
     counts: Counts, candidates: list[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Estimate all candidates by one dense weighted regression, without selection.
 
-    The equation of bit i in cohort j is (observed share of ones - p*) / (q* - p*) = sum of the
-    shares of the candidates that set the bit. Its weight is the inverse of its variance.
+    p* and q* are the probabilities that a report shows a 1 at a bit of true value 0 and 1. The
+    regression has one equation for each bit i and cohort j:
+
+        (s - p*) / (q* - p*) = sum of the shares of the candidates that set the bit
+
+    where s is the observed share of ones. The weight of an equation is the inverse of the variance
+    of its left side.
 
     Returns `estimate` and `std_error`, (c,) float64, as shares of the c candidates.
     """
@@ -200,28 +209,29 @@ def plain_least_squares(
     return estimate, np.sqrt(inverse.diagonal())
 
 
-def cover(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
+def measure_coverage(seed: int, kind: str, params: Params, n_reports: int) -> Coverage:
     """Decode one collection, and compute the coverage of its intervals."""
     collection = POPULATIONS[kind](seed)
     counts = simulate_counts(collection.population, params, n_reports=n_reports, seed=seed)
     estimates = decode(
         counts, collection.candidates, error_control=ErrorControl(alpha=LEVEL, method="bh")
     )
-    truth = true_shares(estimates, collection)
+    truth = get_true_shares(estimates, collection)
     inside = (estimates.ci_low <= truth) & (truth <= estimates.ci_high)
     adjusted = (estimates.ci_low_adjusted <= truth) & (truth <= estimates.ci_high_adjusted)
-    # The most frequent candidates come first in the list of candidates. Candidates that were chosen
-    # by their estimates would have large errors.
+    # The 20 candidates are chosen by their true shares: the list of candidates is sorted by them.
+    # If they were chosen by their estimates, candidates with a large positive error would be
+    # chosen more often, and the coverage would be too low.
     top = np.isin(estimates.candidates, collection.candidates[:TOP])
     return Coverage(
         everywhere=float(inside.mean()),
         top=float(inside[top].mean()),
         adjusted=_mean(adjusted[estimates.detected]),
-        found=count_detections(estimates, collection),
+        detections=count_detections(estimates, collection),
     )
 
 
-def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.float64]:
+def get_true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.float64]:
     """Return the true share of each row of the estimates."""
     shares = dict(zip(collection.candidates, collection.shares, strict=True))
     return np.array([shares[text] for text in estimates.candidates])
@@ -229,14 +239,14 @@ def true_shares(estimates: Estimates, collection: Collection) -> NDArray[np.floa
 
 def count_detections(estimates: Estimates, collection: Collection) -> DetectionCounts:
     """Count the detections of present candidates and of absent candidates."""
-    return _count(estimates.detected, true_shares(estimates, collection) > 0)
+    return _count(estimates.detected, get_true_shares(estimates, collection) > 0)
 
 
 def _compute_variation(shares: NDArray[np.float64], collection: Collection) -> dict[str, float]:
     """Compute both total variations of `Run`. `shares` are in the order of the candidates."""
     errors = float(np.abs(shares - collection.shares).sum())
-    other = abs(float(1 - shares.sum()) - collection.non_candidate_share)
-    return {"total_variation": errors / 2, "with_other": (errors + other) / 2}
+    non_candidate_error = abs(float(1 - shares.sum()) - collection.non_candidate_share)
+    return {"total_variation": errors / 2, "with_other": (errors + non_candidate_error) / 2}
 
 
 def _count(detected: NDArray[np.bool_], is_true: NDArray[np.bool_]) -> DetectionCounts:
@@ -272,7 +282,10 @@ def paper(*, quick: bool) -> list[Table]:
     )
     with start_pool() as pool:
         for name, params in DESIGNS.items():
-            for decoder, measure in (("least squares", detect_plainly), ("decode", detect)):
+            for decoder, measure in (
+                ("least squares", detect_by_least_squares),
+                ("decode", detect),
+            ):
                 runs = run_many(partial(measure, params=params), n_runs, pool)
                 table.rows.append([f"{name}, {decoder}", *_summarise(runs)])
     return [table]
@@ -301,14 +314,14 @@ def coverage(*, quick: bool) -> list[Table]:
         note="Nominal: .95, .95, at least .95, at most .05. Adjusted: intervals of the detected.",
     )
     with start_pool() as pool:
-        for kind, name, params, n_reports in coverage_cells():
-            measure = partial(cover, kind=kind, params=params, n_reports=n_reports)
+        for kind, name, params, n_reports in yield_coverage_cells():
+            measure = partial(measure_coverage, kind=kind, params=params, n_reports=n_reports)
             runs = run_many(measure, n_runs, pool)
             table.rows.append([f"{kind}, {name}", n_reports, *average(runs)])
     return [table]
 
 
-def coverage_cells() -> Iterator[tuple[str, str, Params, int]]:
+def yield_coverage_cells() -> Iterator[tuple[str, str, Params, int]]:
     """Yield population, name of the parameters, parameters and number of reports of every cell."""
     kinds = [(kind, NOISE_LEVELS) for kind in COVERAGE_KINDS]
     kinds += [(kind, LOW_NOISE) for kind in MISSING_KINDS]
@@ -326,6 +339,6 @@ def average(runs: list[Coverage]) -> list[float]:
         float(np.mean([run.everywhere for run in runs])),
         float(np.mean([run.top for run in runs])),
         float(np.mean(adjusted)) if adjusted else float("nan"),
-        float(np.mean([run.found.false_share for run in runs])),
-        float(np.mean([run.found.true for run in runs])),
+        float(np.mean([run.detections.false_share for run in runs])),
+        float(np.mean([run.detections.true for run in runs])),
     ]

@@ -2,16 +2,16 @@
 
 Three questions, each a table:
 
-1. *Cells.* How large are the errors of 20 x 5 cells, and do the intervals contain the truth? 20
-   strings with 5 categories each, 30 % of 100,000 devices have other strings. The comparison is the
-   way of google/rappor's association: each device answers twice instead of once, each field by
-   itself with a loss of 2 nats (4 nats in all), and expectation maximisation computes the joint
-   shares with the greatest likelihood. The answer of the strings has google/rappor's bits (two hash
-   functions, symmetric noise), or the better bits of this project (one hash function, optimized
-   unary encoding).
-2. *Size.* How often does the test reject fields that are independent, at a level of 5 %? One-hot
-   tables of 3 x 3 and 2 x 5 cells, and strings of 20 x 5 cells, with and without 30 % of values
-   outside the lists.
+1. *Cells.* How large are the errors of the joint shares of 20 strings and 5 categories, and do the
+   intervals contain the truth? Of 100,000 devices, 30 % have other strings. This project sends both
+   fields in one report. The comparison is the method of google/rappor: a device sends two separate
+   reports (*answers*), one for each field, with a loss of 2 nats each (4 nats in all). Expectation
+   maximisation then computes the joint shares with the greatest likelihood. The answer for the
+   string has google/rappor's bits (two hash functions, symmetric noise), or the better bits of this
+   project (one hash function, optimized unary encoding).
+2. *Size.* How often does the test reject independent fields, at a level of 5 %? The tables have
+   3 x 3 and 2 x 5 cells of categories (one-hot), and 20 x 5 cells of strings, with and without 30 %
+   of values outside the lists.
 3. *Power.* How often does the test reject dependent fields, compared with the prediction of
    `rappor plan`?
 
@@ -23,9 +23,9 @@ true share of a cell is s(a, b). Errors are measured as the total variation
 which is 0 without an error and at most 1 for estimates that are shares. The strength of the
 dependence is Cramer's V: 0 for independent fields, 1 if each field determines the other.
 
-The reference (`measure_reference`) draws for device i two answers with their likelihoods L_i(a) and
-M_i(b): the probabilities of the answers if the device has the value a, or b. Expectation
-maximisation begins with equal shares. Each step multiplies
+The comparison with two answers is `measure_reference`. Let L_i(a) be the probability of the first
+answer of device i if its first value is a, and M_i(b) the probability of its second answer if its
+second value is b. Expectation maximisation begins with equal shares. Each step multiplies
 
     s(a, b)   by   sum over i of L_i(a) M_i(b) / (sum over a', b' of s(a', b') L_i(a') M_i(b'))
 
@@ -79,7 +79,7 @@ N_OTHERS: Final = 200
 `UNLISTED`, so with a larger number each string is rarer."""
 
 EPSILON_EACH: Final = 2.0
-"""Loss of each of the two answers of the reference, in nats."""
+"""Each of the two answers of the reference loses this number of nats."""
 
 EM_STEPS: Final = 1000
 """Number of steps of expectation maximisation. The steps approach the greatest likelihood, which is
@@ -150,19 +150,19 @@ class Cell:
         """The listed tuples, and the tuples outside the lists."""
         n_others = N_OTHERS if self.are_strings else 1
         columns = itertools.cycle(self.fields["country"])
-        others = [f"other {i}\x1f{next(columns)}" for i in range(n_others)]
+        other_pairs = [f"other {i}\x1f{next(columns)}" for i in range(n_others)]
         if not self.unlisted:
             return Population(list(self.candidates), self.truth.ravel())
         weights = np.concatenate([self.truth.ravel(), np.full(n_others, self.unlisted / n_others)])
-        return Population([*self.candidates, *others], weights)
+        return Population([*self.candidates, *other_pairs], weights)
 
 
 def make_dependent_table(shape: tuple[int, int], cramers_v: float, *, are_equal: bool) -> Floats:
     """Return shares of cells with a given Cramer's V, (A, B) with the sum 1.
 
-    The table is I + t (D - I). I is the independent table, and D a table with the same margins, in
-    which cells around the diagonal have all shares. V grows in proportion to t, so t is the given V
-    divided by the V of D.
+    The table is I + t (D - I), where I is the independent table, and D is a table with the same
+    margins whose cells are 0 except around the diagonal. So D is strongly dependent. Cramer's V of
+    the table grows in proportion to t, so t is the given V divided by the V of D.
     """
     powers = (0.0, 0.0) if are_equal else (1.0, 0.5)
     row, column = (np.arange(1.0, n + 1) ** -power for n, power in zip(shape, powers, strict=True))
@@ -288,8 +288,8 @@ def measure_reference(seed: int, cell: Cell, bit_design: BitAnswer) -> float:
     truth = cell.truth
     n_rows, n_columns = truth.shape
     # A last row for all strings outside the list. Their categories are equally frequent.
-    others = np.full((1, n_columns), cell.unlisted / n_columns)
-    table = np.vstack([truth, others])
+    unlisted_shares = np.full((1, n_columns), cell.unlisted / n_columns)
+    table = np.vstack([truth, unlisted_shares])
     cell_indices = rng.choice(table.size, cell.n_reports, p=table.ravel() / table.sum())
     rows, columns = np.divmod(cell_indices, n_columns)
     row_likelihood = draw_bit_answers(rng, rows, n_rows, bit_design)
@@ -326,9 +326,10 @@ def draw_bit_answers(
     n, n_cohorts, k = len(rows), 128, bit_design.n_bits
     positions = rng.integers(k, size=(n_cohorts, n_rows, bit_design.n_hashes))
     cohort = rng.integers(n_cohorts, size=n)
-    of_others = rng.integers(k, size=(n, bit_design.n_hashes))
+    # A device with a string outside the list has random true bits.
+    unlisted_bits = rng.integers(k, size=(n, bit_design.n_hashes))
     is_listed = (rows < n_rows)[:, None]
-    true_bits = np.where(is_listed, positions[cohort, np.minimum(rows, n_rows - 1)], of_others)
+    true_bits = np.where(is_listed, positions[cohort, np.minimum(rows, n_rows - 1)], unlisted_bits)
     is_true = np.zeros((n, k), dtype=bool)
     np.put_along_axis(is_true, true_bits, values=True, axis=1)
     sent = rng.random((n, k), dtype=np.float32) < np.where(is_true, bit_design.high, bit_design.low)
@@ -358,12 +359,13 @@ def draw_bucket_answers(
     -------
     (devices, n_columns) float32.
     """
-    truthful = np.exp(EPSILON_EACH) / (np.exp(EPSILON_EACH) + n_columns - 1)
+    p_own = np.exp(EPSILON_EACH) / (np.exp(EPSILON_EACH) + n_columns - 1)
+    # A shift of 1 to B - 1 columns, modulo B, gives each other column with equal probability.
     shift = rng.integers(1, n_columns, size=len(columns))
-    is_true = rng.random(len(columns)) < truthful
-    sent = np.where(is_true, columns, (columns + shift) % n_columns)
-    likelihood = np.full((len(columns), n_columns), (1 - truthful) / (n_columns - 1), np.float32)
-    likelihood[np.arange(len(columns)), sent] = truthful
+    is_own = rng.random(len(columns)) < p_own
+    sent = np.where(is_own, columns, (columns + shift) % n_columns)
+    likelihood = np.full((len(columns), n_columns), (1 - p_own) / (n_columns - 1), np.float32)
+    likelihood[np.arange(len(columns)), sent] = p_own
     return likelihood
 
 

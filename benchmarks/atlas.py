@@ -1,8 +1,8 @@
 """The atlas: where coverage, false discovery rates and p-values hold, and where they do not.
 
-Input: the cells of `benchmarks.atlas_cells`, which are settings of a collection. Every cell is
-simulated and decoded many times, and the results are compared with the truth. Output: a table of
-all cells, and a table of the levels in which cells fail.
+The input is the cells of `benchmarks.atlas_cells`, which are settings of a collection. Every cell
+is simulated and decoded many times, and the results are compared with the truth. The output is a
+table of all cells, and a table of the levels in which cells fail.
 
 A number is marked, and printed in red, if it misses its target by more than three standard errors.
 The targets are:
@@ -76,7 +76,8 @@ TAILS: Final = (0.05, 1e-2, 1e-3, 1e-4)
 """Limits of p-values. The absent candidates with a p-value up to each limit are counted."""
 
 COVERAGE: Final = {"all": 0.94, "top 20": 0.93, "adjusted": 0.94}
-"""Smallest acceptable coverage of 95 % intervals, by the set of candidates."""
+"""Smallest acceptable coverage of 95 % intervals, by the set of candidates. A smaller bound would
+pass cells whose intervals miss the true share too often."""
 
 ERROR_RATES: Final = {
     "bh": "FDR bh",
@@ -102,10 +103,13 @@ TAIL_MOST: Final = 1.2
 """Largest acceptable ratio of the number of p-values below a tail to the nominal number. It is
 above 1 because small p-values are approximate."""
 ERRORS: Final = 3.0
-"""Number of standard errors by which a measured number may miss its target by chance."""
+"""Number of standard errors by which a measured number may miss its target by chance.
+
+A larger number would hide larger faults. A smaller number would mark more correct cells.
+"""
 
 MEASURES: Final = (*COVERAGE, *ERROR_RATES.values(), *(f"p {tail:g}" for tail in TAILS))
-"""All measures, as the table orders them."""
+"""The table has a column for each measure, in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,7 @@ class CellFigures:
     misses : names of the measures that miss their targets.
     unsure : share of the results that warned that their errors are unreliable.
     wide : whether intervals are too wide.
-    found : mean number of detections.
+    found : mean number of true detections.
     raised : the error or warning of a decode; empty without one.
     """
 
@@ -234,14 +238,23 @@ def _compare(estimates: Estimates, shares: Mapping[str, float], adaptive: str) -
 def _is_unsure(estimates: Estimates) -> bool:
     """Return whether a result warns that its errors are unreliable.
 
-    The warnings are that strings collide too often (`overfull`), and that an absent string has so
-    few patterns of bits that its p-value cannot be small. Two warnings count for sets only: buckets
-    have few reports (`few_reports`), or the bits do not fit (`bad_fit`), because sets may have been
-    cut. The bits of strings also do not fit if strings are no candidates, but the errors of strings
-    include this case.
+    Two warnings count for every metric:
+
+    - Strings collide too often (`overfull`).
+    - The bits of a string can have so few patterns that the p-value of an absent string is never
+      small (`least_p_value`).
+
+    Three warnings count for sets only:
+
+    - The buckets have few reports (`few_reports`).
+    - The items are correlated (`correlated_items`).
+    - The candidates do not explain the bits (`bad_fit`), because sets may have been cut.
+
+    For strings `bad_fit` does not count. It occurs whenever some strings are no candidates, and the
+    standard errors of strings include this case.
     """
     codes = {warning.code for warning in estimates.warnings}
-    if estimates.has_sets and codes & {"bad_fit", "few_reports"}:
+    if estimates.has_sets and codes & {"bad_fit", "correlated_items", "few_reports"}:
         return True
     diagnostics = estimates.diagnostics
     capacity = diagnostics.get("capacity") or {"overfull": False}
@@ -336,7 +349,8 @@ def _judge_tails(runs: Sequence[Run]) -> dict[str, tuple[float, bool]]:
         p_value = stats.poisson.sf(math.ceil(below.sum() / excess) - 1, most)
         judged[f"p {tail:g}"] = (
             float(below.sum() / (tail * absent)),
-            # As rare as ERRORS standard errors of a normal number.
+            # The ratio misses its target if a correct decoder reaches so many small p-values with
+            # a smaller probability than a normal variable exceeds `ERRORS` standard errors.
             bool(p_value < stats.norm.sf(ERRORS)),
         )
     return judged
@@ -370,11 +384,11 @@ def describe(figures_by_grid: Mapping[str, Sequence[CellFigures]]) -> list[Table
     """Return a table of all cells of each grid, and a table of the levels in which cells fail."""
     tables = []
     for name, rows in figures_by_grid.items():
-        tables += [_cells_table(name, rows), _levels_table(name, rows)]
+        tables += [_tabulate_cells(name, rows), _tabulate_levels(name, rows)]
     return tables
 
 
-def _cells_table(name: str, rows: Sequence[CellFigures]) -> Table:
+def _tabulate_cells(name: str, rows: Sequence[CellFigures]) -> Table:
     """Return a row for each cell. It names only the levels that are not the usual levels."""
     usual = {key: levels[0] for key, levels in GRIDS[name].items()}
     failing = sum(row.fails for row in rows)
@@ -407,7 +421,7 @@ def _cells_table(name: str, rows: Sequence[CellFigures]) -> Table:
     return table
 
 
-def _levels_table(name: str, rows: Sequence[CellFigures]) -> Table:
+def _tabulate_levels(name: str, rows: Sequence[CellFigures]) -> Table:
     """Count, for every level of every factor, its cells and its failing cells."""
     n_cells: Counter[tuple[str, str]] = Counter()
     failing: Counter[tuple[str, str]] = Counter()

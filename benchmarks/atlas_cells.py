@@ -49,8 +49,8 @@ Factors = Mapping[str, tuple[Level, ...]]
 level."""
 
 BY_DAY: Final = "days"
-"""Level of the factor "reports a device": one report on each of seven days, decoded as separate
-collections."""
+"""Level of the factor "reports a device". Each device sends one report on each of seven days, and
+each day is decoded as a collection of its own."""
 SUMMED: Final = "sum of days"
 """Level of the factor "reports a device": as `BY_DAY`, but the counts of all days are added before
 decoding."""
@@ -77,7 +77,7 @@ _PRESENT_WEIGHTS: Final = {
     "500 Zipf": 1 / np.arange(1.0, 501.0),
     "300 equal": np.ones(300),
 }
-"""Weights of the strings that devices have, by level of the factor "held"."""
+"""Weights of the strings that devices have, by level of the factor "population"."""
 
 _PRESENT_WEIGHTS_HARD: Final = {
     "300 Zipf": 1 / np.arange(1.0, 301.0),
@@ -85,9 +85,9 @@ _PRESENT_WEIGHTS_HARD: Final = {
     "one": np.array([1.0]),
     **{f"{n} falling": np.arange(3.0, n + 3.0) ** -1.1 for n in (40, 50, 60)},
 }
-"""Weights of further levels of the factor "held". Only the cells of `HARD_UNGRIDDED` have these
-levels. `STRINGS` does not contain them, so `build_cells` does not combine them with the levels of
-other factors."""
+"""Weights of further levels of the factor "population". Only the cells of `HARD_UNGRIDDED` have
+these levels. `STRINGS` does not contain them, so `build_cells` does not combine them with the
+levels of other factors."""
 
 _CROWDED: Final[Cell] = {"noise": "low-noise", "k": 64, "m": 8, "absent": 200}
 """Levels under which strings often set the same bits: 64 bits in each of 8 cohorts are 512 bits,
@@ -100,15 +100,16 @@ STRINGS: Final[Factors] = {
     "k": (128, 32, 1024),
     "h": (1, 2),
     "cohorts": (EVEN, UNEVEN),
-    "held": tuple(_PRESENT_WEIGHTS),
+    "population": tuple(_PRESENT_WEIGHTS),
     "no candidates": ("none", "a random half", "every other", "the heaviest"),
     "absent": (100, 0, 5000),
     "devices": (10**6, 30, 1000, 30_000, 10**9),
 }
 """Levels of the factors of Bloom filters. The first level of a factor is the usual level.
 
-"held" is the distribution of the strings that devices have. "no candidates" says which of these
-strings are left out of the candidates. "absent" is the number of candidates that no device has.
+"population" is the distribution of the strings that devices have. "no candidates" says which of
+these strings are left out of the candidates. "absent" is the number of candidates that no device
+has.
 """
 
 HARD: Final[tuple[Cell, ...]] = (
@@ -117,12 +118,24 @@ HARD: Final[tuple[Cell, ...]] = (
         for m in (4, 8, 16)
         for left_out in ("a random half", "the heaviest")
     ),
-    {"noise": _NO_PERMANENT, "m": 8, "no candidates": "every other", "held": "500 Zipf"},
-    {"noise": "low-noise", "m": 16, "k": 32, "held": "300 equal", "devices": 10**7},
-    {"noise": "low-noise", "m": 8, "held": "500 Zipf", "devices": 10**7},
+    {"noise": _NO_PERMANENT, "m": 8, "no candidates": "every other", "population": "500 Zipf"},
+    {"noise": "low-noise", "m": 16, "k": 32, "population": "300 equal", "devices": 10**7},
+    {"noise": "low-noise", "m": 8, "population": "500 Zipf", "devices": 10**7},
     {"m": 2, "absent": 5000},
-    {"noise": "low-noise", "m": 16, "held": "5 heavy", "reports a device": 30, "devices": 20_000},
-    {"noise": "low-noise", "m": 16, "held": "5 heavy", "reports a device": 365, "devices": 20_000},
+    {
+        "noise": "low-noise",
+        "m": 16,
+        "population": "5 heavy",
+        "reports a device": 30,
+        "devices": 20_000,
+    },
+    {
+        "noise": "low-noise",
+        "m": 16,
+        "population": "5 heavy",
+        "reports a device": 365,
+        "devices": 20_000,
+    },
     {"m": 16, "cohorts": UNEVEN, "reports a device": 30},
 )
 """Combinations of levels that are hard together. All other factors have their usual level.
@@ -133,14 +146,14 @@ dominates the error of frequent strings.
 """
 
 HARD_UNGRIDDED: Final[tuple[Cell, ...]] = (
-    {**_CROWDED, "held": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
-    {**_CROWDED, "held": "two sizes", "absent": 300, "devices": 10**8},
-    {"noise": "low-noise", "m": 16, "held": "one", "devices": 30},
+    {**_CROWDED, "population": "300 Zipf", "no candidates": "the heaviest", "devices": 10**8},
+    {**_CROWDED, "population": "two sizes", "absent": 300, "devices": 10**8},
+    {"noise": "low-noise", "m": 16, "population": "one", "devices": 30},
     *(
         {
             "m": m,
             "k": 128 if m > 1 else 256,
-            "held": distribution,
+            "population": distribution,
             "absent": absent,
             "devices": 10**7,
         }
@@ -152,7 +165,7 @@ HARD_UNGRIDDED: Final[tuple[Cell, ...]] = (
 know them, so they cover no pair of levels."""
 
 _CATEGORIES: Final = tuple(f"a{i}" for i in range(1000))
-"""Names of the categories of one-hot encodings."""
+"""The categories of one-hot encodings have these names."""
 
 _ENCODINGS: Final = {
     "onehot, 20": ("onehot", _CATEGORIES[:20]),
@@ -161,7 +174,7 @@ _ENCODINGS: Final = {
     "boolean": ("boolean", ()),
     "buckets, 16": ("buckets", tuple(str(i) for i in range(17))),
 }
-"""Encoding and its categories or edges, by level of the factor "encoding"."""
+"""Maps a level of the factor "encoding" to the name of the encoding and its categories or edges."""
 
 _VALUES: Final = {
     "onehot": ("a0", "a1", "a2"),
@@ -174,7 +187,7 @@ ANSWERS: Final[Factors] = {
     "reports a device": _REPORTS,
     "noise": ("balanced", "strict", "low-noise", _NO_PERMANENT),
     "encoding": ("onehot, 20", "onehot, 1000", "boolean", "buckets, 16"),
-    "held": ("several", "one rare", "one"),
+    "population": ("several", "one rare", "one"),
     "devices": (10_000, 30, 100, 1000, 10**6, 10**9),
 }
 """Levels of the factors of encodings with listed values. Such metrics need no candidates."""
@@ -183,7 +196,7 @@ ANSWERS_ONCE: Final[Factors] = {
     "reports a device": (1,),
     "noise": ("once",),
     "encoding": ("onehot, 20", "onehot, 120", "buckets, 16"),
-    "held": ANSWERS["held"],
+    "population": ANSWERS["population"],
     "devices": ANSWERS["devices"],
 }
 """Levels of the factors of listed values under the profile `once`: generalized randomized response.
@@ -200,7 +213,8 @@ GRIDS: Final[Mapping[str, Factors]] = {
 grid."""
 
 _WEIGHTS: Final = {"several": (0.5, 0.4, 0.1), "one rare": (0.5, 0.49, 0.01), "one": (1, 0, 0)}
-"""Weights of the three values in `_VALUES`, by level of the factor "held" of the grid `answers`."""
+"""Maps a level of the factor "population" of the grid `answers` to the weights of the three values
+in `_VALUES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -243,7 +257,7 @@ def build_cells(factors: Factors, added: Sequence[Cell] = ()) -> list[Cell]:
     # Greedy pairwise testing: a new cell begins with the first pair that no cell has yet
     # (`missing`). Each other factor gets the level that covers most missing pairs. A dictionary
     # with the value None is a set that keeps its order, so the cells are the same in every run.
-    missing = dict.fromkeys(pair for pair in _all_pairs(factors) if _is_possible(dict(pair)))
+    missing = dict.fromkeys(pair for pair in _list_all_pairs(factors) if _is_possible(dict(pair)))
     for cell in chosen:
         _remove(missing, cell)
     while missing:
@@ -257,7 +271,7 @@ Pair = tuple[tuple[str, Level], tuple[str, Level]]
 """Two factors, each with one of its levels. A cell of the grid must have both levels."""
 
 
-def _all_pairs(factors: Factors) -> Iterator[Pair]:
+def _list_all_pairs(factors: Factors) -> Iterator[Pair]:
     """Yield every pair of levels of two different factors."""
     for first, second in itertools.combinations(factors.items(), 2):
         (first_name, first_levels), (second_name, second_levels) = first, second
@@ -324,7 +338,7 @@ def _make_params(cell: Cell, encoding: str, categories: tuple[str, ...]) -> Para
 
 def _draw_strings(cell: Cell, seed: int) -> DecodeInput:
     """Draw one collection of strings, with its candidates and their true shares."""
-    weights = {**_PRESENT_WEIGHTS, **_PRESENT_WEIGHTS_HARD}[str(cell["held"])]
+    weights = {**_PRESENT_WEIGHTS, **_PRESENT_WEIGHTS_HARD}[str(cell["population"])]
     names = [f"{seed}/held/{i}" for i in range(len(weights))]
     population = Population(names, weights)
     k, h, m = (int(cell[letter]) for letter in "khm")
@@ -349,7 +363,7 @@ def _draw_answers(cell: Cell, seed: int) -> DecodeInput:
     """Draw one collection of an encoding with listed values, with the true share of each value."""
     name, categories = _ENCODINGS[str(cell["encoding"])]
     params = _make_params(cell, name, categories)
-    population = Population(_VALUES[name], _WEIGHTS[str(cell["held"])])
+    population = Population(_VALUES[name], _WEIGHTS[str(cell["population"])])
     encoding = get_encoder(params)
     shares = dict.fromkeys(encoding.category_labels, 0.0)
     for value, share in zip(population.values, population.weights.tolist(), strict=True):

@@ -82,12 +82,12 @@ _POPULATIONS: Final[Mapping[str, Callable[[np.random.Generator, int], Sets]]] = 
     "correlated": _draw_correlated,
     "cut": _draw_large,
 }
-"""Functions that draw the sets of the devices, by level of the factor "held"."""
+"""Maps a level of the factor "population" to the function that draws the sets of the devices."""
 
 SETS: Final[Mapping[str, tuple[str | int, ...]]] = {
     "items": (8, 2, 32),
     "m": (32, 8, 128),
-    "held": tuple(_POPULATIONS),
+    "population": tuple(_POPULATIONS),
     "absent": (100, 1000),
     "devices": (10**5, 1000, 10**4, 10**6, 10**7),
 }
@@ -110,7 +110,7 @@ def draw_sets(cell: Mapping[str, str | int], seed: int) -> tuple[Counts, dict[st
     rng = np.random.default_rng([seed, 2])
     n, m = int(cell["items"]), int(cell["m"])
     params = dataclasses.replace(Params.profile("once", encoding="set", items=n), m=m)
-    sets = _POPULATIONS[str(cell["held"])](rng, n)
+    sets = _POPULATIONS[str(cell["population"])](rng, n)
     names = [f"{seed}/held/{i}" for i in range(sets.shape[1])]
     encoder = get_encoder(params)
     cohort_reports = rng.multinomial(int(cell["devices"]), np.full(m, 1 / m))

@@ -52,7 +52,7 @@ EPSILON: Final = 4.0
 other package get the same loss, so that their variances are comparable."""
 
 DEVICES: Final = 2_000
-"""Number of devices of a collection, each with one report."""
+"""A collection has this number of devices, each with one report."""
 
 RUNS: Final = 4_000
 """Number of collections of a cell.

@@ -38,7 +38,7 @@ from rappor.simulation.population import Population
 from rappor.simulation.true_bits import compute_true_bits
 
 Shares = NDArray[np.float64]
-"""Shares of values, one row for each sample."""
+"""Shares of values. The array has one row for each sample."""
 
 MONDAY: Final = datetime.date(2026, 8, 3)
 """First day of the first week. A trend by weeks needs whole weeks, which begin on a Monday."""
@@ -55,7 +55,7 @@ The error then comes mostly from the permanent noise of the devices, which both 
 is what these cells test.
 """
 YES: Final = Params.profile("balanced", encoding="boolean")
-"""Parameters of the yes-or-no cells."""
+"""The yes-or-no cells have these parameters."""
 
 
 def change_six_shares() -> Shares:
@@ -105,10 +105,11 @@ def draw_samples(  # noqa: PLR0913 - devices, and how they change
     From sample to sample, the smallest possible number of devices change their value, so that the
     shares change as `shares` says. Each of these devices draws a new permanent response.
 
-    The bits of a device are independent given its value. So no single device is drawn: devices are
-    counted by value and cohort, and the ones of their permanent responses are counted by value,
-    cohort and bit. If a random part of the devices of a value and cohort leaves, the number of ones
-    that leaves with them is hypergeometric.
+    No single device is drawn, because the bits of a device are independent given its value and its
+    cohort. The function has two tables of numbers: the devices by value and cohort, and the ones of
+    their permanent responses by value, cohort and bit. Suppose that g of the n devices of a value
+    and cohort leave, and that x of the n permanent responses have a 1 at a bit. Then the number of
+    these ones that leave is hypergeometric: a random sample of g from n of which x are ones.
 
     Parameters
     ----------
@@ -203,10 +204,10 @@ class Cell:
 
 
 CELLS: Final = {
-    "strings, overlap 1": Cell(
+    "strings, device correlation 1": Cell(
         values=STRINGS, shares=change_six_shares(), params=LOW_NOISE, device_correlation=1.0
     ),
-    "strings, overlap unknown": Cell(
+    "strings, device correlation unknown": Cell(
         values=STRINGS, shares=change_six_shares(), params=LOW_NOISE, device_correlation=None
     ),
     "strings, slope of 12 weeks": Cell(
@@ -217,19 +218,19 @@ CELLS: Final = {
         n_reports=7,
         churn=0.02,
     ),
-    "yes 20 % to 25 %, overlap 1": Cell(
+    "yes 20 % to 25 %, device correlation 1": Cell(
         values=("true", "false"),
         shares=move_yes_share(0.2, 0.25),
         params=YES,
         device_correlation=1.0,
     ),
-    "yes 5 % to 10 %, overlap 1": Cell(
+    "yes 5 % to 10 %, device correlation 1": Cell(
         values=("true", "false"),
         shares=move_yes_share(0.05, 0.1),
         params=YES,
         device_correlation=1.0,
     ),
-    "yes 20 %, unchanged, overlap 1": Cell(
+    "yes 20 %, unchanged, device correlation 1": Cell(
         values=("true", "false"),
         shares=move_yes_share(0.2, 0.2),
         params=YES,
@@ -302,12 +303,13 @@ def measure(cell: Cell, seed: int) -> Run:
     comparison, contrast = compare(cell, counts)
     change = dict(zip(cell.values, contrast.weights @ cell.shares, strict=True))
     true = np.array([change.get(name, 0.0) for name in comparison.candidates])
-    holds = (contrast.ci_low <= true) & (true <= contrast.ci_high)
+    is_covered = (contrast.ci_low <= true) & (true <= contrast.ci_high)
+    # Rounding makes the true change of an unchanged value slightly different from 0.
     is_changed = np.abs(true) > 1e-9
     false = contrast.changed & ~is_changed
     return Run(
-        changed=holds[is_changed].tolist(),
-        others=holds[~is_changed].tolist(),
+        changed=is_covered[is_changed].tolist(),
+        others=is_covered[~is_changed].tolist(),
         squares=((contrast.estimate - true) / contrast.std_error)[is_changed] ** 2,
         false=float(false.sum() / max(contrast.n_changed, 1)),
     )
@@ -327,23 +329,29 @@ def changes(*, quick: bool) -> list[Table]:
             n_runs = 400 if len(cell.values) == 2 else 60
             n_runs = n_runs // 20 if quick else n_runs
             runs = measure_many(name, n_runs, pool)
-            changed = [holds for run in runs for holds in run.changed]
-            others = [holds for run in runs for holds in run.others]
+            changed = [is_covered for run in runs for is_covered in run.changed]
+            unchanged = [is_covered for run in runs for is_covered in run.others]
             rows.append(
                 [
                     name,
                     n_runs,
                     float(np.mean(changed)) if changed else "",
-                    float(np.mean(others)) if others else "",
+                    float(np.mean(unchanged)) if unchanged else "",
                     float(np.mean([run.false for run in runs])),
                 ]
             )
     return [
         Table(
             title="changes: intervals at 95 % of devices that report in all samples",
-            columns=("panel", "collections", "changed hold", "others hold", "false share"),
+            columns=(
+                "comparison",
+                "collections",
+                "changed covered",
+                "others covered",
+                "false share",
+            ),
             rows=rows,
-            note="Hold: share of intervals that contain the change of the population. Target: .93 "
-            "to .97 of the changed values.",
+            note="Covered: share of intervals that contain the change of the population. Target: "
+            ".93 to .97 of the changed values.",
         )
     ]

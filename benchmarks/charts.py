@@ -13,19 +13,25 @@ _LEGEND = "design, eps_inf 4.394, eps_1 1.0743"
 
 
 def draw(tables: list[Table], folder: Path) -> list[Path]:
-    """Draw `accuracy` and `power` from the tables of `curves`. Returns the paths of the files."""
+    """Draw `accuracy.svg` and `power.svg` from the tables of `curves`; return the written paths.
+
+    Tables of other benchmarks are ignored. A table of `curves` is recognized by its title.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in tables:
-        for start, picture in (("curves, accuracy", accuracy), ("curves, probability", power)):
+        for start, name, draw_grid in (
+            ("curves, accuracy", "accuracy", draw_accuracy),
+            ("curves, probability", "power", draw_power),
+        ):
             if table.title.startswith(start):
-                path = folder / f"{picture.__name__}.svg"
-                picture(table.to_dict()["rows"]).save(path)
+                path = folder / f"{name}.svg"
+                draw_grid(table.to_dict()["rows"]).save(path)
                 written.append(path)
     return written
 
 
-def accuracy(rows: list[dict[str, Any]]) -> ChartGrid:
+def draw_accuracy(rows: list[dict[str, Any]]) -> ChartGrid:
     """Draw detected strings and total variation against the number of reports."""
     reports = Axis(field="reports", title="reports", log=True)
     detections = Axis(field="found", title="strings found, of 100", domain=(0, 100))
@@ -39,10 +45,10 @@ def accuracy(rows: list[dict[str, Any]]) -> ChartGrid:
     return ChartGrid(title="Accuracy by the number of reports", charts=charts)
 
 
-def power(rows: list[dict[str, Any]]) -> ChartGrid:
+def draw_power(rows: list[dict[str, Any]]) -> ChartGrid:
     """Draw the detection probability of a string against its share.
 
-    Both the closed form and measurements are drawn.
+    The lines are the closed form of `benchmarks.curves`, and the dots are measurements.
     """
     chart = draw_lines(
         [row | {"probability": row["closed form"]} for row in rows],

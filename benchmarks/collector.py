@@ -325,7 +325,7 @@ def _read_processor_time() -> tuple[int, int]:
 
 
 def load(port: int, seconds: float, n_reports: int, registry: str) -> dict[str, float]:
-    """Send uploads for some seconds. Returns the figures of the load, such as `total` uploads.
+    """Send uploads for some seconds; return the figures of the load, such as `total` uploads.
 
     `registry` is the path of the registry that the server has.
     """
@@ -372,7 +372,7 @@ def serve(
 
 
 def _prepare_database(folder: Path, url: str, toml: str = _TOML) -> str:
-    """Write the registry and create the tables. Returns the path of the registry."""
+    """Write the registry and create the tables; return the path of the registry."""
     from rappor_server.app.settings import Settings  # noqa: PLC0415
     from rappor_server.cli.serve import prepare_database  # noqa: PLC0415 - the extra 'server'
 

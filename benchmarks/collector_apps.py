@@ -1,4 +1,4 @@
-"""The collector's application without some of its parts, to measure the cost of the stack.
+"""The collector's application without some of its parts, to measure the time that each part takes.
 
 `python -m benchmarks.collector_apps NAME PORT REGISTRY DATABASE` serves one application. `nothing`
 reads the body of a POST and responds, `validation` checks an upload and stores nothing, `collector`
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 
 import uvicorn
 from rappor_server.app.collector import Collector
@@ -24,8 +25,8 @@ from starlette.routing import Route
 _RESPONSE = b'{"reports":[{"status":"accepted"}]}'
 
 
-def nothing(_: Settings) -> Starlette:
-    """Return an application that reads the body and responds."""
+def create_idle_application(_: Settings) -> Starlette:
+    """Return the application `nothing`, which reads the body of a POST and responds."""
 
     async def endpoint(request: Request) -> Response:
         await request.body()
@@ -34,18 +35,13 @@ def nothing(_: Settings) -> Starlette:
     return Starlette(routes=[Route("/v1/reports", endpoint, methods=["POST"])])
 
 
-def validation(settings: Settings) -> Starlette:
-    """Return the collector's application, which stores no upload."""
+def create_validation_application(settings: Settings) -> Starlette:
+    """Return the application `validation`: the collector's, except that it stores no upload."""
     return create_application(settings, open_collector=_CollectorWithoutStore)
 
 
-def collector(settings: Settings) -> Starlette:
-    """Return the complete application."""
-    return create_application(settings)
-
-
 class _CollectorWithoutStore(Collector):
-    """A collector that responds to each upload without storing it."""
+    """A collector that validates each upload and responds, without storing the upload."""
 
     def enqueue(self, submission: Submission) -> asyncio.Future[bytes]:
         """Return the response at once."""
@@ -55,12 +51,21 @@ class _CollectorWithoutStore(Collector):
 
 
 def main(name: str, port: str, registry: str, database: str) -> None:
-    """Serve an application by its name, in the same way as the collector."""
+    """Serve an application by its name with uvicorn, like the collector."""
+    # The benchmark sends uploads of random bits. `suspicious="accept"` keeps the collector from
+    # refusing reports with improbable numbers of ones.
     settings = Settings(registry=registry, database=database, suspicious="accept")
-    kinds = {"nothing": nothing, "validation": validation, "collector": collector}
+    factories: dict[str, Callable[[Settings], Starlette]] = {
+        "nothing": create_idle_application,
+        "validation": create_validation_application,
+        "collector": create_application,
+    }
     uvicorn.run(
-        kinds[name](settings),
+        factories[name](settings),
         port=int(port),
+        # `nothing` runs on uvicorn's own protocol, to measure uvicorn and Starlette alone. The
+        # others run on the collector's protocol, which limits the time of a slow client and the
+        # number of connections of a client.
         http="httptools" if name == "nothing" else BoundedProtocol,
         ws="none",
         log_level="warning",

@@ -67,6 +67,9 @@ def curves(*, quick: bool) -> list[Table]:
             )
             error = compute_standard_error(params, POWER_REPORTS) / POWER_REPORTS
             shares = POPULATIONS["exp"](0).shares[:N_PRESENT]
+            # The closed form: the estimate, in standard errors, is normal with the mean
+            # share / error and the variance 1. A string is detected if it exceeds the quantile of
+            # Bonferroni's level, `LEVEL` / `N_CANDIDATES`.
             closed = stats.norm.sf(stats.norm.isf(LEVEL / N_CANDIDATES) - shares / error)
             power.rows.extend(
                 [name, 100 * float(shares[i]), float(closed[i]), float(detection_rates[i])]

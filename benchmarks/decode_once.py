@@ -48,7 +48,7 @@ def measure_many_detections(n_candidates: int, n_true: int, n_reports: int) -> d
 def _measure(
     n_candidates: int, weights: NDArray[np.float64], params: Params, n_reports: int
 ) -> dict[str, float]:
-    """Hash and decode once. Returns seconds, CPU seconds, memory in bytes, and detections.
+    """Hash and decode once; return seconds, CPU seconds, memory in bytes, and detections.
 
     "before" is the peak memory before the timed region, "peak" the peak memory at its end.
     """

@@ -26,8 +26,8 @@ _SITUATIONS = (
     ("frozen", "the first event of a day, while a stopped process keeps the lock"),
     ("computing", "in turn with these: computing alone, without client, lock or thread"),
 )
-"""Key of the figures of `benchmarks.device_once`, and description, of each row. The table shows the
-median, two high quantiles and the largest duration of the calls of each key."""
+"""Each row has a key of the figures of `benchmarks.device_once`, and a description. The table shows
+the median, two high quantiles and the largest duration of the calls of each key."""
 
 
 def device(*, quick: bool) -> list[Table]:

@@ -39,7 +39,11 @@ profile = "balanced"
 """
 _TOML = f"[budget]\ntotal = inf\n[metrics.page]{_ENTRY}"
 _SENT = tuple(f"sent{i}" for i in range(200))
-"""Metrics that have one report each to send, because one report of a metric leaves in a day."""
+"""Names of 200 metrics. Each has one report to send while the calls are timed.
+
+A device sends at most one report of a metric in a day, so a long series of uploads needs many
+metrics.
+"""
 _DAY = 86_400.0
 """Number of seconds in a day, by which the client's clock is moved."""
 _CALLS = 1000
@@ -168,7 +172,8 @@ class _Collector:
         self.n_uploads = 0
 
     def send(self, body: bytes, *, timeout: float) -> TransportResponse:
-        from rappor_client.network.transport import TransportResponse  # noqa: PLC0415 - not before it is measured
+        # The import of the client is measured, so nothing of it is imported before.
+        from rappor_client.network.transport import TransportResponse  # noqa: PLC0415
 
         del timeout
         self.n_uploads += 1

@@ -4,10 +4,11 @@
 The search extends every detected prefix by all letters. Each case simulates 1,000 random strings of
 six letters by Zipf's law, and counts the true and false strings that are found.
 
-The oracle is the limit of every such search. It has the same parts, devices, noise, number of kept
-prefixes and error control, but every string and every prefix has a bit of its own, so nothing
-collides. The reports of the oracle are not simulated. It draws the score of each string, which is
-its estimated share in standard errors of an absent string.
+The oracle is an imagined search without collisions. It has the same parts, devices, noise, number
+of kept prefixes and error control as `discover`. But every string and every prefix has a bit of its
+own, so a real search finds about as many strings at best. The reports of the oracle are not
+simulated. Instead the score of each string is drawn: its estimated share, divided by the standard
+error of the estimate of an absent string.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ LETTERS: Final = string.ascii_lowercase
 LEVEL: Final = 0.05
 """False discovery rate at which strings are detected."""
 LENGTH: Final = 6
-"""Number of letters of each string."""
+"""Each string has this number of letters."""
 N_STRINGS: Final = 1000
 """Number of strings. Their frequencies follow Zipf's law."""
 
 _TAIL: Final = 50.0
-"""Limit up to which the oracle draws p-values of absent strings, as a multiple of the threshold of
-Benjamini-Hochberg at a rank of all present strings.
+"""The oracle draws p-values of absent strings only up to this multiple of a threshold.
 
-Larger p-values decide nothing, so the millions of absent strings with larger p-values need not be
-drawn.
+The threshold is that of Benjamini-Hochberg if as many strings are detected as are present. There
+are millions of absent strings. Nearly all have larger p-values, which are never detected, so these
+p-values need not be drawn.
 """
 
 

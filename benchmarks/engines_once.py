@@ -80,7 +80,9 @@ def classic(registry: Registry, executors: int, *, frame: bool = False) -> Itera
     """Start a local cluster of executors. Each executor is a process with one core."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra
 
+    # One core and 1,024 MB of memory for each executor.
     builder = SparkSession.builder.master(f"local-cluster[{executors},1,1024]")
+    # Mount /tmp as the file system viewfs://lake, for `read_bytes`.
     mount = "spark.hadoop.fs.viewfs.mounttable.lake.link./tmp"
     builder = builder.config("spark.ui.enabled", "false").config(mount, "file:///tmp")
     with _open_session(builder, registry, frame=frame) as run:
@@ -89,7 +91,10 @@ def classic(registry: Registry, executors: int, *, frame: bool = False) -> Itera
 
 @contextlib.contextmanager
 def read_bytes(registry: Registry, executors: int) -> Iterator[Run]:
-    """Let the cluster read from a file system whose paths its workers do not see."""
+    """Let the cluster read from a file system that its workers cannot open by path.
+
+    Spark then reads the files and passes their bytes to the workers, as with a remote store.
+    """
     with classic(registry, executors) as run:
         yield lambda folder: run(f"viewfs://lake{folder}")
 
@@ -105,6 +110,10 @@ def connect(registry: Registry, threads: int) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _open_session(builder: object, registry: Registry, *, frame: bool = False) -> Iterator[Run]:
+    """Start a Spark session, and stop it when the block ends.
+
+    If `frame`, Spark reads the files into a data frame. Otherwise the workers open the files.
+    """
     from rappor.engines import spark  # noqa: PLC0415  # an extra
 
     session = builder.getOrCreate()  # type: ignore[attr-defined]

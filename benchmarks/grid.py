@@ -41,7 +41,7 @@ SIZES = {
     "medium": (1_000, 10_000_000),
     "large": (10_000, 100_000_000),
 }
-"""Number of distinct values, and number of clients, by the name of the size."""
+"""Maps the name of a size to the number of distinct values and the number of clients."""
 
 _USUAL = Params(k=8, h=2, m=128, f=0.45, p=0.39, q=0.61)
 """Parameters that all settings but "loose" have."""
@@ -101,10 +101,10 @@ def run_case(seed: int, population: str, size: str, setting: str) -> Result:
     # The first n_values names are strings of clients, the others are absent candidates.
     names = [f"{seed}/v{i}" for i in range(1, n_values + round(n_values * chosen.extra) + 1)]
     present = Population(names[:n_values], POPULATIONS[population](n_values))
-    collected = simulate(present, chosen.params, n_reports=n_clients, seed=seed)
+    collection = simulate(present, chosen.params, n_reports=n_clients, seed=seed)
     candidates = [name for name in names if not (chosen.missing and name.endswith("9"))]
-    estimates = decode(collected.counts, candidates, distribution=True)
-    truth = dict(zip(present.values, (collected.devices / n_clients).tolist(), strict=True))
+    estimates = decode(collection.counts, candidates, distribution=True)
+    truth = dict(zip(present.values, (collection.devices / n_clients).tolist(), strict=True))
     candidate_shares = np.array([truth.get(name, 0.0) for name in estimates.candidates])
     non_candidate_share = 1 - candidate_shares.sum()
     assert estimates.posterior_share is not None
@@ -143,15 +143,15 @@ def grid(*, quick: bool) -> list[Table]:
                 "+- is half the 95 % interval\nof the mean over the seeds. False share: its mean, "
                 "0 of nothing detected.",
             )
-            of_size = []
+            size_results = []
             for population in POPULATIONS:
                 for setting in SETTINGS:
                     measure = partial(run_case, population=population, size=size, setting=setting)
                     results = run_many(measure, n_seeds, pool)
                     table.rows.append([f"{population} {setting}", *_summarise(results)])
-                    of_size += results
+                    size_results += results
             tables.append(table)
-            pooled.rows.append([size, *_pool(of_size)])
+            pooled.rows.append([size, *_summarise_all(size_results)])
     return [*tables, pooled]
 
 
@@ -166,12 +166,17 @@ def _summarise(results: list[Result]) -> list[Cell]:
     ]
 
 
-def _pool(results: list[Result]) -> list[Cell]:
-    """Return the detections of all decodes of a size together, and the mean false share."""
+def _summarise_all(results: list[Result]) -> list[Cell]:
+    """Return the number of decodes of a size, their detections together, and two false shares.
+
+    The first share is of all detections together. The second is the mean of the shares of the
+    decodes, which is the false discovery rate.
+    """
     true = sum(result.true for result in results)
-    positives = sum(result.false_positives for result in results)
-    share = float(np.mean([result.false_share for result in results]))
-    return [len(results), true, positives, positives / max(true + positives, 1), share]
+    false_positives = sum(result.false_positives for result in results)
+    mean_share = float(np.mean([result.false_share for result in results]))
+    pooled_share = false_positives / max(true + false_positives, 1)
+    return [len(results), true, false_positives, pooled_share, mean_share]
 
 
 def _compute_mean(values: list[float] | list[int]) -> tuple[float, float]:

@@ -11,8 +11,10 @@ items of a set.
   one of the n buckets with a higher probability than one of the other buckets.
 - One drawn item: the device draws one of its items and reports it by GRR with n = 1. The estimates
   are shares of draws, not of devices: an item of large sets is drawn more rarely.
-- Pad and sample: as before, but the device draws one of n places, of which some are empty (Qin et
-  al., LDPMiner, CCS 2016). The shares of devices are n times the shares of draws.
+- Pad and sample (Qin et al., LDPMiner, CCS 2016): the device adds empty places to its items until
+  there are n places, draws one of the places, and reports its item by GRR with n = 1. Every item of
+  every device is drawn with probability 1 / n. So the shares of devices are n times the shares of
+  draws.
 - PrivSet (Wang et al., INFOCOM 2018), in plain numpy: the device pads its set with padding items to
   n items. A report is a set of w items, from the list of all 4,000 items and n padding items. A
   report that contains an item of the padded set is exp(4) times as probable as any other report.
@@ -52,8 +54,8 @@ SIZES: Final = (8, 32)
 so no set is cut."""
 
 _AT_ONCE: Final = 2000
-"""Number of devices whose items are drawn at a time. Limits memory: a number for each device and
-item takes 32 MB."""
+"""Number of devices whose items are drawn at a time. The limit bounds memory: a number for each
+device and item takes 32 MB."""
 
 _DUMMIES: Final = 4096
 """Number of texts that stand for the empty places of pad and sample."""
@@ -180,14 +182,14 @@ def measure_privset(seed: int, size: int) -> Outcome:
     overlaps = rng.choice(numbers, size=N_DEVICES, p=p_number / p_number.sum())
     overlaps *= rng.random(N_DEVICES) < p_overlap
     ones, is_own = np.zeros(n_items, dtype=np.int64), np.zeros(n_items, dtype=np.bool_)
-    for items, overlap in zip(draw_sets(seed, size), overlaps, strict=True):
+    for items, n_common in zip(draw_sets(seed, size), overlaps, strict=True):
         padded = np.concatenate([items, np.arange(2 * N_ITEMS, n_items)[: size - len(items)]])
-        ones[padded[rng.permutation(size)[:overlap]]] += 1
-        # The other width - overlap items of the report are uniform outside the padded set. Draw
+        ones[padded[rng.permutation(size)[:n_common]]] += 1
+        # The other width - n_common items of the report are uniform outside the padded set. Draw
         # `size` items more than the width, drop the items of the padded set, and take the first.
         sampled_items = rng.choice(n_items, width + size, replace=False)
         is_own[padded] = True
-        ones[sampled_items[~is_own[sampled_items]][: width - overlap]] += 1
+        ones[sampled_items[~is_own[sampled_items]][: width - n_common]] += 1
         is_own[padded] = False
     # An item that no device has is in a report with probability p_absent.
     p_values = stats.binom.sf(ones[: 2 * N_ITEMS] - 1, N_DEVICES, p_absent)
@@ -221,12 +223,16 @@ def _compute_privset_probabilities(
 def _choose_width(n_items: int, size: int, epsilon: float) -> int:
     """Return the number of items of a report at which the estimate of a rare item is most exact."""
 
-    def variance(width: int) -> float:
-        """Return the variance of one report's estimate: p (1 - p) / (q - p)^2."""
+    def compute_variance(width: int) -> float:
+        """Return the variance of one report's estimate: p (1 - p) / (q - p)^2.
+
+        p and q are the probabilities that a report contains a certain item that the device does not
+        have, and that it has.
+        """
         _, absent, present = _compute_privset_probabilities(n_items, size, width, epsilon)
         return absent * (1 - absent) / (present - absent) ** 2
 
-    return min(range(1, n_items // size), key=variance)
+    return min(range(1, n_items // size), key=compute_variance)
 
 
 def _log_choose(n: int, k: int) -> float:

@@ -1,16 +1,31 @@
 """A metric with listed candidates, compared with the pair of metrics that it replaced.
 
-A metric of strings may list candidates that are known before the collection, such as the five most
-popular editors. Estimates show them first. Other strings, such as the names of rare editors, are
-found by a search or by a longer list.
+A team often knows the popular values of a metric before the collection, but not the rare values.
+The registry's entry of a metric of strings may therefore list candidates, such as the five most
+popular editors. Estimates show the listed candidates first, detected or not. Other strings, such as
+the names of rare editors, are found by a search, or in a longer list of candidates.
 
-Two questions: how exact are the estimates of the listed values and of rare names, at which privacy
-loss; and how many days pass until the first block of reports may be read.
+The list replaced a pair of metrics: a one-hot metric, whose categories were the listed values and
+`other`, and a metric of strings for the values in no category. A device sent a report of both
+metrics, and their privacy losses add. With the profile "balanced" a report of one metric has a loss
+of 2 nats, so the pair cost 2 + 2 = 4 nats, and the metric with a list costs 2 nats.
 
-The pair was a one-hot metric with the listed values and `other` as categories, and a metric of
-strings for the texts in no category. A device reported both metrics, so each value cost twice. The
-pair does not exist any more. Its figures are constants here: they were measured on commit fb2222d5,
-on the population of this module and with the same search.
+The collector releases only sums of many reports. It adds the reports of one cohort to a *block*,
+and closes the block when it has `min_cohort` = 10 reports for each interval that has a day in the
+block. Only a closed block can be read. So a small program must divide its devices among few
+cohorts. *Example.* 300 devices report every day. In the 128 cohorts of the pair, a cohort has 2.3
+reports a day, fewer than 10, so no block ever closes. The metric with a list has 8 cohorts of 37
+devices, and their first blocks close after one day.
+
+The benchmark answers two questions in two tables:
+
+1. How large is the error of a listed value, how many rare names are detected, and at which privacy
+   loss? With a million devices, both ways to find rare names are measured. With 300 devices, rare
+   names cannot be found, and only the error of a listed value is measured.
+2. After how many days does the first block close?
+
+The pair does not exist any more. Its figures are constants of this module. They were measured on
+commit fb2222d5, with the population of this module and the same search.
 """
 
 from __future__ import annotations
@@ -36,25 +51,28 @@ from rappor.simulation.part_collections import simulate_parts
 from rappor.simulation.population import Population, english_words
 
 LISTED: Final = {"vscode": 0.40, "neovim": 0.20, "emacs": 0.10, "vim": 0.05, "helix": 0.03}
-"""Shares of the values that the entry lists."""
+"""Listed values of the metric, with their true shares of the devices."""
 
 N_RARE: Final = 300
 """Number of names that the list does not contain."""
 _RARE_SHARE: Final = 0.22
 """Share of the devices that have one of these names."""
 _FIRST_WORD: Final = 2000
-"""Frequency rank of the English word that is the first rare name."""
+"""Frequency rank, from 0, of the English word at which the choice of rare names begins. The rare
+names are the next words with a suitable length (`_is_name`)."""
 
 _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
-"""Parts of the metric. A fifth of the devices reports three letters."""
+"""Parts of the metric. A device reports only one part: a fifth of the devices reports the first
+three letters of the name, and all other devices report the whole name. The search finds frequent
+beginnings first, and then extends them to names."""
 _FEW: Final = 300
-"""Number of devices of a program with few users."""
+"""A program with few users has this number of devices."""
 
 _QUICK_DEVICES: Final = 100_000
-"""Number of devices in a quick run, instead of a million."""
+"""A quick run simulates this number of devices instead of a million."""
 
 _DAYS, _EPOCH_DAYS, _COLLECTIONS = 360, 30, 40
-"""Days of a simulated collection, days of an epoch, and number of simulated collections."""
+"""The benchmark simulates 40 collections of 360 days each. An epoch has 30 days."""
 
 
 class MeanResult(NamedTuple):
@@ -64,8 +82,10 @@ class MeanResult(NamedTuple):
     ----------
     way : name of the way to collect and decode
     std_error : standard error of the share of "vscode", which is 40 %
-    rare : number of detected rare names that devices have; a text if they are not searched
-    false : number of detected names that no device has; empty if they are not searched
+    rare : number of detected names of rare editors. If no rare names are searched for, the cell of
+        the table contains the text "not looked for"
+    false : number of detected names that no device has. If no rare names are searched for, the
+        cell of the table is empty
     epsilon_1, epsilon_inf : privacy losses of one report and of all reports, in nats
     """
 
@@ -78,12 +98,13 @@ class MeanResult(NamedTuple):
 
 
 class FirstBlock(NamedTuple):
-    """Days until blocks close. A block is a sum of the reports of one cohort that may be read.
+    """Days until the first blocks close, so that their sums can be read.
 
     Attributes
     ----------
     way : name of the way to collect
-    first : days until the first block of any cohort closes, the median over collections
+    first : days until the first block of any cohort closes, the median over collections. "never"
+        if no block closes
     share : share of the cohorts that have a closed block after 30 days
     """
 
@@ -99,7 +120,8 @@ PAIR: Final[Mapping[tuple[str, int], MeanResult]] = {
     ("once", _FEW): MeanResult("pair (recorded)", 0.0488, "not looked for", "", 8.0, 8.0),
 }
 """Figures of the pair by (profile, number of devices), measured on commit fb2222d5. They are means
-over 6, 3, 200 and 200 collections, in the order of the entries."""
+over 6, 3, 200 and 200 collections, in the order of the entries. A full run of this module simulates
+the same numbers of collections."""
 
 PAIR_BLOCKS: Final[Mapping[str, tuple[FirstBlock, ...]]] = {
     interval: (
@@ -108,8 +130,8 @@ PAIR_BLOCKS: Final[Mapping[str, tuple[FirstBlock, ...]]] = {
     )
     for interval in ("day", "epoch")
 }
-"""First blocks of the two metrics of the pair, by interval, measured on commit fb2222d5 with 300
-devices."""
+"""Maps an interval to the first blocks of the two metrics of the pair. They were measured on commit
+fb2222d5 with 300 devices. The module docstring explains "never"."""
 
 
 def compare_list_with_pair(*, quick: bool) -> list[Table]:
@@ -127,7 +149,7 @@ def compare_list_with_pair(*, quick: bool) -> list[Table]:
         ways = (
             _measure_few_devices(profile, quick=quick)
             if devices == _FEW
-            else _compare_many_devices(profile, quick)
+            else _compare_many_devices(profile, quick=quick)
         )
         n = _QUICK_DEVICES if quick and devices != _FEW else devices
         accuracy.rows.append([profile, f"{devices:,}", *pair])
@@ -135,8 +157,8 @@ def compare_list_with_pair(*, quick: bool) -> list[Table]:
     blocks = Table(
         title="listed: days until blocks close, 300 devices",
         columns=("interval", "way", "first block, days", "cohorts with one after 30 days"),
-        note=f"min_cohort = {MIN_COHORT} for each interval that a block touches. An epoch is a "
-        "month, of which a device draws a day.",
+        note=f"A block closes with {MIN_COHORT} reports for each interval that has a day in the "
+        "block. An epoch is a month, and each device reports on one random day of it.",
     )
     m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     for interval, pairs in PAIR_BLOCKS.items():
@@ -161,7 +183,7 @@ def _is_name(word: str) -> bool:
     return word.isascii() and word.isalpha() and word.islower() and 4 <= len(word) <= 6
 
 
-def _compare_many_devices(profile: str, quick: bool) -> Iterator[MeanResult]:  # noqa: FBT001 - as the benchmark has it
+def _compare_many_devices(profile: str, *, quick: bool) -> Iterator[MeanResult]:
     """Yield the results of both ways to find names outside the list, with a million devices.
 
     The ways are a metric with parts, and a decode of a list of 10,000 words.
@@ -175,6 +197,7 @@ def _compare_many_devices(profile: str, quick: bool) -> Iterator[MeanResult]:  #
             string.ascii_lowercase,
             listed=tuple(LISTED),
             longest=6,
+            # The search extends this number of three-letter prefixes.
             keep=50 if quick else 200,
         ).estimates
         for seed in seeds
@@ -193,7 +216,10 @@ def _compare_many_devices(profile: str, quick: bool) -> Iterator[MeanResult]:  #
 
 
 def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[MeanResult]:
-    """Yield the results of a list with few devices, with as many cohorts as they fill."""
+    """Yield the results of a list with few devices.
+
+    The metric has so few cohorts that each cohort has three times `MIN_COHORT` reports.
+    """
     m = choose_list_cohorts(_FEW, min_cohort=MIN_COHORT)
     params = dataclasses.replace(Params.profile(profile), m=m, insecure=True)
     devices, rare = make_population()
@@ -208,7 +234,10 @@ def _measure_few_devices(profile: str, *, quick: bool) -> Iterator[MeanResult]:
 def _summarize(
     way: str, collections: Sequence[Estimates], rare: Sequence[str], params: Params
 ) -> MeanResult:
-    """Return the means over collections."""
+    """Return the mean of each result over the collections.
+
+    Listed values count neither as rare names nor as false names.
+    """
     detected = [{*estimates.detected_candidates} - estimates.listed for estimates in collections]
     errors = [
         estimates.std_error[estimates.candidates.index("vscode")] for estimates in collections

@@ -29,7 +29,8 @@ from rappor.registry.registry import Registry
 _WARM_SECONDS = 1.0
 """Seconds at the beginning that are not counted, because the server fills its caches."""
 _N_UPLOADS = 4096
-"""Number of different uploads, which are sent in turn with new ids. Limits memory."""
+"""Number of different uploads, which are sent in turn with new ids. More uploads take more
+memory."""
 
 
 class _Sender(asyncio.Protocol):
@@ -60,7 +61,7 @@ class _Sender(asyncio.Protocol):
     def _send(self) -> None:
         """Send an upload, and store the time."""
         self._sent = time.perf_counter()
-        self._transport.write(self._load.request())
+        self._transport.write(self._load.create_request())
 
 
 class _Load:
@@ -78,14 +79,14 @@ class _Load:
         self._offset = 0
         self._parts = itertools.cycle([self._split_at_id() for _ in range(_N_UPLOADS)])
 
-    def request(self) -> bytes:
-        """Return an upload with a fresh id, and its head."""
+    def create_request(self) -> bytes:
+        """Return a complete request: the HTTP head, and an upload with a fresh id."""
         before, after = next(self._parts)
         return before + Upload.new_id().encode() + after
 
     def _split_at_id(self) -> tuple[bytes, bytes]:
         """Return the bytes before and after the id in a request."""
-        reports = tuple(self._report(j) for j in range(self._n_reports))
+        reports = tuple(self._create_report(j) for j in range(self._n_reports))
         upload_id = Upload.new_id()
         body = Upload(id=upload_id, reports=reports).to_json()
         head = (
@@ -102,11 +103,13 @@ class _Load:
             self.seconds.append(seconds)
             self.n_bad += not is_good
 
-    def _report(self, j: int) -> Report:
+    def _create_report(self, j: int) -> Report:
         """Return a report with random bits. `j` distributes the reports over the cohorts."""
-        # A step by a prime number makes neighbouring reports different.
         metric = next(self._metrics)
         params = metric.params
+        # The bits of all reports are cut from one block of random bytes. The step is larger than a
+        # report, so two reports in a row share no bytes. It is a prime number, so the reports of a
+        # long load begin at many different bytes.
         self._offset = (self._offset + 7919) % (len(self._noise) - params.n_bytes)
         return Report(
             metric=metric.name,

@@ -37,7 +37,7 @@ from rappor.simulation.collection import simulate
 from rappor.simulation.population import Population
 
 EPSILONS = (1.0, 2.0, 4.0)
-"""Privacy losses of one report in nats, a column each."""
+"""The table has a column for each of these privacy losses of one report, in nats."""
 N_REPORTS, N_VALUES = 10_000, 100
 """Numbers of reports and of values. The shares of the values follow Zipf's law."""
 
@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 """Folder of the repository. A path relative to the current folder would depend on the folder in
 which a benchmark starts."""
 PEERS = ROOT / ".peers" / "bin" / "python"
-"""Interpreter of the environment of the other packages. `peers.txt` lists its contents."""
+"""This interpreter belongs to the environment of the other packages, which `peers.txt` lists."""
 
 _ABSENT = (
     "The rows of pure-ldp are missing: make its environment with `python -m venv .peers && "
@@ -102,7 +102,7 @@ def mechanisms(*, quick: bool) -> list[Table]:
             results = [_measure_peers(epsilon, seed) for seed in range(n_runs)]
             for name in results[0]["estimates"]:
                 errors = [
-                    _compute_ratio(result["estimates"][name], result["held"], epsilon)
+                    _compute_ratio(result["estimates"][name], result["true_counts"], epsilon)
                     for result in results
                 ]
                 row = rows.setdefault(f"pure-ldp {name}", [float("nan")] * len(EPSILONS))
@@ -137,10 +137,10 @@ def _measure_design(seed: int, name: str, epsilon: float) -> float:
     params = list_designs(epsilon)[name]
     names = [f"v{i:03}" for i in range(N_VALUES)]
     population = Population(names, 1 / np.arange(1.0, N_VALUES + 1))
-    collected = simulate(population, params, n_reports=N_REPORTS, seed=seed)
-    estimates = decode(collected.counts, None if params.encoding == "onehot" else names)
+    collection = simulate(population, params, n_reports=N_REPORTS, seed=seed)
+    estimates = decode(collection.counts, None if params.encoding == "onehot" else names)
     counts = dict(zip(estimates.candidates, estimates.share * N_REPORTS, strict=True))
-    return _compute_ratio([counts[name] for name in names], collected.devices, epsilon)
+    return _compute_ratio([counts[name] for name in names], collection.devices, epsilon)
 
 
 def _compute_ratio(

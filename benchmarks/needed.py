@@ -2,20 +2,36 @@
 
 Question: with how many reports does each way find 25, or 85, of 1,000 strings of six letters, if
 the collector does not know the strings? The ways differ in the parts of a string that devices
-report:
+report. The example is the string "neovim":
 
-- *Prefixes* (`discover`): a part of the devices reports a prefix, and the other devices report the
-  whole string. The search keeps the best prefixes, and extends only these.
-- *Pieces* ([FPE16]): a string has three pieces of two letters. Each device reports its string and
-  two of its pieces, each with a third of the budget. The search keeps the best pairs of pieces. A
-  string is tested by the reports of strings if all three pairs of its pieces were kept. With more
-  kept pairs, more strings are tested.
-- *A dictionary*: a list that contains all true strings. No report is spent on finding them.
+- *Prefixes* (`discover`): some devices report the prefix "neo", and the other devices report the
+  whole string. The search keeps the best prefixes, extends each kept prefix by all letters, and
+  tests the extensions.
+- *Pieces* ([FPE16]): the string has the pieces "ne", "ov" and "im". Each device reports the whole
+  string and two of the three pieces, each of these three reports with a third of the budget. The
+  search estimates the share of every pair of pieces, such as "ne" with "im", and keeps the best
+  pairs. "neovim" becomes a candidate if all three of its pairs are kept. The reports of whole
+  strings then test the candidate. With more kept pairs, there are more candidates.
+- *A dictionary*: the analyst has a list that contains all true strings. All devices report the
+  whole string, and no report is spent on finding candidates.
 
-Every way is simulated in its best case, as an oracle: each string, prefix or pair of pieces has a
-bit of its own, so nothing collides, and the noise has the least variance that the budget allows. So
-the results show the limit of each way. The reports are not simulated. The oracle draws the score of
-each string, which is its estimated share in standard errors of an absent string.
+Each way is simulated in its best case. Such a simulation is called an *oracle*. Every string,
+prefix or pair of pieces has a bit of its own, so there are no collisions, and the noise has the
+least variance that the budget allows. The results are therefore lower limits: a real search of the
+same way needs more reports.
+
+An oracle takes these steps:
+
+1. Draw 1,000 strings, with shares by Zipf's law.
+2. Draw the z score of each string, prefix or pair, without simulating any report. A z score is the
+   estimated share, divided by the standard error of the estimate of an absent string. *Example.*
+   With epsilon_1 = 2 and 1,000,000 reports, that standard error is .00085. A string of the share
+   .005 has a z score near 5.9, with a standard deviation near 1.
+3. Keep or detect the largest scores, among the scores of many absent strings.
+4. Return the number of true strings among the detected strings.
+
+`_search_reports` repeats the oracle with more and with fewer reports, until it finds as many
+strings as required.
 
 [FPE16] Fanti, Pihur, Erlingsson. Building a RAPPOR with the unknown. PoPETs 2016.
 """
@@ -45,10 +61,10 @@ longer."""
 _DICTIONARY: Final = 10_000
 """Number of strings in a list that contains all true strings."""
 _PIECES: Final = len(LETTERS) ** 2
-"""Number of possible pieces of two letters."""
-_DIGITS: Final = 0.005
-"""Distance of the logarithms (base 10) of two numbers of reports at which the search ends. The
-numbers then differ by about 1 %."""
+"""Number of possible pieces. A piece consists of two letters."""
+_EXPONENT_TOLERANCE: Final = 0.005
+"""Largest error of the exponent x of the result 10^x reports. The result is then exact to about
+1 %."""
 
 Oracle = Callable[[int, float], int]
 """Function from a seed and a number of reports to the number of true strings that are found."""
@@ -61,7 +77,7 @@ def compare_needed_reports(*, quick: bool) -> list[Table]:
         title=f"needed: reports for equal recall, epsilon_1 = {EPSILON:g}, mean of {seeds} seeds",
         columns=("way", *(f"{recall} strings" for recall in RECALLS), "times", "times"),
         note="Zipf 1 over 1,000 random strings of six letters. Every way without collisions. "
-        "Times: beside the first row.",
+        "Times: number of reports, divided by the number in the first row.",
     )
     first_row: list[float] = []
     for name, oracle in WAYS.items():
@@ -73,9 +89,13 @@ def compare_needed_reports(*, quick: bool) -> list[Table]:
 
 
 def _search_reports(oracle: Oracle, recall: int, seeds: int) -> float:
-    """Return the number of reports with the required mean recall, by bisection of powers of ten."""
+    """Return the number of reports with which the oracle finds `recall` strings on average.
+
+    More reports find more strings, so a bisection finds the number. It bisects the exponent x of
+    10^x reports, from 10^4 to 10^12.
+    """
     low, high = 4.0, 12.0
-    while high - low > _DIGITS:
+    while high - low > _EXPONENT_TOLERANCE:
         middle = (low + high) / 2
         mean_detections = np.mean([oracle(seed, 10**middle) for seed in range(seeds)])
         low, high = (low, middle) if mean_detections >= recall else (middle, high)
@@ -85,8 +105,8 @@ def _search_reports(oracle: Oracle, recall: int, seeds: int) -> float:
 def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
     """Return the oracle of prefixes.
 
-    `parts` has the share of the devices that report each length, by length. The last length is the
-    length of the strings.
+    `parts` maps the length of a prefix to the share of the devices that report it. The last length
+    is the length of the strings.
     """
 
     def oracle(seed: int, n_reports: float) -> int:
@@ -101,6 +121,8 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
                 if text[:prefix_length] in true_prefixes:
                     piece = extract_part(f"prefix:{length}", text)
                     pieces[piece] = pieces.get(piece, 0.0) + share
+            # Each kept prefix is extended by all combinations of letters. Extensions that are not
+            # the beginning of a true string are absent.
             n_absent = n_prefixes * len(LETTERS) ** (length - prefix_length) - len(pieces)
             z = _draw_scores(np.array(list(pieces.values())), EPSILON, part * n_reports, rng)
             if length == LENGTH:
@@ -116,7 +138,11 @@ def search_by_prefixes(parts: Mapping[int, float]) -> Oracle:
 
 
 def search_by_pieces(n_kept: int) -> Oracle:
-    """Return the oracle of pieces, which keeps the best `n_kept` pairs of each two positions."""
+    """Return the oracle of pieces.
+
+    It keeps the `n_kept` best pairs of first and second pieces, of second and third pieces, and of
+    first and third pieces.
+    """
 
     def oracle(seed: int, n_reports: float) -> int:
         """Return the number of true strings that a search by pieces finds."""
@@ -129,8 +155,10 @@ def search_by_pieces(n_kept: int) -> Oracle:
             for name, share in zip(names, shares, strict=True):
                 pairs[name] = pairs.get(name, 0.0) + share
             # A third of the devices sent both pieces. A pair is estimated by the product of the
-            # de-biased bits of its two pieces. For an absent pair, the variance of the product is
-            # the product of the variances, so its square root is one variance.
+            # de-biased bits of its two pieces. For an absent pair, both factors are independent and
+            # have the mean 0 and the variance V. So their product has the variance V^2, and the
+            # standard deviation V. The product of a present pair varies more. The oracle is the
+            # best case, so it uses V for all pairs.
             error = _compute_absent_variance(third) / math.sqrt(n_reports / 3)
             z = np.array(list(pairs.values())) / error + rng.standard_normal(len(pairs))
             threshold = _find_threshold(z, _PIECES**2 - len(pairs), n_kept, rng)
@@ -172,9 +200,17 @@ def _make_population(seed: int) -> tuple[np.random.Generator, list[str], NDArray
 
 
 def _compute_absent_variance(epsilon: float) -> float:
-    """Return the variance of one report's estimate of an absent string.
+    """Return the variance of one report's estimate of the share of an absent string.
 
-    The best p and q of a bit are q = 1/2 and p = 1 / (1 + e^epsilon).
+    A bit is reported as 1 with probability q if the device has the string, and with probability p
+    otherwise. The variance for an absent string is least at q = 1/2 and p = 1 / (1 + e^epsilon)
+    (optimized unary encoding, Wang et al., USENIX Security 2017). The estimate of one report is
+    (bit - p) / (q - p), so its variance is
+
+        p (1 - p) / (q - p)^2 = 4 e^epsilon / (e^epsilon - 1)^2
+
+    because p (1 - p) = e^epsilon / (1 + e^epsilon)^2 and q - p = (e^epsilon - 1) / (2 (1 +
+    e^epsilon)).
     """
     return 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2
 
@@ -184,9 +220,10 @@ def _draw_scores(
 ) -> NDArray[np.float64]:
     """Draw the z scores of strings with these shares of n devices. Each string has its own bit.
 
-    The score is the estimated share in standard errors of an absent string. A report of a device
-    without the string has variance p (1 - p) / (q - p)^2, a report of a device with the string has
-    q (1 - q) / (q - p)^2, which is larger by 1 at q = 1/2.
+    The z score is the estimated share, divided by the standard error of the estimate of an absent
+    string. The estimate of a device without the string has the variance p (1 - p) / (q - p)^2
+    (`_compute_absent_variance`). The estimate of a device with the string has the variance
+    q (1 - q) / (q - p)^2. At q = 1/2 the second variance is larger by exactly 1.
     """
     absent_variance = _compute_absent_variance(epsilon)
     variance = (1 - shares) * absent_variance + shares * (absent_variance + 1)
@@ -211,8 +248,12 @@ def _find_threshold(
     if n_absent + len(z) <= n_kept:
         # All strings are kept.
         return -math.inf
-    # Draw only the largest scores of absent strings: about twice as many as are kept.
+    # There may be millions of absent strings. Draw only their largest scores, about twice as many
+    # as are kept. A score is in the upper tail of probability `level` if its tail probability is
+    # below `level`. The number of such scores is binomial, and their tail probabilities are uniform
+    # between 0 and `level`. `isf` converts a tail probability to its score.
     level = min(2 * n_kept / n_absent, 1.0)
     n_tail = rng.binomial(n_absent, level)
-    absent = stats.norm.isf(level * rng.random(n_tail))
+    tail_probabilities = level * rng.random(n_tail)
+    absent = stats.norm.isf(tail_probabilities)
     return float(np.sort(np.concatenate([z, absent]))[::-1][:n_kept][-1])

@@ -5,7 +5,7 @@
 prints a JSON object:
 
     estimates    by mechanism, the estimated counts of the values 0 to N_VALUES - 1
-    held         the true counts of these values, whose shares follow Zipf's law
+    true_counts  the true counts of these values, whose shares follow Zipf's law
     rappor       how often the RAPPOR client of pure-ldp clears a true bit (`_measure_rappor`)
 
 Mechanisms: OUE (optimized unary encoding, one bit for each value), OLH (optimized local hashing, a
@@ -56,7 +56,7 @@ def main() -> None:
         for name, (client, server) in _list_mechanisms(epsilon, n_values).items()
     }
     json.dump(
-        {"held": true_counts.tolist(), "estimates": estimates, "rappor": _measure_rappor()},
+        {"true_counts": true_counts.tolist(), "estimates": estimates, "rappor": _measure_rappor()},
         sys.stdout,
     )
 
@@ -106,6 +106,7 @@ def _measure_rappor() -> dict[str, float]:
     """
     functions = [generate_hash_funcs(2, 32)]
     client = RAPPORClient(0.5, 32, functions, num_of_cohorts=1, index_mapper=int)
+    # The package hashes the text of a value's index, here "0" for the value 0.
     true = {function("0") for function in functions[0]}
     n_reports = 2_000
     cleared = 0
@@ -117,6 +118,7 @@ def _measure_rappor() -> dict[str, float]:
         "cleared": cleared / (n_reports * len(true)),
         "expected": 0.25,
         "f": f,
+        # The second argument is the number of hash functions.
         "epsilon": client.convert_f_to_eps(f, 2),
     }
 

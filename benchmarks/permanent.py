@@ -33,7 +33,7 @@ from rappor.simulation.population import english_words
 from rappor.simulation.repeated_reports import simulate_repeated
 
 DEVICES: Final = 100_000
-"""Number of devices that report."""
+"""A collection has this number of devices."""
 N_PRESENT: Final = 10_000
 """Number of candidates that are present. As many candidates are absent."""
 RUNS: Final = 40
@@ -53,8 +53,8 @@ def choose_symmetric(epsilon_1: float, epsilon_inf: float) -> Params:
 
 
 LESS_NOISE: Final = Params(k=128, h=1, m=128, f=0.201341, g=0.006661, p=0.017177, q=0.620705)
-"""Parameters with the losses epsilon_1 = 4.00 and epsilon_inf = 8.00 nats, and fewer forced ones
-than zeros."""
+"""These parameters have the losses epsilon_1 = 4.00 and epsilon_inf = 8.00 nats, and force fewer
+bits to 1 than to 0."""
 
 CELLS: Final = {
     "(2, 4), symmetric, 30": (choose_symmetric(2, 4), 30),
@@ -134,23 +134,23 @@ def compare_permanent_responses(*, quick: bool) -> list[Table]:
             "its error",
             "false share",
             "absent: error %",
-            "absent held",
-            "middle held",
-            "top 20 held",
+            "absent covered",
+            "middle covered",
+            "top 20 covered",
             "linked by two reports",
         ),
-        note="Held: share of the 95 % intervals that contain the population's share. Linked: "
+        note="Covered: share of the 95 % intervals that contain the population's share. Linked: "
         "probability that two reports of a device identify two others of it among all devices.",
     )
     with start_pool() as pool:
         for name, (params, n_reports) in CELLS.items():
             runs = run_many(partial(measure, name=name), n_runs, pool)
             linked = linkability(params, DEVICES, (2,)).recognised[0].probability
-            table.rows.append([name, *_summary(runs), linked if n_reports > 1 else math.nan])
+            table.rows.append([name, *_summarise(runs), linked if n_reports > 1 else math.nan])
     return [table]
 
 
-def _summary(runs: list[Run]) -> list[float]:
+def _summarise(runs: list[Run]) -> list[float]:
     """Return the cells of a row, as the columns of the table name them."""
     true = np.array([run.true for run in runs])
     false = sum(run.false for run in runs)

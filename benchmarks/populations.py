@@ -6,8 +6,8 @@ tests: some or all strings of the population, and absent strings, which no devic
 The strings contain the seed, so the strings of each collection set other bits. A mean over
 collections therefore does not depend on the bits of one collection, which may be lucky.
 
-Each function of this module takes a seed and returns a collection. `POPULATIONS` has the functions
-by name.
+Each public function of this module has the name of a population. It takes a seed and returns a
+collection (`from_weights` takes the weights, too). `POPULATIONS` has the functions by name.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def exp(seed: int) -> Collection:
 
     The other candidates are 100 absent strings ([EPK14] section 5.2).
     """
-    return _collect(_exponential(), listed=np.arange(100), n_absent=100, seed=seed)
+    return _collect(_weigh_exponentially(), listed=np.arange(100), n_absent=100, seed=seed)
 
 
 def zipf_half(seed: int) -> Collection:
     """Return Zipf's law over 1,000 strings. A random half of them are candidates."""
     # The second number separates this stream of random numbers from others of the same seed.
     listed = np.random.default_rng([seed, 1]).choice(1000, size=500, replace=False)
-    return _collect(_zipf(), listed=listed, n_absent=0, seed=seed)
+    return _collect(_weigh_by_rank(), listed=listed, n_absent=0, seed=seed)
 
 
 def uniform(seed: int) -> Collection:
@@ -76,12 +76,14 @@ def one_heavy(seed: int) -> Collection:
 
 def exp_missing(seed: int) -> Collection:
     """Return `exp` without ten of its 100 candidates, two of the top ten among them."""
-    return _collect(_exponential(), listed=_drop_a_tenth(100, seed), n_absent=100, seed=seed)
+    return _collect(
+        _weigh_exponentially(), listed=_drop_a_tenth(100, seed), n_absent=100, seed=seed
+    )
 
 
 def zipf_missing(seed: int) -> Collection:
     """Return Zipf's law over 1,000 strings, 900 of them candidates, and 1,000 absent candidates."""
-    return _collect(_zipf(), listed=_drop_a_tenth(1000, seed), n_absent=1000, seed=seed)
+    return _collect(_weigh_by_rank(), listed=_drop_a_tenth(1000, seed), n_absent=1000, seed=seed)
 
 
 def falling(seed: int) -> Collection:
@@ -111,19 +113,19 @@ def from_weights(weights: NDArray[np.float64], n_absent: int, seed: int) -> Coll
     return _collect(weights, listed=np.arange(len(weights)), n_absent=n_absent, seed=seed)
 
 
-def _lognormal(n: int, deviation: float) -> NDArray[np.float64]:
+def _weigh_lognormally(n: int, deviation: float) -> NDArray[np.float64]:
     """Return the quantiles of a lognormal distribution at n evenly spaced probabilities."""
     probabilities = (np.arange(n) + 0.5) / n
     return np.asarray(np.exp(deviation * special.ndtri(probabilities)))
 
 
-def _zipf_of(n: int, exponent: float) -> NDArray[np.float64]:
+def _weigh_by_zipf(n: int, exponent: float) -> NDArray[np.float64]:
     """Return n weights by Zipf's law: rank^-exponent."""
     return np.asarray(np.arange(1.0, n + 1) ** -exponent)
 
 
 _SEASON: Final = 1 + 0.1 * np.sin(2 * np.pi * np.arange(365) / 365)
-"""Weights of 365 strings, such as birthdays, that differ by up to a tenth from their mean."""
+"""Weights of 365 strings, such as birthdays. They differ by at most a tenth from their mean."""
 _TWO_LEVELS: Final = np.repeat([0.05, 0.005], [10, 100])
 """Weights of ten frequent and a hundred rare strings. No distribution of one shape fits them."""
 
@@ -132,17 +134,17 @@ SIMILAR_SHARES: Final[dict[str, tuple[NDArray[np.float64], int]]] = {
     "100 equal + 300": (np.ones(100), 300),
     "30 equal + 30": (np.ones(30), 30),
     "100 equal + 400": (np.ones(100), 400),
-    "lognormal .5, 200 + 200": (_lognormal(200, 0.5), 200),
+    "lognormal .5, 200 + 200": (_weigh_lognormally(200, 0.5), 200),
     "two levels + 200": (_TWO_LEVELS, 200),
     "50 equal + 50": (np.ones(50), 50),
     "12 equal + 12": (np.ones(12), 12),
-    "lognormal .5, 500 + 500": (_lognormal(500, 0.5), 500),
+    "lognormal .5, 500 + 500": (_weigh_lognormally(500, 0.5), 500),
     "two levels": (_TWO_LEVELS, 0),
     "300 equal + 300": (np.ones(300), 300),
     "a falling line, 100 + 100": (np.arange(100.0, 0.0, -1.0), 100),
-    "lognormal 1, 200 + 200": (_lognormal(200, 1.0), 200),
-    "Zipf .5, 300 + 300": (_zipf_of(300, 0.5), 300),
-    "Zipf .8, 50 + 50": (_zipf_of(50, 0.8), 50),
+    "lognormal 1, 200 + 200": (_weigh_lognormally(200, 1.0), 200),
+    "Zipf .5, 300 + 300": (_weigh_by_zipf(300, 0.5), 300),
+    "Zipf .8, 50 + 50": (_weigh_by_zipf(50, 0.8), 50),
     "2,000 equal + 500": (np.ones(2000), 500),
 }
 """Weights of a population and its number of absent candidates, by name.
@@ -167,13 +169,13 @@ POPULATIONS: dict[str, Callable[[int], Collection]] = {
 same seed return the same collection, so benchmarks before and after a change are comparable."""
 
 
-def _exponential() -> NDArray[np.float64]:
+def _weigh_exponentially() -> NDArray[np.float64]:
     """Return the weights exp(-.05 i) of 100 strings, i = 0..99."""
     weights: NDArray[np.float64] = np.exp(-0.05 * np.arange(100))
     return weights
 
 
-def _zipf() -> NDArray[np.float64]:
+def _weigh_by_rank() -> NDArray[np.float64]:
     """Return the weights 1 / rank of 1,000 strings."""
     return np.asarray(1 / np.arange(1.0, 1001.0), dtype=np.float64)
 
@@ -186,8 +188,8 @@ def _drop_a_tenth(n: int, seed: int) -> NDArray[np.int64]:
     """
     rng = np.random.default_rng([seed, 2])
     frequent = rng.choice(10, size=2, replace=False)
-    others = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)
-    return np.setdiff1d(np.arange(n, dtype=np.int64), np.concatenate([frequent, others]))
+    rarer = 10 + rng.choice(n - 10, size=n // 10 - 2, replace=False)
+    return np.setdiff1d(np.arange(n, dtype=np.int64), np.concatenate([frequent, rarer]))
 
 
 def _collect(

@@ -60,13 +60,14 @@ NORMAL = Params(
 """Parameters of section 5.1. A category is a bin, and each bin has one bit."""
 
 PROCESSES = Params(k=128, h=2, m=8, f=0.5, p=0.5, q=0.75)
-"""Parameters of section 5.3: names of processes."""
+"""Section 5.3 of the paper collected names of processes with these parameters."""
 
 HOMEPAGES = Params(k=128, h=2, m=32, f=0.75, p=0.5, q=0.75)
-"""Parameters of section 5.4: home pages."""
+"""Section 5.4 of the paper collected home pages with these parameters."""
 
 N_PROCESSES, N_HOMEPAGES, N_CANDIDATES = 186_792, 14_000_000, 8_616
-"""Published numbers: reports of 5.3, reports of 5.4, and candidates of 5.4."""
+"""The paper states these numbers of reports in section 5.3, of reports in section 5.4, and of
+candidates in section 5.4."""
 
 
 def tables(*, quick: bool) -> list[Table]:
@@ -107,9 +108,9 @@ def _measure_bin_error(seed: int, n_clients: int) -> tuple[float, float]:
     edges = np.arange(-0.5, 101.5)
     weights = np.diff(stats.norm.cdf(edges, 50, 10))
     population = Population(list(NORMAL.categories), weights)
-    collected = simulate(population, NORMAL, n_reports=n_clients, seed=seed)
-    estimates = decode(collected.counts)
-    true_counts = dict(zip(population.values, collected.devices.tolist(), strict=True))
+    collection = simulate(population, NORMAL, n_reports=n_clients, seed=seed)
+    estimates = decode(collection.counts)
+    true_counts = dict(zip(population.values, collection.devices.tolist(), strict=True))
     truth = np.array([true_counts[name] for name in estimates.candidates])
     errors = estimates.share * n_clients - truth
     return float(np.sqrt(np.mean(errors**2))), float(np.mean(estimates.std_error)) * n_clients
@@ -155,9 +156,9 @@ def _judge_one_run(published: int, values: list[int]) -> str:
     The verdict is "yes" if the published count is within two standard deviations of the mean of our
     runs. The standard deviation is that of single runs.
     """
-    # 0.1 stands for a standard deviation of 0, if all runs have the same count.
-    away = abs(published - float(np.mean(values))) / max(float(np.std(values)), 0.1)
-    return f"{'yes' if away <= 2 else 'no'}: {away:.1f} sd of a run away"
+    # Bad case: all runs have the same count, and the standard deviation is 0. Then 0.1 replaces it.
+    distance = abs(published - float(np.mean(values))) / max(float(np.std(values)), 0.1)
+    return f"{'yes' if distance <= 2 else 'no'}: {distance:.1f} sd of a run away"
 
 
 def _tabulate_exponential(runs: list[Run]) -> Table:
@@ -193,8 +194,8 @@ def _tabulate_exponential(runs: list[Run]) -> Table:
         ],
     ]
     table.rows += [
-        [what, published, closed, float(np.mean(values)), _judge_one_run(published, values)]
-        for what, published, closed, values in counted
+        [label, published, closed, float(np.mean(values)), _judge_one_run(published, values)]
+        for label, published, closed, values in counted
     ]
     table.rows += [
         [
@@ -382,7 +383,7 @@ def _expect_homepages(share: float) -> float:
 GRID_REPORTS = 1_000_000
 """Number of reports of each cell of the grid, as the paper states it."""
 GRID_PRESENT, GRID_ABSENT = 100, 100
-"""Numbers of candidates with and without devices in each cell of the grid."""
+"""Each cell of the grid has these numbers of candidates with and without devices."""
 
 
 def list_grid_cells(*, quick: bool) -> list[Params]:
@@ -394,14 +395,14 @@ def list_grid_cells(*, quick: bool) -> list[Params]:
     hashes = (1, 2, 8) if quick else (1, 2, 4, 8, 16)
     cohorts = (8, 32) if quick else (8, 16, 32, 64)
     return [
-        Params(k=k, h=h, m=m, f=_equal_loss_f(h), p=0.5, q=0.75)
+        Params(k=k, h=h, m=m, f=_find_equal_loss_f(h), p=0.5, q=0.75)
         for h in hashes
         for k in bits
         for m in cohorts
     ]
 
 
-def _equal_loss_f(h: int) -> float:
+def _find_equal_loss_f(h: int) -> float:
     """Return the f at which h hash functions have the epsilon_inf of the paper's h = 2, f = .5.
 
     epsilon_inf / 2 = h ln((1 - f/2) / (f/2)) is 2 ln 3 for all h ([EPK14] Theorem 1).
@@ -439,7 +440,7 @@ def _tabulate_grid(results_by_params: dict[Params, list[tuple[float, float]]]) -
         "standard error, at the measured number of detections.",
     )
     for params, results in results_by_params.items():
-        precision = float(np.nanmean([one for one, _ in results]))
+        precision = float(np.nanmean([run_precision for run_precision, _ in results]))
         recall = _average_recall(results)
         table.rows.append(
             [

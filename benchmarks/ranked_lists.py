@@ -1,21 +1,25 @@
-"""Ranked lists: detections with weights by the order of the candidates, and with equal weights.
+"""Detections in ranked lists, compared with detections under equal weights.
 
-The list has 10,000 strings that devices have, by Zipf's law, and 10,000 strings that no device has.
-In the right order, the present strings are sorted by their shares, and an absent string follows
-each of them. So an absent string has the same prior as the present string before it.
+In a ranked list, the test of a candidate has a weight that falls with its rank
+(`rappor.estimator.rank_weights`). The list has 10,000 present strings, whose shares follow Zipf's
+law, and 10,000 absent strings, which no device has. In the right order, the present strings are
+sorted by their shares, and an absent string follows each present string. The two strings have
+nearly the same weight.
 
 Five orders of the same list are compared with equal weights:
 
-- right: the ranks are those of the shares.
-- blurred: each rank is multiplied by exp(z), z standard normal. Ranks are wrong by a factor e.
-- random, reversed: the order says nothing, or the opposite. The error rate must hold.
+- right: the candidates are sorted by their true shares.
+- blurred: each rank of the right order is multiplied by exp(z), with z standard normal. Two thirds
+  of the ranks are then wrong by a factor of at most e.
+- random, reversed: the order contains no information, or wrong information. Detections become
+  fewer, but the false discovery rate must still hold.
 - last result: the candidates are sorted by their estimates from an earlier collection with the same
-  hash functions and other devices. This order comes from reports of the metric and must not be
-  used. The last rows show why: half of the devices have strings that are no candidates, so that
-  collisions dominate the noise, and collisions repeat.
+  hash functions and other devices. This order comes from reports of the metric, which is not
+  allowed. The last rows show the reason: half of the devices have strings that are no candidates.
+  The collisions of these strings dominate the noise, and are the same in both collections.
 
-The p-values of a decode do not depend on the order of the candidates, so each collection is decoded
-once, and the orders differ in their weights only.
+The p-values of a decode do not depend on the order of the candidates. Each collection is therefore
+decoded once, and only the weights differ between the orders.
 """
 
 from __future__ import annotations
@@ -39,10 +43,11 @@ from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 N_PRESENT: Final = 10_000
-"""Number of strings that devices have, and number of strings that no device has."""
+"""The list has this number of present strings, and as many absent strings."""
 
 RUNS: Final = 6
-"""Number of collections of each row. Each collection has its own strings and its own seed."""
+"""Number of collections of each row. Each collection has strings and a seed of its own. More
+collections give smaller standard errors, and take more time."""
 
 CELLS: Final = (
     ("balanced", 100_000, False),
@@ -55,20 +60,21 @@ CELLS: Final = (
 candidates."""
 
 ORDERS: Final = ("equal weights", "right", "blurred", "random", "reversed", "last result")
+"""The table has a row for each order and cell. The module docstring explains the orders."""
 
 
 def ranked_lists(*, quick: bool) -> list[Table]:
-    """Count true and false detections under each order."""
+    """Build the table of true and false detections by profile, number of devices and order."""
     n_runs = 2 if quick else RUNS
     table = Table(
         title=f"ranked: {N_PRESENT:,} present and as many absent strings, {n_runs} collections",
         columns=(
             *("profile", "devices", "candidates", "order"),
-            *("found", "error", "false share", "its error", "held"),
+            *("found", "error", "false share", "its error", "covered"),
         ),
         note="Benjamini-Hochberg at 5 %. Errors: standard errors of the means over the "
-        "collections. Held: share of the adjusted intervals that contain the truth. The order by "
-        "the last result comes from reports of the metric, which is not allowed.",
+        "collections. Covered: share of the adjusted intervals that contain the truth. The order "
+        "by the last result comes from reports of the metric, which is not allowed.",
     )
     with start_pool() as pool:
         for profile, n_devices, is_half in CELLS[:2] if quick else CELLS:
@@ -98,13 +104,19 @@ def measure_orders(
 ) -> NDArray[np.float64]:
     """Decode one collection, and count the detections of each order.
 
-    With `is_half`, half of the devices have strings that are no candidates, also by Zipf's law.
+    Parameters
+    ----------
+    seed : seed of the collection, also a part of the names of its strings.
+    profile : name of the parameters.
+    n_devices : number of devices.
+    is_half : whether half of the devices have strings that are no candidates. Their shares follow
+        Zipf's law, too.
 
     Returns
     -------
-    (orders, 3) float64. True detections, false detections, and detections whose adjusted interval
-    contains the truth. The last number is NaN for all orders but the right one, whose intervals the
-    decode computes.
+    (orders, 3) float64. Number of true detections, of false detections, and of detections whose
+    adjusted interval contains the true share. The last number is NaN for all orders except the
+    right order, because the decode computes intervals for the right order.
     """
     params, rng = Params.profile(profile), np.random.default_rng(seed)
     present = [f"present {seed} {i}" for i in range(N_PRESENT)]
@@ -114,14 +126,15 @@ def measure_orders(
         shares = np.concatenate([shares, shares])
     population = Population(values, shares)
     names = [text for i in range(N_PRESENT) for text in (present[i], f"absent {seed} {i}")]
-    # The quarters have the same hash functions and different devices.
-    last, this = (
-        simulate_counts(population, params, n_reports=n_devices, seed=2 * seed + quarter)
-        for quarter in (0, 1)
+    # Both collections have the same hash functions and different devices. The second collection is
+    # tested, and the first one gives the order "last result".
+    last, tested = (
+        simulate_counts(population, params, n_reports=n_devices, seed=2 * seed + index)
+        for index in (0, 1)
     )
-    estimates = decode(this, names, error_control=ErrorControl(alpha=LEVEL, ranked=True))
+    estimates = decode(tested, names, error_control=ErrorControl(alpha=LEVEL, ranked=True))
     last_estimates = decode(last, names)
-    # All candidates differ in their bits, so each is tested alone.
+    # All candidates differ in their bits, so no two candidates are tested as one group.
     assert not estimates.group.any()
     rows = estimates.indices_of(names)
     p_values = estimates.p_value[rows]
@@ -144,9 +157,12 @@ def measure_orders(
     for order in ORDERS:
         weights = None
         if order in orders:
+            # The second argument is the entry of each candidate: every candidate is its own entry.
             weights = RankWeights.of(orders[order], np.arange(n), n_ranks=n)
         control = ErrorControl(alpha=LEVEL, ranked=weights is not None)
         detected = Thresholds(control, PValues(in_memory=p_values), weights).detected
+        # The intervals are those of `estimates` and do not depend on the order. So the intervals of
+        # all candidates that cover the truth are counted once, in the row of the first order.
         n_covered = int(is_covered.sum()) if order == "right" else math.nan
         counted.append([(detected & is_present).sum(), (detected & ~is_present).sum(), n_covered])
     return np.array(counted, dtype=np.float64)

@@ -1,8 +1,13 @@
-"""Time to read uploads: the common spelling, compared with other spellings and hostile uploads.
+"""Time to read uploads: the collector's fast parser, the strict parser, and hostile uploads.
 
-Two questions: how much faster is the collector's reader than the strict parser for uploads as
-devices write them; and can an attacker send uploads that take much longer to read than honest
-uploads of the same size?
+Devices write an upload as JSON in one form, the canonical form: no white space, and the keys in a
+fixed order. The collector has a fast parser for this form. Every other upload, and every report
+that the fast parser does not accept, goes through the strict parser of the protocol, which finds
+the reason of a refusal.
+
+The first table shows how much faster the collector reads uploads in canonical form than the strict
+parser does. The second table shows whether an attacker can send uploads that take much longer to
+read than honest uploads of the same size.
 """
 
 from __future__ import annotations
@@ -44,12 +49,13 @@ def reading(*, quick: bool) -> list[Table]:
 
 
 def _compare_spellings(rounds: int) -> Table:
-    """Compare the collector's reader with the strict parser."""
+    """Compare the collector's reader with the strict parser, for uploads in canonical form."""
     table = Table(
         title="reading: uploads of k = 128 as devices spell them, one core",
         columns=("reports an upload", "collector, us", "strict reader, us", "times as fast"),
-        note="CPU time of the fastest round. The strict reader: `parse_upload` and a look at each "
-        "popcount, without judging or answering.",
+        note="CPU time of the fastest round. The strict reader parses the upload (`parse_upload`) "
+        "and checks the number of ones of each report. It checks nothing else, and writes no "
+        "response.",
     )
     read = _make_reader()
     for n_reports in (1, 20, 200):
@@ -60,7 +66,10 @@ def _compare_spellings(rounds: int) -> Table:
 
 
 def _compare_hostile_uploads(rounds: int) -> Table:
-    """Compare uploads that take long to read with honest uploads of the same size."""
+    """Compare uploads that take long to read with honest uploads of the same size.
+
+    The last column is the time of an upload divided by the time of the honest upload.
+    """
     table = Table(
         title="reading: hostile uploads beside honest ones of their size, one core",
         columns=("upload", "bytes", "CPU, us", "of an honest one"),
@@ -83,17 +92,21 @@ def _make_costly_uploads(n_bytes: int) -> dict[str, bytes]:
     """Return uploads whose reading takes long."""
     # The report of an honest upload, without the surrounding JSON.
     good = _make_upload(1)[len(_HEAD) : -2]
-    # Each upload repeats one entry. The fast path of the reader cannot read the entry, and its
-    # reason takes long:
+    # Each upload repeats one entry that the fast parser does not accept. These entries take the
+    # strict parser long:
     entries = {
-        # - values that are not objects, and objects without keys: an error for each of thousands;
+        # - values that are not reports. They are so short that an upload has thousands of them, and
+        #   each of them is refused;
         "numbers": b"1",
         "empty objects": b"{}",
-        # - a report with one character too many in its bits, which is found late;
+        # - a report with one character too many in its bits. Both parsers read the whole report
+        #   before they find the wrong length;
         "odd bits": good.replace(b'"bits":"', b'"bits":"A'),
-        # - valid JSON with white space, which only the strict parser reads;
+        # - a valid report behind a space. The upload is not in canonical form, so only the strict
+        #   parser reads it;
         "other spelling": b" " + good,
-        # - integers whose conversion takes time with the square of their length.
+        # - an integer of 4,000 digits. The time of its conversion grows with the square of its
+        #   length.
         "long integers": b"9" * 4000,
     }
     return {

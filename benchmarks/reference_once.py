@@ -1,14 +1,20 @@
 """Decode one recorded collection in a fresh process, and print the result as JSON.
 
 Run as `python -m benchmarks.reference_once FOLDER`, usually by `benchmarks.reference`. The folder
-contains one collection: params.csv, counts.csv, candidates.txt, truth.csv (the true shares), and
-reference_results.csv, the recorded result of the reference implementation (Google's RAPPOR in R),
-if it was run on the collection.
+contains one collection:
 
-Our result is compared with the true shares, and so is the recorded result. Seconds are CPU seconds
-on all cores. Hashing is timed separately, because the reference reads the cells (bits of the
-candidates in each cohort) from a file. Both steps run once before the timed run, so that the
-seconds contain no imports and no compilation. The memory contains both steps.
+    params.csv, counts.csv, candidates.txt    the input of a decode
+    truth.csv                                 the true shares
+    case.json                                 description of the collection, with the recorded CPU
+                                              time and memory of the reference implementation
+                                              (Google's RAPPOR in R)
+    reference_results.csv                     the recorded result of the reference implementation,
+                                              if it was run on the collection
+
+Our result and the recorded result are both compared with the true shares. Seconds are CPU seconds
+on all cores. Hashing is timed separately, because the reference reads from a file which bits each
+candidate sets in each cohort. Both steps run once before the timed run, so that the seconds contain
+no imports and no compilation. The memory contains both steps.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from rappor.google import files
 from rappor.protocol.params import Params
 
 _TOP = 20
-"""Number of the most frequent strings. Their coverage is reported separately."""
+"""Number of the most frequent strings. `rmse` is the root mean square error of their shares."""
 Shares = dict[str, float]
 """Shares by string. A string that a result does not contain has share 0."""
 
@@ -43,8 +49,10 @@ def measure(folder: Path) -> dict[str, Any]:
     ours                       figures of our result (`_compare_estimates`)
     theirs                     figures of the recorded result (`_compare_recorded`), or None
     their_seconds, their_peak  recorded CPU seconds and bytes of the reference
-    at_their_false             number of true strings in our list of p-values, with as many false
-                               strings as the reference has
+    at_their_false             number of true strings that we would detect if we accepted as many
+                               false strings as the reference detected (`_count_true`). Example: the
+                               reference has 40 true and 3 false strings. Our candidates, sorted by
+                               p-value, contain 47 true strings before the fourth false one
     """
     params = files.read_params(folder / "params.csv")
     counts = files.read_counts(folder / "counts.csv", params)
@@ -89,7 +97,7 @@ def _read_recorded_rows(path: Path) -> list[dict[str, str]] | None:
 
 
 def _hash_candidates(candidates: Candidates, params: Params) -> files.MappedCandidates:
-    """Return the candidates with their cells, the bits that they set in each cohort."""
+    """Return the candidates with their cells: the bits that each candidate sets in each cohort."""
     cells = candidates.compute_cells(params, 0, len(candidates))
     shape = (params.k, params.h, params.m)
     return files.MappedCandidates(candidates.strings, cells, shape=shape)
@@ -99,9 +107,9 @@ def _compare_estimates(estimates: Estimates, truth: Shares) -> dict[str, float]:
     """Return the figures of our estimates, compared with the true shares.
 
     true, false, variation, rmse    see `_compute_figures`
-    distribution                    total variation of the posterior shares, with one more cell for
-                                    all strings outside the candidates
-    listed                          the same without this cell
+    distribution                    total variation of the posterior shares. All strings outside the
+                                    candidates together count as one more string
+    listed                          the same without this one more string
     coverage                        share of the adjusted intervals of detected strings that contain
                                     the true share
     plain                           the same for their intervals without adjustment
@@ -181,14 +189,15 @@ def total_variation(shares: Shares, truth: Shares) -> float:
 
 
 def _compute_variation_with_others(shares: Shares, truth: Shares, listed: set[str]) -> float:
-    """Return the total variation with one cell for all strings outside the candidates.
+    """Return the total variation in which all strings outside the candidates count as one string.
 
-    `listed` are the candidates. The estimated share of this cell is 1 minus the sum of `shares`.
+    `listed` are the candidates. The estimated share of the other strings is 1 minus the sum of
+    `shares`.
     """
     unlisted_share = sum(share for name, share in truth.items() if name not in listed)
     listed_truth = {name: share for name, share in truth.items() if name in listed}
-    error_of_cell = abs(1 - sum(shares.values()) - unlisted_share)
-    return total_variation(shares, listed_truth) + error_of_cell / 2
+    error_of_others = abs(1 - sum(shares.values()) - unlisted_share)
+    return total_variation(shares, listed_truth) + error_of_others / 2
 
 
 def _compute_coverage(
@@ -202,10 +211,10 @@ def _compute_coverage(
 
 
 def _count_true(estimates: Estimates, truth: Shares, n_false: int) -> int:
-    """Return the number of true strings in the list of p-values up to `n_false` false strings.
+    """Return the number of true strings with smaller p-values than all but `n_false` false strings.
 
-    Strings are ordered by p-value, then by falling share. The count ends before false string
-    number `n_false` + 1.
+    Strings are sorted by p-value, and strings of equal p-values by falling share. The true strings
+    before false string number `n_false` + 1 are counted.
     """
     # `lexsort` sorts by the last key first.
     order = np.lexsort((-estimates.share, estimates.p_value))

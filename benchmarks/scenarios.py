@@ -24,7 +24,7 @@ from rappor.protocol.params import Params
 from rappor.simulation.upload_scenarios import SCENARIOS, Scenario, simulate_scenario
 
 N_DEVICES: Final = 100_000
-"""Number of devices on each day."""
+"""Each day has this number of devices."""
 RUNS: Final = 40
 """Number of collections of each scenario. Each collection has its own seed."""
 
@@ -49,10 +49,18 @@ def scenarios(*, quick: bool) -> list[Table]:
     """Decode collections of every named scenario."""
     table = Table(
         title=f"scenarios: low-noise, {N_DEVICES:,} devices, exp(-.05 i), mean over the seeds",
-        columns=("scenario", "reports", "found", "false share", "error", "answered", "held"),
-        note="Answered, held: coverage of the adjusted intervals, of the share of the devices that "
-        "report a string, and of those that have it on the last day. Error: standard error of the "
-        "false share.",
+        columns=(
+            "scenario",
+            "reports",
+            "found",
+            "false share",
+            "error",
+            "reported covered",
+            "current covered",
+        ),
+        note="Reported, current: coverage of the adjusted intervals, of the share of the devices "
+        "that report a string, and of those that have it on the last day. Error: standard error of "
+        "the false share.",
     )
     for name, scenario in SCENARIOS.items():
         runs = [measure(scenario, seed) for seed in range(1 if quick else RUNS)]

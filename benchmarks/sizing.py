@@ -12,7 +12,7 @@ The inbox is the durable queue of accepted uploads.
 Counters are the sums of reports by metric and cohort, into which a merge moves the uploads.
 
 A second table has the delay of an upload at the inbox, alone and while a process merges without
-pause. The heading "folds" of its columns means merges.
+pause.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _COHORTS: Final = 128
 """Number of cohorts of every metric, as in the profiles. The bytes of the counters are in
 proportion to this number."""
 _BATCH: Final = 64
-"""Number of uploads in a batch, as 64 connections produce it."""
+"""Number of uploads in a batch. 64 connections produce such batches."""
 _PEAK: Final = 4
 """Load of the busiest time of a day, as a multiple of the mean load.
 
 The number is an assumption: devices send most reports while people use them.
 """
 _SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
-"""Loads: numbers of metrics, of bits of a report, and of reports of an upload."""
+"""A load consists of the number of metrics, the number of bits of a report and the number of
+reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
 """Numbers of devices for which the resources are computed."""
 _KEY_DAYS: Final = 14
@@ -103,9 +104,9 @@ def sizing(*, quick: bool) -> list[Table]:
         title=f"waits: groups of {_BATCH} uploads into the inbox at a third of the capacity, ms",
         columns=(
             *("database", "metrics", "k", "reports an upload", "groups a second"),
-            *("p99 alone", "p99 beside folds", "ratio", "worst alone", "worst beside folds"),
+            *("p99 alone", "p99 beside merges", "ratio", "worst alone", "worst beside merges"),
         ),
-        note='Delay of an upload until its commit. "Beside folds": another process merges without '
+        note='Delay of an upload until its commit. "Beside merges": another process merges without '
         "pause, which is the worst case: a collector pauses.",
     )
     n_reports = 4096 if quick else 65_536

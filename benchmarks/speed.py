@@ -34,7 +34,7 @@ from rappor.simulation.population import Population, english_words
 _BLOCK = 1 << 16
 """Number of reports that plain numpy draws or sums at a time. Limits its memory."""
 _MEGABYTE = 1e6
-"""Bytes of a megabyte, the unit of memory in the tables."""
+"""The tables show memory in megabytes of this number of bytes."""
 
 
 def time_work(work: Callable[[], object], *, repeats: int) -> tuple[float, float]:
@@ -53,8 +53,8 @@ def decode(*, quick: bool) -> list[Table]:
     table = Table(
         title=f"decode: k = 128, m = 64, {N_REPORTS:.0e} reports, Zipf over 1,000 strings",
         columns=("candidates", "seconds", "median", "peak MB", "of which before", "found"),
-        note='Hashing and decoding. Imports, data and compilation are not timed. "of which before" '
-        "contains the candidates' texts.",
+        note="Hashing and decoding. Imports, data and compilation are not timed. "
+        '"of which before": peak memory before the timed work, with the texts of the candidates.',
     )
     for n_candidates in (10_000,) if quick else (100_000, 1_000_000):
         runs = [_decode_in_process(str(n_candidates)) for _ in range(1 if quick else 3)]
@@ -102,21 +102,26 @@ def draw(*, quick: bool) -> list[Table]:
     n = 1 << (17 if quick else 20)
     repeats = 2 if quick else 5
     population = Population([f"value {i}" for i in range(1000)], 1 / np.arange(1.0, 1001.0))
-    bits = _bit_table(population, PARAMS)
+    bits = _build_bit_table(population, PARAMS)
 
-    def ours() -> int:
+    def draw_by_simulator() -> int:
         blocks = simulate_reports(population, PARAMS, n_reports=n, seed=1)
         return sum(len(block.packed) for block in blocks)
 
-    def plain() -> int:
+    def draw_by_numpy() -> int:
         rng = np.random.default_rng(1)
-        return sum(len(draw_plainly(rng, population, bits, PARAMS)) for _ in range(n // _BLOCK))
+        return sum(
+            len(draw_block_by_numpy(rng, population, bits, PARAMS)) for _ in range(n // _BLOCK)
+        )
 
     packed = np.zeros((n, PARAMS.n_bytes), dtype=np.uint8)
+    # The random bytes of 4,096 reports, a byte for each bit of a report. `simulate_reports` needs
+    # slightly more: one random byte decides a bit, except in one of 256 cases, which need seven
+    # further bytes.
     coins = np.empty((_BLOCK // 16, 8 * PARAMS.n_bytes), dtype=np.uint8)
     stream = Keystream(1)
 
-    def keystream() -> None:
+    def draw_keystream() -> None:
         for _ in range(n // len(coins)):
             stream.fill(coins)
 
@@ -125,9 +130,9 @@ def draw(*, quick: bool) -> list[Table]:
     )
     work: tuple[tuple[str, Callable[[], object]], ...] = (
         ("memory copy", packed.copy),
-        ("keystream alone", keystream),
-        ("simulate_reports", ours),
-        ("plain numpy", plain),
+        ("keystream alone", draw_keystream),
+        ("simulate_reports", draw_by_simulator),
+        ("plain numpy", draw_by_numpy),
     )
     _add_ways(table, n, work, repeats=repeats)
     table.note = (
@@ -137,7 +142,7 @@ def draw(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def _bit_table(population: Population, params: Params) -> NDArray[np.uint8]:
+def _build_bit_table(population: Population, params: Params) -> NDArray[np.uint8]:
     """Return the true bits of each value in each cohort, (values, m, k) uint8."""
     encode = get_encoder(params).encode
     rows = [encode(value, j) for value in population.values for j in range(params.m)]
@@ -146,20 +151,21 @@ def _bit_table(population: Population, params: Params) -> NDArray[np.uint8]:
     return bits.reshape(len(population), params.m, params.k)
 
 
-def draw_plainly(
+def draw_block_by_numpy(
     rng: np.random.Generator,
     population: Population,
     bits: NDArray[np.uint8],
     params: Params,
 ) -> NDArray[np.bool_]:
-    """Draw a block of reports by plain numpy, for comparison. Returns (65536, k) bool."""
+    """Draw a block of reports by plain numpy, for comparison, as (65536, k) bool."""
     values = rng.choice(len(population), size=_BLOCK, p=population.weights)
     cohorts = rng.integers(params.m, size=_BLOCK)
     permanent = bits[values, cohorts].astype(bool)
-    # Permanent response: below f the bit is forced, and to 1 if the coin is below f1.
+    # Permanent response: a coin below f forces the bit, whatever the true bit is. The forced bit is
+    # 1 if the coin is below f1 too, else 0.
     coins = rng.random(permanent.shape)
     permanent = np.where(coins < params.f, coins < params.f1, permanent)
-    # Instantaneous response.
+    # Instantaneous response: a 1 with probability q for a permanent 1, and p for a permanent 0.
     coins = rng.random(permanent.shape)
     return np.asarray(coins < np.where(permanent, params.q, params.p))
 
@@ -176,7 +182,7 @@ def aggregate(*, quick: bool) -> list[Table]:
     work = (
         ("memory copy", packed.copy),
         ("sum_bits", lambda: sum_bits(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
-        ("plain numpy", lambda: sum_plainly(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
+        ("plain numpy", lambda: sum_by_numpy(packed, cohorts, k=PARAMS.k, m=PARAMS.m)),
     )
     _add_ways(table, n, work, repeats=repeats)
     table.note = (
@@ -186,10 +192,10 @@ def aggregate(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def sum_plainly(
+def sum_by_numpy(
     packed: NDArray[np.uint8], cohorts: NDArray[np.uint16], *, k: int, m: int
 ) -> NDArray[np.int64]:
-    """Add up reports by plain numpy, for comparison. Returns (m, k) int64."""
+    """Add up reports by plain numpy, for comparison, as (m, k) int64."""
     ones = np.zeros((m, k), dtype=np.int64)
     for start in range(0, len(packed), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -210,18 +216,18 @@ def hash_candidates(*, quick: bool) -> list[Table]:
         "hash: candidates in 64 cohorts, k = 128, h = 1, one core", "candidates"
     )
 
-    def ours() -> object:
+    def hash_together() -> object:
         return Candidates.from_list(strings).compute_cells(PARAMS, 0, n)
 
-    def one_by_one() -> object:
+    def encode_one_by_one() -> object:
         return [encode(text, j) for text in few for j in range(PARAMS.m)]
 
     repeats = 2 if quick else 5
-    best, median = time_work(ours, repeats=repeats)
-    slow, slow_median = time_work(one_by_one, repeats=repeats)
-    rate, slow_rate = n / best, len(few) / slow
-    table.rows.append(["Candidates.cells", rate, n / median, rate / slow_rate])
-    table.rows.append(["device's encoder", slow_rate, len(few) / slow_median, 1.0])
+    best, median = time_work(hash_together, repeats=repeats)
+    encoder_best, encoder_median = time_work(encode_one_by_one, repeats=repeats)
+    rate, encoder_rate = n / best, len(few) / encoder_best
+    table.rows.append(["Candidates.cells", rate, n / median, rate / encoder_rate])
+    table.rows.append(["device's encoder", encoder_rate, len(few) / encoder_median, 1.0])
     return [table]
 
 
@@ -233,10 +239,10 @@ def exact(*, quick: bool) -> list[Table]:
     if quick:
         population = Population(population.values[:5000], population.weights[:5000])
 
-    def ours() -> object:
+    def draw_counts() -> object:
         return simulate_counts(population, params, n_reports=n_devices, seed=1)
 
-    best, median = time_work(ours, repeats=1 if quick else 3)
+    best, median = time_work(draw_counts, repeats=1 if quick else 3)
     words = len(population)
     table = Table(
         title=f"exact: counts of {n_devices:.0e} devices over {words:,} English words, m = 128",
@@ -247,9 +253,9 @@ def exact(*, quick: bool) -> list[Table]:
     return [table]
 
 
-def _make_rate_table(title: str, what: str) -> Table:
-    """Return an empty table of rates. `what` names the things that are counted a second."""
-    return Table(title=title, columns=("what", f"{what}/s", "median", "ratio"))
+def _make_rate_table(title: str, noun: str) -> Table:
+    """Return an empty table of rates. `noun` names the things that are counted a second."""
+    return Table(title=title, columns=("what", f"{noun}/s", "median", "ratio"))
 
 
 def _add_ways(

@@ -40,8 +40,8 @@ def stream(*, quick: bool) -> list[Table]:
     seconds = [_time_fastest(m, heads, repeats=1 if quick else 3) for m in COHORTS]
     per_candidate = np.array(seconds) / n
     # Least squares of the relative error: every row counts alike.
-    terms = np.stack([np.ones(len(COHORTS)), np.array(COHORTS)], axis=1) / per_candidate[:, None]
-    (a, b), *_ = np.linalg.lstsq(terms, np.ones(len(COHORTS)), rcond=None)
+    design = np.stack([np.ones(len(COHORTS)), np.array(COHORTS)], axis=1) / per_candidate[:, None]
+    (a, b), *_ = np.linalg.lstsq(design, np.ones(len(COHORTS)), rcond=None)
     table = Table(
         title=f"stream: {n:,} candidates, k = 128, 1e7 reports, one core of {read_processor()}",
         columns=("cohorts", "seconds", "candidates (a + b m)", "off by"),
@@ -62,15 +62,15 @@ def _time_fastest(m: int, heads: int, *, repeats: int) -> float:
     )
     counts = simulate_counts(population, params, n_reports=1e7, seed=1)
     # A first decode compiles the loops, and does not count.
-    decode(counts, _candidates("a", 3))
+    decode(counts, _build_candidates("a", 3))
     seconds = []
     for _ in range(repeats):
         start = time.process_time()
-        decode(counts, _candidates(_LETTERS[:heads], _ADDED))
+        decode(counts, _build_candidates(_LETTERS[:heads], _ADDED))
         seconds.append(time.process_time() - start)
     return min(seconds)
 
 
-def _candidates(heads: str, added: int) -> Candidates:
+def _build_candidates(heads: str, added: int) -> Candidates:
     """Return the stream of all strings of one of the first letters and `added` more letters."""
     return Candidates.product(list(heads), _LETTERS, added, added)

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from benchmarks.accuracy import DESIGNS, run_many, start_pool, true_shares
+from benchmarks.accuracy import DESIGNS, get_true_shares, run_many, start_pool
 from benchmarks.populations import POPULATIONS
 from benchmarks.tables import Table
 from rappor.counts.counts import Counts
@@ -109,7 +109,7 @@ def measure(seed: int, name: str) -> Errors:
     estimates = decode(counts, collection.candidates)
     # Only detected rows are summed. Both arrays are in the order of the rows, which are sorted by
     # estimate, so truth[10:] are the true shares of the rows after the first 10.
-    truth = true_shares(estimates, collection)[estimates.detected]
+    truth = get_true_shares(estimates, collection)[estimates.detected]
     estimate, error = estimates.share[estimates.detected], estimates.std_error[estimates.detected]
     return Errors(
         unallocated=(estimates.unallocated - (1 - truth.sum()), estimates.unallocated_std_error),
@@ -142,16 +142,16 @@ def _measure_detected_sums(n_runs: int, pool: Executor) -> Table:
         title=f"sums: what is unallocated, {n_runs} collections a row, seeds 0 to {n_runs - 1}",
         columns=(
             "collection",
-            "unallocated held",
+            "unallocated covered",
             "mean error %",
-            "error said %",
-            "rests held",
-            "plain sum held",
+            "standard error %",
+            "remaining covered",
+            "plain sum covered",
             "its mean error %",
         ),
-        note="Held: share of collections with the truth within 1.96 standard errors. Mean error: "
-        "of the estimate, in percent of the reports. Error said: mean standard error. Rests: sums "
-        "of the detected rows after the first 10, 20, 50, ...",
+        note="Covered: share of collections with the truth within 1.96 standard errors. Mean error "
+        "and standard error: of the estimate, in percent of the reports. Remaining: sums of the "
+        "detected rows after the first 10, 20, 50, ...",
     )
     for name in CELLS:
         table.rows.append(_build_row(name, run_many(partial(measure, name=name), n_runs, pool)))
@@ -176,8 +176,8 @@ def _measure_contrasts(n_runs: int, pool: Executor) -> Table:
     """Measure how often the interval of each contrast contains the truth."""
     table = Table(
         title=f"contrasts: {n_runs} collections a row, seeds 0 to {n_runs - 1}",
-        columns=("collection", "contrast", "interval holds"),
-        note="The band holds if it contains the distribution function at all edges. The true "
+        columns=("collection", "contrast", "covered"),
+        note="A band is covered if it contains the distribution function at all edges. The true "
         "quantile assumes numbers that are spread evenly between the edges.",
     )
     for name, draw_contrasts in CONTRASTS.items():
@@ -195,7 +195,7 @@ def _measure_complete_categories(n_runs: int, pool: Executor) -> Table:
         title=f"complete: 5,000 reports of OUE, {n_runs} collections a row, seeds 0 to "
         f"{n_runs - 1}",
         columns=(
-            *("epsilon", "categories", "standard error", "intervals hold"),
+            *("epsilon", "categories", "standard error", "covered"),
             *("TV open", "TV complete", "TV of IBU", "complete / IBU"),
         ),
         note="Standard error: divided by the standard error without `complete`. TV: total "
@@ -244,13 +244,15 @@ def measure_complete(seed: int, epsilon: float, k: int) -> list[float]:
         float((complete.std_error / incomplete.std_error).mean()),
         float(inside.mean()),
         *(
-            _total_variation(posterior, shares)
+            _compute_total_variation(posterior, shares)
             for posterior in (incomplete.posterior_share, complete.posterior_share, ibu_shares)
         ),
     ]
 
 
-def _total_variation(estimated: NDArray[np.float64] | None, shares: NDArray[np.float64]) -> float:
+def _compute_total_variation(
+    estimated: NDArray[np.float64] | None, shares: NDArray[np.float64]
+) -> float:
     """Return the total variation of all categories, and of the share of no category."""
     assert estimated is not None
     return float(np.abs(estimated - shares).sum() + abs(1 - estimated.sum())) / 2

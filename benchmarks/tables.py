@@ -56,6 +56,7 @@ class Table:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as an object for JSON. NaN becomes None."""
+        # Only NaN differs from itself. `math.isnan` would refuse the texts among the cells.
         rows = [
             dict(zip(self.columns, (None if x != x else x for x in row), strict=True))  # noqa: PLR0124
             for row in self.rows
@@ -73,12 +74,12 @@ class Table:
 
 def _align(row: list[str], widths: list[int]) -> list[str]:
     """Fill the cells of a row with spaces to the widths of their columns."""
-    first, *others = zip(row, widths, strict=True)
-    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]
+    first, *number_columns = zip(row, widths, strict=True)
+    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in number_columns)]
 
 
 def _format_cell(cell: Cell) -> str:
-    """Format a number with about four digits and separators of thousands. None becomes a dash."""
+    """Format a number with about four digits and separators of thousands. NaN becomes a dash."""
     if isinstance(cell, Failing):
         return f"{_format_cell(float(cell))} !"
     if isinstance(cell, str):

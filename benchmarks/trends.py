@@ -48,20 +48,21 @@ class Run:
 
     Attributes
     ----------
-    found : whether the slope of the falling string is detected as a change.
+    is_found_by_slope : whether the slope of the falling string is detected as a change.
     false : number of detected changes of other strings.
     n_changed : number of all detected changes.
-    z : slopes of the absent strings, in their standard errors.
-    fall : error of the slope of the falling string, in its standard error.
-    steps : whether a step from a week to the next detects a change of the falling string.
+    absent_z : slopes of the absent strings, in their standard errors. The true slopes are 0.
+    fall_error : error of the slope of the falling string, in its standard error.
+    is_found_by_step : whether a step from a week to the next detects a change of the falling
+        string.
     """
 
-    found: bool
+    is_found_by_slope: bool
     false: int
     n_changed: int
-    z: NDArray[np.float64]
-    fall: float
-    steps: bool
+    absent_z: NDArray[np.float64]
+    fall_error: float
+    is_found_by_step: bool
 
 
 def draw_weeks(seed: int, *, params: Params = BALANCED, n_devices: float = 1e5) -> ReleasedCounts:
@@ -94,12 +95,13 @@ def read_trend(comparison: Comparison) -> Run:
     names = np.array(comparison.candidates)
     falling, absent = names == FALLING, np.isin(names, ABSENT)
     return Run(
-        found=bool(slope.changed[falling][0]),
+        is_found_by_slope=bool(slope.changed[falling][0]),
         false=int(slope.changed[~falling].sum()),
         n_changed=slope.n_changed,
-        z=(slope.estimate / slope.std_error)[absent],
-        fall=float(((slope.estimate + 0.01) / slope.std_error)[falling][0]),
-        steps=any(
+        absent_z=(slope.estimate / slope.std_error)[absent],
+        # The true slope is -.01, so the error is the estimate plus .01.
+        fall_error=float(((slope.estimate + 0.01) / slope.std_error)[falling][0]),
+        is_found_by_step=any(
             contrast.changed[falling][0]
             for contrast in comparison.contrasts
             if contrast.kind == "step"
@@ -118,13 +120,13 @@ def trends(*, quick: bool) -> list[Table]:
     with start_pool() as pool:
         runs = run_many(measure, n_runs, pool)
     numbers: dict[str, Cell] = {
-        "the slope finds the fall": float(np.mean([run.found for run in runs])),
-        "a step finds it": float(np.mean([run.steps for run in runs])),
+        "the slope finds the fall": float(np.mean([run.is_found_by_slope for run in runs])),
+        "a step finds it": float(np.mean([run.is_found_by_step for run in runs])),
         "false share of changes": float(
             np.mean([run.false / max(run.n_changed, 1) for run in runs])
         ),
-        "sd of z of absent strings": float(np.concatenate([run.z for run in runs]).std()),
-        "fall within 1.96 errors": float(np.mean([abs(run.fall) <= 1.96 for run in runs])),
+        "sd of z of absent strings": float(np.concatenate([run.absent_z for run in runs]).std()),
+        "fall within 1.96 errors": float(np.mean([abs(run.fall_error) <= 1.96 for run in runs])),
     }
     return [
         Table(

@@ -1,9 +1,9 @@
 """RAPPOR: learn which strings are common among many devices without learning anyone's.
 
-This is the one door to the method: verbs, the records that they return, and errors. Five packages
-behind it have doors of their own: `rappor.auditing`, `rappor.engines`, `rappor.planning`,
-`rappor.privacy` and `rappor.simulation`.
-Nothing is imported before it is touched.
+This module exports the public functions of the method, the records that they return, and the
+errors. Five subpackages export public names of their own: `rappor.auditing`, `rappor.engines`,
+`rappor.planning`, `rappor.privacy` and `rappor.simulation`. A module is imported only when a
+program first reads one of its names, so `import rappor` is fast.
 """
 
 from rappor.base.lazy_exports import lazy_exports

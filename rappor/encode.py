@@ -72,7 +72,8 @@ def encode_value(
     secret : 32 random bytes, always the same for a device.
     metric : the metric of the value.
     value : a str for strings and categories, a bool for yes or no, an int or float for buckets, a
-        collection of str for sets.
+        collection of str for sets. For a metric with fields, a mapping from the name of each field
+        to a str.
     epoch : name of the epoch, such as "2026-Q4"; empty for a metric with an epoch for life.
     part : name of the part that the device has reported in this epoch before. If None, the secret
         chooses the part.
@@ -87,7 +88,8 @@ def encode_value(
     Raises
     ------
     ParamsError
-        `metric` is not a Metric, or the secret is not 32 bytes.
+        `metric` is not a Metric, the secret is not 32 bytes, or the parameters of the metric encode
+        no value (`get_encoder`).
     MetricError
         The epoch is not an epoch of the metric.
     ReportError

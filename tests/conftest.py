@@ -6,13 +6,48 @@ packages that every other package imports: protocol, registry and privacy.
 
 from __future__ import annotations
 
-import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tools import PACKAGES
+from postgres import share_postgres
+
+# Tests start hundreds of interpreters, and pytest rewrites each file of tests. Without stored byte
+# code, each interpreter compiles the packages again, and each worker of pytest rewrites the files
+# again: half of the time of the collection. An environment may have switched it off, as many
+# containers do. The workers and the children of tests inherit the variable.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - Linux mounts a file system in memory here
+"""Folder for the temporary files of all tests and of their children, if the system has it."""
+_MEMORY_BYTES: Final = 8_000_000_000
+"""Free bytes that the folder in memory must have, many times as many as a run of the tests uses."""
+
+
+def use_memory() -> None:
+    """Put all temporary files into memory, if there is room and nobody has chosen a folder.
+
+    Devices and databases wait for the disk (`fsync`) at each change, so tests of devices take a
+    third of the time in memory. A killed process loses nothing there: only a failing machine would.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    # Tests start programs that they write into their folders, which a mount may forbid.
+    is_executable = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+    if is_executable and shutil.disk_usage(MEMORY).free > _MEMORY_BYTES:
+        for name in ("TMPDIR", "PYTEST_DEBUG_TEMPROOT"):
+            os.environ[name] = str(MEMORY)
+        tempfile.tempdir = None  # pytest has looked for the folder before
+
+
+use_memory()
 
 settings.register_profile(
     "repeatable",
@@ -30,12 +65,14 @@ it."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files that the stage cannot import, and in the fast stage all other folders."""
-    if _lacks_its_package(collection_path) and "not slow" in config.getoption("markexpr"):
-        return True
-    if config.getoption("markexpr") != "fast" or not collection_path.is_relative_to(HERE):
+    """Skip files without a test of the stage: slow files, and all other folders if it is fast."""
+    stage = config.getoption("markexpr")
+    if not collection_path.is_relative_to(HERE):
         return None
-    return None if any(_overlap(collection_path, folder) for folder in FAST) else True
+    if stage == "fast" and not any(_are_nested(collection_path, folder) for folder in FAST):
+        return True
+    is_without_slow = stage == "fast" or "not slow" in stage
+    return True if is_without_slow and _is_slow(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,12 +84,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("fast")
 
 
-def _lacks_its_package(path: Path) -> bool:
-    """Return whether a file of tests imports a package that is not installed."""
-    package = PACKAGES.get(str(path.relative_to(HERE))) if path.is_relative_to(HERE) else None
-    return package is not None and importlib.util.find_spec(package) is None
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a temporary folder that all workers of a run of the tests have in common."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
-def _overlap(path: Path, folder: Path) -> bool:
+@pytest.fixture(scope="session")
+def postgres(shared_folder: Path, testrun_uid: str) -> Iterator[str]:
+    """Yield the address of the PostgreSQL server of all workers."""
+    with share_postgres(testrun_uid, shared_folder / "postgres.lock") as server:
+        yield server
+
+
+def _is_slow(path: Path) -> bool:
+    """Return whether a file marks all its tests as slow.
+
+    The extra `test` lacks packages that some of these files import, and the import of others takes
+    seconds.
+    """
+    return path.suffix == ".py" and "\npytestmark = pytest.mark.slow" in path.read_text("utf-8")
+
+
+def _are_nested(path: Path, folder: Path) -> bool:
     """Return whether one of two paths contains the other."""
     return path.is_relative_to(folder) or folder.is_relative_to(path)

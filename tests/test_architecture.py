@@ -16,14 +16,14 @@ import sys
 import pytest
 import rappor_client
 from import_graph import (
-    foreign_imports,
-    imports_by_module,
-    imports_of,
-    modules,
-    package_of,
-    project_imports,
-    public_names_of,
-    reachable,
+    find_package,
+    list_foreign_imports,
+    list_modules,
+    list_project_imports,
+    list_reachable_modules,
+    map_imports_by_module,
+    read_imports,
+    read_public_names,
 )
 
 import rappor
@@ -91,22 +91,22 @@ def is_of_library(name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "package", sorted({package_of(name) for name in modules() if is_of_library(name)})
+    "package", sorted({find_package(name) for name in list_modules() if is_of_library(name)})
 )
 def test_a_package_imports_only_packages_below_it(package: str) -> None:
     """Rules 1, 3, 4 and 6: every package of the library imports only the packages of its row."""
     if package == "cli":
         return
-    for name, imported in imports_by_module({package}).items():
+    for name, imported in map_imports_by_module({package}).items():
         assert imported <= MAY_IMPORT[package], name
 
 
 def test_light_packages_import_the_standard_library_and_the_hash() -> None:
     """Rule 2: the modules that a device loads import no other installed library."""
-    for name in modules():
-        if is_of_library(name) and package_of(name) in LIGHT | {"api"} and name != COMPILER:
-            assert foreign_imports(name) <= OUTSIDE | sys.stdlib_module_names, name
-            assert COMPILER not in imports_of(name), name
+    for name in list_modules():
+        if is_of_library(name) and find_package(name) in LIGHT | {"api"} and name != COMPILER:
+            assert list_foreign_imports(name) <= OUTSIDE | sys.stdlib_module_names, name
+            assert COMPILER not in read_imports(name), name
 
 
 def test_device_imports_light_packages_only() -> None:
@@ -116,13 +116,15 @@ def test_device_imports_light_packages_only() -> None:
     import the framework. No other module imports the plugin.
     """
     plugin = "rappor_client.pytest_plugin"
-    beside = {plugin: {"pytest"}, "rappor_client.kit.click": {"click", "typer"}}
-    beside["rappor_client.kit.mcp"] = {"fastmcp"}
-    beside["rappor_client.kit.web"] = {"flask", "starlette"}
-    for name, imported in imports_by_module({"rappor_client"}).items():
+    libraries_of_module = {plugin: {"pytest"}, "rappor_client.kit.click": {"click", "typer"}}
+    libraries_of_module["rappor_client.kit.mcp"] = {"fastmcp"}
+    libraries_of_module["rappor_client.kit.web"] = {"flask", "starlette"}
+    for name, imported in map_imports_by_module({"rappor_client"}).items():
         assert imported <= LIGHT, name
-        assert not {plugin, COMPILER} & imports_of(name), name
-        assert foreign_imports(name) <= sys.stdlib_module_names | beside.get(name, set()), name
+        assert not {plugin, COMPILER} & read_imports(name), name
+        assert list_foreign_imports(name) <= sys.stdlib_module_names | libraries_of_module.get(
+            name, set()
+        ), name
 
 
 DEVICE = (
@@ -142,55 +144,59 @@ DEVICE = (
 def test_packages_of_the_device_import_only_layers_below_them() -> None:
     """Each package and each module of the device imports only layers that are listed before it."""
     levels = {package: level for level, group in enumerate(DEVICE) for package in group}
-    for name in modules():
+    for name in list_modules():
         root, _, inside = name.partition(".")
         if root == "rappor_client" and inside:
             package = inside.split(".")[0]
             imported = {
-                target.split(".")[1] for target in imports_of(name) if target.startswith(f"{root}.")
+                target.split(".")[1]
+                for target in read_imports(name)
+                if target.startswith(f"{root}.")
             }
             assert all(levels[used] < levels[package] for used in imported - {package}), name
 
 
 def test_collector_cannot_make_reports() -> None:
     """Rule 5: rappor_server imports no module that draws random numbers, also not indirectly."""
-    for name in modules():
+    for name in list_modules():
         if name.startswith("rappor_server"):
-            reached = reachable(name)
+            reached = list_reachable_modules(name)
             assert "rappor.protocol.randomizer" not in reached, name
-            assert not {package_of(target) for target in reached} & RANDOM_PACKAGES, name
+            assert not {find_package(target) for target in reached} & RANDOM_PACKAGES, name
 
 
 def test_the_network_is_in_one_package() -> None:
     """Rule 11: only `remote` uses the network. Only `cli` and the public API import `remote`."""
     network = {"socket", "ssl", "http", "asyncio", "ftplib", "smtplib", "requests"}
-    for name, path in modules().items():
-        if is_of_library(name) and package_of(name) != "remote":
-            assert not foreign_imports(name) & network, name
+    for name, path in list_modules().items():
+        if is_of_library(name) and find_package(name) != "remote":
+            assert not list_foreign_imports(name) & network, name
             assert "urllib.request" not in path.read_text(encoding="utf-8"), name
-            if package_of(name) != "cli":
-                assert "remote" not in {package_of(target) for target in project_imports(name)}, (
-                    name
-                )
+            if find_package(name) != "cli":
+                assert "remote" not in {
+                    find_package(target) for target in list_project_imports(name)
+                }, name
 
 
 def test_only_the_command_line_imports_the_audit() -> None:
     """Rule 6: no package except `cli` imports `auditing`."""
-    for name in modules():
-        if package_of(name) not in ("cli", "auditing"):
-            assert "auditing" not in {package_of(target) for target in project_imports(name)}, name
+    for name in list_modules():
+        if find_package(name) not in ("cli", "auditing"):
+            assert "auditing" not in {
+                find_package(target) for target in list_project_imports(name)
+            }, name
 
 
 def test_renderers_import_no_arithmetic_library() -> None:
     """Rule 7: packages that render records compute nothing, so they need no numerical library."""
-    for name in modules():
-        if package_of(name) in ("cli", "reporting") or name.startswith("rappor_server.pages"):
-            assert not foreign_imports(name) & {"scipy", "sklearn", "numba", "mmh3"}, name
+    for name in list_modules():
+        if find_package(name) in ("cli", "reporting") or name.startswith("rappor_server.pages"):
+            assert not list_foreign_imports(name) & {"scipy", "sklearn", "numba", "mmh3"}, name
 
 
 def test_package_inits_define_nothing() -> None:
     """Rule 8: the __init__ of a package contains a docstring, imports and a list of names."""
-    for name, path in modules().items():
+    for name, path in list_modules().items():
         if path.name == "__init__.py" and not name.endswith(".cli"):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 assert isinstance(node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign), name
@@ -211,7 +217,7 @@ def test_an_encoding_is_known_in_one_folder() -> None:
         r'case "(bloom|onehot|boolean|buckets|set)"|(==|!=) "(bloom|onehot|buckets|set)"'
     )
     assert comparison.search('if params.encoding == "buckets":')
-    for name, path in modules().items():
+    for name, path in list_modules().items():
         if not name.startswith(exceptions):
             code = ast.unparse(ast.parse(path.read_text(encoding="utf-8"))).replace("'", '"')
             lines = [line for line in code.splitlines() if comparison.search(line)]
@@ -226,7 +232,7 @@ def test_a_response_is_known_in_one_folder() -> None:
         r"case (Rappor|Generalized)Response\("
     )
     assert question.search("if params.keep is not None:")
-    for name, path in modules().items():
+    for name, path in list_modules().items():
         if not name.startswith(exceptions):
             code = ast.unparse(ast.parse(path.read_text(encoding="utf-8")))
             lines = [line for line in code.splitlines() if question.search(line)]
@@ -235,23 +241,28 @@ def test_a_response_is_known_in_one_folder() -> None:
 
 def test_library_device_and_collector_are_separate() -> None:
     """Rule 10: rappor imports neither device nor collector, and these do not import each other."""
-    for name in modules():
+    for name in list_modules():
         own = name.split(".")[0]
-        others = {target.split(".")[0] for target in project_imports(name)} - {own}
-        assert others <= ({"rappor"} if own != "rappor" else set()), name
+        other_packages = {target.split(".")[0] for target in list_project_imports(name)} - {own}
+        assert other_packages <= ({"rappor"} if own != "rappor" else set()), name
 
 
 def test_no_module_reaches_itself() -> None:
     """The imports contain no cycle."""
-    for name in modules():
-        assert all(name not in reachable(target) for target in project_imports(name) - {name})
+    for name in list_modules():
+        assert all(
+            name not in list_reachable_modules(target)
+            for target in list_project_imports(name) - {name}
+        )
 
 
 def test_no_module_hides_a_public_name() -> None:
     """No module of a package has the name of a function or class that the package exports."""
-    for package in modules():
-        beside = {inner for outer, inner in map(_split_name, modules()) if outer == package}
-        assert not set(public_names_of(package)) & beside
+    for package in list_modules():
+        submodules = {
+            inner for outer, inner in map(_split_name, list_modules()) if outer == package
+        }
+        assert not set(read_public_names(package)) & submodules
 
 
 def _split_name(name: str) -> tuple[str, str]:
@@ -268,7 +279,7 @@ PUBLIC_PACKAGES = {
 
 def test_public_names_are_few_and_mean_one_thing() -> None:
     """Seven packages export public names. A name that two packages export is one object."""
-    exported = {package: public_names_of(package) for package in modules()}
+    exported = {package: read_public_names(package) for package in list_modules()}
     exports = [pair for names in exported.values() for pair in names.items()]
     assert {package for package, names in exported.items() if names} == PUBLIC_PACKAGES
     assert len({name for name, _ in exports}) == len(set(exports)) <= 110
@@ -276,9 +287,9 @@ def test_public_names_are_few_and_mean_one_thing() -> None:
 
 def test_every_public_name_can_be_imported() -> None:
     """Every public name is an object of the module in its stub, and dir() lists it."""
-    for package in modules():
-        api = importlib.import_module(package) if public_names_of(package) else None
-        for name, home in public_names_of(package).items():
+    for package in list_modules():
+        api = importlib.import_module(package) if read_public_names(package) else None
+        for name, home in read_public_names(package).items():
             assert getattr(api, name) is getattr(importlib.import_module(home), name)
             assert name in dir(api)
 
@@ -286,7 +297,7 @@ def test_every_public_name_can_be_imported() -> None:
 def test_export_lists_are_sorted_and_complete() -> None:
     """`__all__` contains every name of the stub, in alphabetical order."""
     for package in PUBLIC_PACKAGES - {"rappor_client"}:
-        assert importlib.import_module(package).__all__ == sorted(public_names_of(package))
+        assert importlib.import_module(package).__all__ == sorted(read_public_names(package))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -336,30 +347,30 @@ def test_imports_of_a_device_are_light(statement: str) -> None:
         "pandas",
         "resvg_py",
     ]
-    answer = run(f"import sys\n{statement}\nassert not set({heavy}) & set(sys.modules)")
-    assert answer.returncode == 0, answer.stderr
+    process = run(f"import sys\n{statement}\nassert not set({heavy}) & set(sys.modules)")
+    assert process.returncode == 0, process.stderr
 
 
 def test_importing_the_device_loads_no_network() -> None:
     """The HTTP library, 40 ms of import, is loaded only when a collector is configured."""
-    answer = run("import sys, rappor_client\nassert 'http.client' not in sys.modules")
-    assert answer.returncode == 0, answer.stderr
+    process = run("import sys, rappor_client\nassert 'http.client' not in sys.modules")
+    assert process.returncode == 0, process.stderr
 
 
 def test_importing_the_client_loads_no_module_of_rare_cases() -> None:
     """The import loads no module for sending, for reading a registry, or for errors."""
     late = ["http.client", "asyncio", "tomllib", "logging", "textwrap", "difflib", "random"]
     late += ["unicodedata", "rappor_client.outbox.uploader", "rappor_client.person.erasure"]
-    answer = run(
+    process = run(
         f"import sys\nfrom rappor_client import Client\nassert not set({late}) & set(sys.modules)"
     )
-    assert answer.returncode == 0, answer.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_importing_a_submodule_loads_no_lasso() -> None:
     """scikit-learn is loaded only when a decode computes a lasso."""
-    answer = run("import sys, rappor\nrappor.decode\nassert 'sklearn' not in sys.modules")
-    assert answer.returncode == 0, answer.stderr
+    process = run("import sys, rappor\nrappor.decode\nassert 'sklearn' not in sys.modules")
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.slow
@@ -373,8 +384,8 @@ def test_imports_of_modules_shadow_no_public_name() -> None:
         "assert all(type(getattr(rappor, n)).__name__ != 'module' for n in rappor.__all__)\n"
         "assert decode is rappor.decode\n"
     )
-    answer = run(program)
-    assert answer.returncode == 0, answer.stderr
+    process = run(program)
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_short_list_is_decoded_without_the_compiler() -> None:
@@ -388,8 +399,8 @@ def test_a_short_list_is_decoded_without_the_compiler() -> None:
         "    rappor.decode(counts, ['a', 'b', 'c'], distribution=True)\n"
         "print('rappor.decoding' in sys.modules, 'numba' in sys.modules)\n"
     )
-    answer = run(program)
-    assert answer.stdout.split() == ["True", "False"], answer.stderr
+    process = run(program)
+    assert process.stdout.split() == ["True", "False"], process.stderr
 
 
 @pytest.mark.slow
@@ -402,12 +413,12 @@ def test_a_missing_library_is_reported_by_its_extra(missing: str) -> None:
         "    try:\n        getattr(rappor, name)\n"
         "    except rappor.MissingExtraError as error:\n        print(name, error.extra)\n"
     )
-    answer = run(program)
-    assert answer.returncode == 0, answer.stderr
-    refused = dict(line.split() for line in answer.stdout.splitlines())
+    process = run(program)
+    assert process.returncode == 0, process.stderr
+    refused = dict(line.split() for line in process.stdout.splitlines())
     assert set(refused.values()) <= {"analysis"}
-    homes = public_names_of("rappor").items()
-    heavy = {name for name, home in homes if package_of(home) not in LIGHT | {"trust"}} - {
+    homes = read_public_names("rappor").items()
+    heavy = {name for name, home in homes if find_package(home) not in LIGHT | {"trust"}} - {
         "ErrorControl"
     }
     assert set(refused) == heavy if missing == "numpy" else set(refused) <= heavy
@@ -439,17 +450,17 @@ def test_missing_extra_is_named() -> None:
 @pytest.mark.parametrize("package", ["rappor", "rappor_client", "rappor_server"])
 def test_an_interruption_of_the_imports_shows_no_traceback(package: str) -> None:
     """Ctrl-C during the imports of a command ends it with exit code 130, without a traceback."""
-    answer = run(
+    process = run(
         f"import sys\nfrom {package}.cli import main\nclass Interrupt:\n"
         "    def find_spec(self, *_):\n        raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\nsys.exit(main())"
     )
-    assert (answer.returncode, answer.stderr) == (130, "")
+    assert (process.returncode, process.stderr) == (130, "")
 
 
 def test_command_line_without_its_extra_says_so() -> None:
     """Without click, the command ends with one sentence that names the extra."""
-    answer = run("import sys\nsys.modules['click'] = None\nfrom rappor.cli import main\nmain()")
-    assert answer.returncode == 2
-    assert "rappor[cli]" in answer.stderr
-    assert "Traceback" not in answer.stderr
+    process = run("import sys\nsys.modules['click'] = None\nfrom rappor.cli import main\nmain()")
+    assert process.returncode == 2
+    assert "rappor[cli]" in process.stderr
+    assert "Traceback" not in process.stderr

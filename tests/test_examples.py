@@ -20,9 +20,16 @@ MODULES = sorted(
 """Names of the modules of library and device. Commands have no examples, and the modules of the kit
 need frameworks that are not installed."""
 
+LONG = "rappor.auditing.device"
+"""Module whose example audits a client for ten seconds. It runs in the stage acceptance.
+`rappor/auditing/test_device.py` runs such an audit in the second stage."""
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.acceptance if name == LONG else ()) for name in MODULES],
+)
 def test_examples_of_a_module(name: str) -> None:
     """Every example of the module runs and prints the output that stands below it."""
     assert doctest.testmod(importlib.import_module(name)).failed == 0

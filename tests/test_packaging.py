@@ -92,7 +92,7 @@ def check_types(program: str, python: Path) -> str:
     path.write_text(program, encoding="utf-8")
     cache = python.parent / "cache"
     run = ["mypy", "--strict", "--python-executable", str(python), "--cache-dir", str(cache)]
-    answer = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", *run, path.name],
         cwd=path.parent,
         env={name: value for name, value in os.environ.items() if name != "MYPYPATH"},
@@ -100,7 +100,7 @@ def check_types(program: str, python: Path) -> str:
         text=True,
         check=False,
     )
-    return answer.stdout
+    return process.stdout
 
 
 @pytest.mark.slow
@@ -248,7 +248,7 @@ def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:
         "n_reports=1_000_000, seed=1)\n"
         "print(decode(counts, ['the', 'qzx']).candidates[0])\n"
     )
-    answer = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -256,4 +256,4 @@ def test_wheel_alone_decodes(wheel: Path, tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert answer.stdout == "the\n"
+    assert process.stdout == "the\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from collectors import run_script
 from places import ROOT
-from readers import blocks, is_shown, script_of
+from readers import build_script, is_shown, read_blocks
 from tools import need
 
 ELSEWHERE = {
@@ -34,7 +34,7 @@ PAGES = [
         for path in ROOT.glob("**/*.md")
         if ".venv" not in path.parts and str(path.relative_to(ROOT)) not in ELSEWHERE
     )
-    if {block.language for block in blocks(ROOT / path)} & {"sh", "python", "toml"}
+    if {block.language for block in read_blocks(ROOT / path)} & {"sh", "python", "toml"}
 ]
 
 
@@ -42,10 +42,10 @@ PAGES = [
 @pytest.mark.parametrize("path", PAGES, ids=str)
 def test_a_page_runs_as_pasted(path: Path, tmp_path: Path) -> None:
     """The blocks of a page run in an empty folder, and print its outputs and draw its pictures."""
-    page_blocks = blocks(ROOT / path)
+    page_blocks = read_blocks(ROOT / path)
     if any("--engine spark" in block.text for block in page_blocks):
         need("java")
-    result = run_script(script_of(page_blocks), tmp_path)
+    result = run_script(build_script(page_blocks), tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     text = (ROOT / path).read_text(encoding="utf-8")
     for output in re.findall(r"```text\n(.*?)```", text, re.DOTALL):

@@ -97,7 +97,7 @@ def plan_profile(name: str, params: Params) -> Params:
         metric_name=None,
         write=False,
     )
-    return plan.params_of_profile(name)
+    return plan.make_profile_params(name)
 
 
 def change_noise(params: Params) -> Params:
@@ -109,14 +109,16 @@ def change_noise(params: Params) -> Params:
 
 def replace_in_entry(params: Params) -> Params:
     """Write the numbers into an entry that has other numbers, and read the entry."""
-    other = entry(change_noise(params))
-    text = other.replace("total = ", "total = inf  # ")
+    changed_entry = entry(change_noise(params))
+    text = changed_entry.replace("total = ", "total = inf  # ")
     return Registry.loads(replace_numbers(text, "page", params))["page"].params
 
 
-def in_calendar_of(params: Params, made: Params) -> Params:
+def copy_calendar(params: Params, new_params: Params) -> Params:
     """Return parameters from outside a registry with the calendar of other parameters."""
-    return dataclasses.replace(made, interval=params.interval, epoch=params.epoch, insecure=True)
+    return dataclasses.replace(
+        new_params, interval=params.interval, epoch=params.epoch, insecure=True
+    )
 
 
 WAYS: dict[str, Callable[[str, Params], Params]] = {
@@ -126,10 +128,10 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
     "a profile": lambda name, params: Registry.loads(of_profile(name, params))["page"].params,
     "other numbers": lambda _, params: replace_in_entry(params),
     "a plan's": lambda _, params: apply_numbers(change_noise(params), params),
-    "a plan": lambda name, params: in_calendar_of(params, plan_profile(name, params)),
+    "a plan": lambda name, params: copy_calendar(params, plan_profile(name, params)),
     "a segment": lambda _, params: params.with_segment((("version", "1"),)).without_segment,
     "sealed": lambda _, params: read_sealed(params),
-    "examined": lambda _, params: in_calendar_of(
+    "examined": lambda _, params: copy_calendar(
         params, ExaminedParams(params=params).metric_or_placeholder.params
     ),
 }
@@ -141,8 +143,8 @@ WAYS: dict[str, Callable[[str, Params], Params]] = {
 def test_every_way_keeps_the_fingerprint(name: str, encoding: str, way: str) -> None:
     """A conversion keeps the fingerprint of the parameters, and therefore both losses."""
     params = metric(Params.profile(name, encoding=encoding, categories=ENCODINGS[encoding])).params
-    made = WAYS[way](name, params)
-    assert (made.fingerprint, made) == (params.fingerprint, params)
+    built = WAYS[way](name, params)
+    assert (built.fingerprint, built) == (params.fingerprint, params)
 
 
 @pytest.mark.parametrize("name", PROFILES)

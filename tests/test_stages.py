@@ -35,9 +35,12 @@ def test_fast_stage_is_three_folders() -> None:
 @pytest.mark.slow
 def test_slow_tests_are_not_in_the_fast_stage() -> None:
     """A test of the three folders with the marker `slow` or `acceptance` does not run."""
-    answer = collect("-m", "fast and (slow or acceptance)", *sorted(FAST))
-    assert answer.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, answer.stdout
-    assert collect("-m", "slow", *sorted(FAST)).returncode == pytest.ExitCode.OK
+    process = collect("-m", "fast and (slow or acceptance)", *sorted(FAST))
+    assert process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, process.stdout
+    # The folders have such tests, so the stage leaves them out.
+    texts = [path.read_text("utf-8") for folder in FAST for path in (ROOT / folder).glob("*.py")]
+    assert any("@pytest.mark.slow\n" in text for text in texts)
+    assert any("pytest.mark.acceptance" in text for text in texts)
 
 
 def test_every_helper_is_explained() -> None:

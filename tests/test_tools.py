@@ -55,23 +55,23 @@ def run_machine(folder: Path, *programs: str, ci: str = "") -> subprocess.Comple
 
 def test_a_complete_machine_is_left_alone(tmp_path: Path) -> None:
     """If all programs are installed, machine.sh installs nothing and prints nothing."""
-    answer = run_machine(tmp_path, *PROGRAMS, ci="true")
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    process = run_machine(tmp_path, *PROGRAMS, ci="true")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_missing_programs_are_named(tmp_path: Path) -> None:
     """Without a package manager, machine.sh prints the missing programs and succeeds."""
-    answer = run_machine(tmp_path, "java")
-    assert answer.returncode == 0
-    assert "chromium" in answer.stderr
-    assert "openjdk" not in answer.stderr
+    process = run_machine(tmp_path, "java")
+    assert process.returncode == 0
+    assert "chromium" in process.stderr
+    assert "openjdk" not in process.stderr
 
 
 def test_missing_programs_end_ci(tmp_path: Path) -> None:
     """Where the variable CI is set, missing programs are an error."""
-    answer = run_machine(tmp_path, ci="true")
-    assert answer.returncode == 1
+    process = run_machine(tmp_path, ci="true")
+    assert process.returncode == 1
     assert (
         "chromium debootstrap esbuild gcc libc6-dev openjdk-17-jre-headless pgbouncer systemd "
-        "terser node-typescript" in answer.stderr
+        "terser node-typescript" in process.stderr
     )

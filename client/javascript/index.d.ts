@@ -250,7 +250,7 @@ export interface Outcome {
  * - "timeout": the time was over, or no other report may leave before it is over.
  * - "no collector": reports are queued, and the client has no collector.
  * - "no consent": reports are queued, and there is no consent.
- * - "failed": the store did not respond, or events could not be stored.
+ * - "failed": the store failed or did not respond, or events could not be stored.
  */
 export type FlushReason =
   | "nothing queued"
@@ -292,7 +292,10 @@ export interface MetricPrivacySpent {
 
 /** Privacy loss of a device. */
 export interface PrivacySpent {
-  /** Sum of the losses of all metrics, in nats; infinity if the state of the device was lost once. */
+  /**
+   * Sum of the losses of all metrics, in nats; infinity if the loss is unknown, because the state of the device was lost
+   * once or cannot be read.
+   */
   readonly nats: number;
   /** Losses by metric. */
   readonly metrics: Record<string, MetricPrivacySpent>;
@@ -508,14 +511,23 @@ export class Client {
   flush(options?: { timeout?: number }): Promise<FlushResult>;
   /**
    * Return the number of queued reports: finished reports without a response of the collector. The pending report of an
-   * open interval does not count.
+   * open interval does not count. The result is 0 if the store cannot be read.
    *
    * @example
    * await client.queuedCount(); // 0
    */
   queuedCount(): Promise<number>;
   /**
-   * Return the privacy loss of the device so far.
+   * Return the number of pending reports: recorded reports that are not queued yet. Until the interval is over, a later
+   * event may replace such a report. After the interval, the next stored event or attempt to send queues the report.
+   *
+   * @example
+   * client.record("theme", "dark");
+   * await client.pendingCount(); // 1
+   */
+  pendingCount(): Promise<number>;
+  /**
+   * Return the privacy loss of the device so far. It is infinite if the store cannot be read: the loss is unknown then.
    *
    * @example
    * client.record("theme", "dark");

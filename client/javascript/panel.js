@@ -1,6 +1,7 @@
 // <rappor-panel>: an element that shows a person what this browser reports, with a button that withdraws consent.
 //
-// It shows the privacy loss so far, the privacy notice of each metric, and every upload with the bytes that were sent.
+// It shows the privacy loss so far, how many reports are recorded and wait to be sent, the privacy notice of each metric,
+// and every upload with the bytes that were sent.
 // A page passes its client to the element, also before the module of the element is loaded:
 //
 //     document.querySelector("rappor-panel").client = client;
@@ -9,6 +10,7 @@
 // `refresh`. A withdrawal dispatches the event "withdrawn", upon which the page must store that there is no consent.
 
 /** @typedef {import("./index.js").Client} Client */
+/** @typedef {import("./index.js").PrivacySpent} PrivacySpent */
 /** @typedef {import("./index.js").SentUpload} SentUpload */
 
 const STYLE = new CSSStyleSheet(); // no style element, which the content security policy of a page may forbid
@@ -21,6 +23,13 @@ STYLE.replaceSync(`
   th, td { text-align: start; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0; border-top: 1px solid GrayText; }
   td:first-child { white-space: nowrap; }
   pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.25rem 0; font-size: 0.875rem; }
+  /* On a phone the bytes have a line of their own. In a column beside the others they would be five letters wide. */
+  @media (max-width: 40rem) {
+    table, caption, thead, tbody { display: block; }
+    tr { display: grid; grid-template-columns: 6.5rem 1fr 6.5rem; border-top: 1px solid GrayText; }
+    th, td { border-top: none; overflow-wrap: anywhere; }
+    th:last-child, td:last-child { grid-column: 1 / -1; padding-top: 0; }
+  }
   button { font: inherit; padding: 0.5rem 1rem; margin-block: 1rem 0.25rem; }
 `);
 
@@ -75,9 +84,14 @@ export class RapporPanel extends HTMLElement {
   async refresh() {
     const client = this.#client;
     if (!client) return;
-    const [sent, spent, queued] = await Promise.all([client.sentUploads(), client.privacySpent(), client.queuedCount()]);
+    const [sent, spent, queued, pending] = await Promise.all([
+      client.sentUploads(),
+      client.privacySpent(),
+      client.queuedCount(),
+      client.pendingCount(),
+    ]);
     if (client !== this.#client) return; // the page has set another client meanwhile
-    this.#loss.textContent = describeLoss(spent.nats, queued);
+    this.#loss.textContent = describeLoss(spent, queued, pending);
     this.#sent.replaceChildren(
       sent.length ? createTable(sent) : createElement("p", {}, "This browser has no record of anything sent."),
     );
@@ -110,7 +124,7 @@ export class RapporPanel extends HTMLElement {
     this.#withdrawButton.hidden = withdrawal?.done ?? false;
     await this.refresh();
     this.#status.textContent = withdrawal?.done
-      ? "Stopped. This browser has erased everything it kept. What was sent cannot be taken back."
+      ? "Stopped. This browser has erased everything but the reserved nats. What was sent cannot be taken back."
       : `Stopped, but this could not be erased: ${withdrawal?.left.join(", ")}.`;
     this.#status.tabIndex = -1; // focusable by a program: the button that had the focus is hidden
     this.#status.focus();
@@ -121,19 +135,40 @@ export class RapporPanel extends HTMLElement {
 customElements.define("rappor-panel", RapporPanel);
 
 /**
- * Return two sentences about the privacy loss and the queued reports. An observer who thought some statement about the
- * value 50 % likely has afterwards the probability 1 / (1 + e^-nats) (Bayes' theorem).
- * @param {number} nats
+ * Return sentences about the privacy loss, the pending and queued reports, and the reserved nats. An observer who thought some
+ * statement about the value 50 % likely has afterwards the probability 1 / (1 + e^-nats) (Bayes' theorem).
+ *
+ * An erasure leaves the reserved nats only. Without their sentence the loss of 0.00 after an erasure would read as if
+ * the browser had sent nothing.
+ *
+ * A person who has just agreed has one pending report and nothing else. Without its sentence the panel would read as if
+ * the browser had recorded nothing.
+ * @param {PrivacySpent} spent
  * @param {number} queued
+ * @param {number} pending
  */
-function describeLoss(nats, queued) {
+function describeLoss({ nats, reserved }, queued, pending) {
   // In per cent with one decimal, rounded up.
   const sure = Math.ceil(1000 / (1 + Math.exp(-nats))) / 10;
-  const reports = queued === 1 ? "1 report is" : `${queued} reports are`;
+  const years = Object.entries(reserved).map(([year, sum]) => {
+    const limit = Number.isFinite(sum) ? sum.toFixed(2) : "unknown"; // unknown if the record was lost
+    return ` Reserved for ${year}: epsilon = ${limit}. This limits all reports of the year, also those before an erasure.`;
+  });
   return (
-    `Somebody who thought it 50 % likely that this browser has some value is at most ${sure} % sure ` +
-    `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}). ${reports} waiting to be sent.`
+    `Somebody who thought it 50 % likely that this browser has a certain value is at most ${sure} % sure ` +
+    `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}). ` +
+    (pending ? `${countReports(pending)} recorded, and may change until the day or week is over. ` : "") +
+    `${countReports(queued)} waiting to be sent.` +
+    years.join("")
   );
+}
+
+/**
+ * Return a number of reports with its verb: "1 report is".
+ * @param {number} n
+ */
+function countReports(n) {
+  return n === 1 ? "1 report is" : `${n} reports are`;
 }
 
 /**
@@ -145,19 +180,22 @@ function createTable(sent) {
   const rows = sent.map(({ day, metric, status, body }) =>
     createElement(
       "tr",
-      {},
-      createElement("td", {}, day),
-      createElement("th", { scope: "row" }, metric),
-      createElement("td", {}, status),
-      createElement("td", {}, createElement("pre", {}, body)),
+      { role: "row" },
+      createElement("td", { role: "cell" }, day),
+      createElement("th", { role: "rowheader", scope: "row" }, metric),
+      createElement("td", { role: "cell" }, status),
+      createElement("td", { role: "cell" }, createElement("pre", {}, body)),
     ),
   );
+  const columns = head.map((text) => createElement("th", { role: "columnheader", scope: "col" }, text));
+  // The roles repeat those of the elements. Some browsers drop the roles of a table that is not laid out as a table, as
+  // on a phone.
   return createElement(
     "table",
-    {},
+    { role: "table" },
     createElement("caption", {}, "Each upload contains one report, with its noise."),
-    createElement("thead", {}, createElement("tr", {}, ...head.map((text) => createElement("th", { scope: "col" }, text)))),
-    createElement("tbody", {}, ...rows),
+    createElement("thead", { role: "rowgroup" }, createElement("tr", { role: "row" }, ...columns)),
+    createElement("tbody", { role: "rowgroup" }, ...rows),
   );
 }
 

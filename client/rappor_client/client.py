@@ -4,10 +4,15 @@ A client is in one of these states:
 
     without consent   `open(consent=False)`, `withdraw()`, or another process has withdrawn consent.
                       Nothing is computed, stored or sent. The state is final for the object
-    disabled          consent, but the folder cannot be used (`disabled_reason`). Nothing is stored
+    disabled          consent, but the folder cannot be used, or the environment disables telemetry
+                      (`disabled_reason`). Nothing is stored. If another process kept the folder
+                      locked at the opening, `flush` and `record` open it later (`_reopen`)
     working           consent and an open folder. A client without a collector never sends
 
-Who does what:
+A report is *pending* until its interval ends, and *queued* from then on until the collector accepts
+or refuses it. A metric of which the person wants no report is *opted out*.
+
+Each thread has one task:
 
     thread of the host      `record` draws a report and appends it to memory
     folder's thread         all system calls on the folder: opening, commits, reads, erasure
@@ -16,23 +21,25 @@ Who does what:
 
 Three promises to the host:
 
-- No method makes a system call on the folder in the caller's thread. A disk that hangs does not
-  return from such a call, so it once held the host in `close`, `open` and `flush` without end.
+- No method makes a system call on the folder in the caller's thread. A system call on a hanging
+  disk does not return. Before this rule, a hanging disk blocked the host in `open`, `flush` and
+  `close` without end.
 - Only mistakes of the host raise: wrong arguments, a wrong registry, and with `raise_errors`
   unknown metrics and values of the wrong kind. Every other failure is counted and logged
   (`_run_safely`).
-- No exception and no log line contains a recorded value or the secret. `hide_frames` removes the
-  frames of a method from its exceptions, because frames contain local variables. (A signal at a bad
-  time is an exception for values: `folder/tracebacks.py`.) A value is checked before the secret is
-  read, so that the frames of a refused value have no secret.
+- No exception and no log line contains a recorded value or the secret. Frames contain local
+  variables, so `record` and the folder's thread remove their frames from their exceptions. The
+  other methods use values and secret in the folder's thread only. A value is checked before the
+  secret is read, so that the frames of a refused value contain no secret. In two cases a frame may
+  contain a value, both by a signal at a certain moment (`folder/tracebacks.py`).
 
-How a value goes through the client:
+A value becomes an upload in four steps:
 
     `record`             checks the value, draws a noisy report, and appends the report to memory
     folder's thread      commits the report to the spool (`outbox/writer.py`)
     end of the interval  the report is queued (`budget/admission.py`)
-    `flush`, or the      sends the queued reports that may leave (`outbox/uploader.py`)
-    thread rappor-sender
+    sending              `flush` or the thread rappor-sender sends queued reports that may leave
+                         (`outbox/uploader.py`)
 """
 
 from __future__ import annotations
@@ -55,7 +62,7 @@ from rappor.protocol.wire import METRIC_NAME
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.budget import pending_reports
-from rappor_client.budget.privacy_spent import NOTHING_SPENT, PrivacySpent
+from rappor_client.budget.privacy_spent import UNKNOWN_SPENT, PrivacySpent
 from rappor_client.budget.state import State
 from rappor_client.folder import spool
 from rappor_client.folder.access import UnusableError, resolve_folder, revoke_access
@@ -90,11 +97,16 @@ _LOCK_SECONDS: Final = 0.05
 """Seconds that a durable `record` waits for the lock of another process. A longer wait delays the
 host."""
 _OPEN_SECONDS: Final = BUSY_SECONDS + 0.5
-"""Seconds that opening waits for the disk. Longer than the wait for a lock (`BUSY_SECONDS`): if
-another process keeps the lock, the reason is the lock, and not a disk that does not answer."""
+"""Seconds that opening waits for the disk. The limit is longer than the wait for a lock
+(`BUSY_SECONDS`). If another process keeps the lock, the wait for the lock therefore ends first, and
+`disabled_reason` names the lock instead of a hanging disk."""
+_REOPEN_SECONDS: Final = 10.0
+"""Seconds between two attempts of `record` to open a folder that was locked at the opening. A
+larger value loses more events, and a smaller value makes more system calls."""
 _JOIN_SECONDS: Final = 1.0
-"""Seconds that `close` and `withdraw` wait for the background sender. Then they sever its exchange
-with the collector. A larger value lets more exchanges end, and delays the host."""
+"""Seconds that `close` and `withdraw` wait for the thread of the background sender to end. After
+them they sever its exchange with the collector. A larger value lets more exchanges end, and delays
+the host."""
 
 
 class Client:
@@ -150,6 +162,9 @@ class Client:
         self._opted_out = set(settings.opted_out)
         self._stops = Stops()
         self._disabled = ""
+        # True while the client is disabled only because another process kept the folder locked.
+        self._is_locked_out = False
+        self._reopen_at = 0.0  # time.monotonic() of the next attempt of `record`
         self._consent = False
         self._writer: Writer | None = None  # None while the client is disabled or has no consent
         self._caches: dict[str, MetricCache] = {}  # by name of the metric
@@ -176,7 +191,7 @@ class Client:
 
         A problem of the folder, the disk or the user does not raise: the client is disabled, and
         `disabled_reason` has the reason. The call returns within 2.5 seconds, also on a disk that
-        hangs; with `consent=False` within 5 seconds.
+        hangs. With `consent=False` the call returns within 5 seconds.
 
         Parameters
         ----------
@@ -188,8 +203,8 @@ class Client:
             Consent of the person. With False nothing is computed, stored or sent, and everything
             that an earlier consent has left is erased.
         collector : str or Transport, optional
-            An https address, or a transport of the host. Without a collector the device is local:
-            it collects, people can look at the reports, and nothing is sent.
+            An https address, or a transport of the host. Without a collector the device stores
+            reports, which people can look at, and sends nothing.
         opted_out : collection of str
             Metrics that this person refuses.
         options : ClientOptions, optional
@@ -209,9 +224,9 @@ class Client:
         ParamsError
             Another argument is wrong.
         """
-        # The methods import these modules late, so that importing the client is quick. They are
-        # loaded here while no thread forks: the child of a fork waits without end for a module that
-        # another thread of its parent was importing.
+        # The methods import these modules late, so that importing the client is quick. The modules
+        # are loaded here, while no thread can fork. Bad case: a thread forks while another thread
+        # imports a module. The child then waits without end for the import lock of that module.
         with block_forks(wait=True):
             import textwrap  # noqa: F401, PLC0415 - `PrivacySpent` is printed with it
 
@@ -223,13 +238,13 @@ class Client:
         options = dataclasses.replace(options, clock=bound_clock(options.clock))
         path = resolve_folder(folder)
         check_consent(consent)
-        refused = check_names("opted_out", opted_out)
-        # The erasure comes before the registry and the collector are looked at. A program with a
-        # wrong registry must not keep the data of a person who has withdrawn consent.
+        # The data are erased before any other argument is checked. A program with a wrong registry
+        # must not keep the data of a person who has withdrawn consent.
         if not consent:
             thread = FolderThread(Failures(path).note)
             _erase(thread, path, options.clock())
             thread.end(0.0)
+        refused = check_names("opted_out", opted_out)
         client = cls(
             Settings(
                 folder=path,
@@ -277,7 +292,7 @@ class Client:
         """Draw a noisy report of a value, and store it for sending.
 
         The value itself is not stored. The call takes some 10 microseconds and does not wait for
-        the disk, unless the metric is durable.
+        the disk. Exception: the call waits until the report of a durable metric is on the disk.
 
         Parameters
         ----------
@@ -295,7 +310,7 @@ class Client:
         ------
         MetricError
             The registry has no such metric. Raised only with `ClientOptions(raise_errors=True)`,
-            for development; otherwise the mistake is logged without the value.
+            for development. Otherwise the mistake is logged without the value.
         ReportError
             The value is of the wrong kind. Raised under the same condition.
         """
@@ -315,14 +330,13 @@ class Client:
             self._note_failure(error)
             return FAILED[SkipReason.DISK] if self._consent else SKIPPED[SkipReason.NO_CONSENT]
 
-    @hide_frames
     def flush(self, *, timeout: float = 10.0) -> FlushResult:
         """Send the queued reports within a timeout.
 
-        The first attempt is made at once, even if an earlier failure has set a pause; a time that
-        the collector asked for (Retry-After) is kept. After a failure in this call the next attempt
-        waits as usual, and the call ends early if the wait is longer than the rest of the timeout.
-        Pending reports of open intervals are not sent.
+        The first attempt ignores the backoff after earlier failures, but waits for a time that the
+        collector has set (Retry-After). After a failure in this call, the next attempt waits for
+        its backoff. The call ends early if the wait would exceed the timeout. Pending reports are
+        not sent.
 
         Parameters
         ----------
@@ -332,7 +346,7 @@ class Client:
         Returns
         -------
         FlushResult
-            The reason why the flush ended; true if no report is queued any more.
+            The reason why the flush ended. The result is true if no report is queued any more.
 
         Raises
         ------
@@ -341,8 +355,7 @@ class Client:
         """
         check_number("timeout", timeout, "[0, infinity]")
         deadline = time.monotonic() + timeout
-        failed = FlushResult(reason=FlushReason.FAILED)
-        result = self._run_safely(lambda: self._flush(deadline), failed)
+        result = self._flush(deadline)
         if self._disabled:
             return FlushResult(reason=FlushReason.FAILED, detail=self._disabled)
         return result
@@ -353,24 +366,27 @@ class Client:
 
         return await asyncio.to_thread(self.flush, timeout=timeout)
 
-    @hide_frames
     def queued_count(self) -> int:
         """Return the number of finished reports without a result from the collector.
 
-        Returns the last known number if the disk does not answer within two seconds.
+        If the disk does not answer within two seconds, the result is the last known number. If the
+        disk fails, the result is 0.
         """
         try:
             return self._count_queued(time.monotonic() + BUSY_SECONDS)
         except HungError as error:
             self._note_failure(error)
             return self._n_queued
+        except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+            self._note_failure(error)
+            return 0
 
-    @hide_frames
     def privacy_spent(self) -> PrivacySpent:
         """Return the privacy loss so far, in nats: the total and the loss of each metric.
 
-        Print the result to read it as sentences. If the disk does not answer within two seconds,
-        the result is computed from the last state that was read.
+        Print the result to read it as sentences. If the disk fails, or does not answer within two
+        seconds, the result is computed from the last state that was read. If no state was read, the
+        loss is unknown, so the result is infinite.
         """
         from rappor_client.person.contents import read_spent  # noqa: PLC0415 - loaded at opening
 
@@ -378,35 +394,49 @@ class Client:
 
         def read() -> PrivacySpent:
             if writer is not None and self._consent:
-                self._run_safely(lambda: writer.commit(lock_seconds=BUSY_SECONDS), None)
+                # Half of the time is left for the reading.
+                self._run_safely(lambda: writer.commit(lock_seconds=BUSY_SECONDS / 2), None)
             return read_spent(folder)
 
         try:
             return self._thread.run_within(read, seconds=BUSY_SECONDS)
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._note_failure(error)
+        # Not 0: an earlier run may have sent reports.
         if writer is None:
-            return NOTHING_SPENT
-        state = writer.identity.state  # as the disk had it when it last answered
+            return UNKNOWN_SPENT
+        # The state that the last successful read of the disk returned.
+        state = writer.identity.state
         return PrivacySpent.of(state.scopes.values(), state.reservations.sum_by_year())
 
-    @hide_frames
+    def find_unaffordable_metrics(self) -> frozenset[str]:
+        """Return the names of the metrics for which the budget of the present year has no room.
+
+        They are skipped until the year is over. The result is empty without consent, and if the
+        client is disabled, because the client then skips all metrics for another reason.
+        """
+        writer = self._writer
+        if writer is None or not self._consent or self._disabled:
+            return frozenset()
+        return self._run_safely(
+            lambda: self._find_unaffordable(writer.identity.state, day_of(self._clock()).year),
+            frozenset(),
+        )
+
     def sent_uploads(self) -> list[SentUpload]:
         """Return the uploads that have left the device, byte by byte, the oldest first."""
         return self._read_spool(spool.list_sent_uploads, [])
 
-    @hide_frames
     def event_counts(self) -> dict[str, int]:
         """Return the numbers of reports that were recorded, accepted, dropped or refused, by name.
 
         `failures` is the number of failures of disk, network and collector in this client.
         """
         counts: dict[str, int] = self._read_spool(read_counters, {})
-        return counts | ({"failures": self._failures.n} if self._failures.n else {})
+        return counts | ({"failures": self._failures.count} if self._failures.count else {})
 
-    @hide_frames
     def opt_out(self, name: str) -> None:
-        """Refuse a metric from now on, and drop its queued reports.
+        """Refuse a metric from now on, and drop its pending and queued reports.
 
         The host program stores the choice, and passes it as `opted_out` when it opens again. If the
         disk does not answer, the reports are dropped before anything is sent.
@@ -426,37 +456,36 @@ class Client:
         self._caches.clear()
         self._run_safely(self._drop_opted_out, None)
 
-    @hide_frames
     def withdraw(self) -> Withdrawal:
         """End consent: erase secret, state, queued reports and log, and record nothing afterwards.
 
-        Nothing is sent after the call returns. The nats reserved by year stay, so that consent
-        given again does not renew the device's budget.
+        Nothing is sent after the call returns. The nats reserved by year stay, so that a
+        later consent does not renew the budget of the device.
 
         Returns
         -------
         Withdrawal
             The verified result. If the disk does not answer within five seconds, the result is
-            false, and the erasure is done when the disk answers.
+            false, and the data are erased when the disk answers.
         """
         from rappor_client.person.withdrawal import UNDER_WAY  # noqa: PLC0415 - loaded at opening
 
         self._end_consent()
         has_ended = self._stop_sending(time.monotonic() + BUSY_SECONDS)
         now = self._clock()
-        folder, writer = self._settings.folder, self._writer
-        withdrawal = _erase(self._thread, folder, now, writer)
+        # The folder's thread may just be opening the folder (`_reopen`), so it looks up the writer.
+        withdrawal = _erase(self._thread, self._settings.folder, now, lambda: self._writer)
         self._thread.end(0.0)
         return withdrawal if has_ended else withdrawal.with_left(UNDER_WAY)
 
-    @hide_frames
     def close(self) -> None:
         """Write the events in memory, end the background sender and close all files.
 
-        Returns within two seconds. If the disk has not answered by then, the events are written
-        when the disk answers, if the program still lives.
+        The call returns within two seconds. If the disk has not answered by then, the events are
+        written when the disk answers, if the program still lives.
         """
         deadline = time.monotonic() + BUSY_SECONDS
+        self._is_locked_out = False
         if (writer := self._writer) is not None and self._consent:
             self._run_safely(lambda: writer.commit(lock_seconds=BUSY_SECONDS), None)
         self._stop_sending(deadline)
@@ -469,18 +498,22 @@ class Client:
         """Record a value; raises MetricError, ReportError, HungError and BusyError."""
         if not self._consent:
             return SKIPPED[SkipReason.NO_CONSENT]
-        cache = self._get_cache(name)
+        # The clock is read once. Bad case: the cache was looked up before midnight, and the time of
+        # the event was read after midnight. An event of 2026-Q4 then reserved budget of 2027.
+        now = self._clock()
+        cache = self._get_cache(name, now)
         if cache is None or self._disabled:
+            self._reopen_later()
             return SKIPPED[SkipReason.DISABLED]
         if cache.skip_reason is not None:
             return SKIPPED[cache.skip_reason]
-        # This check comes before the secret is used. A frame of its error contains the value, and
-        # must not contain the secret, too.
-        cache.encoding.check_value_type(value)
+        # The value is read before the secret is used. A frame of an error of its class contains the
+        # value, and must not contain the secret, too.
+        value = cache.encoding.read_value(value)
         writer, coins = self._writer, self._settings.options.coins
         assert writer is not None
-        # A value that fits nowhere, such as a text that is no category, is reported like any other:
-        # a skipped report would reveal it. Only this device counts it.
+        # A value that fits nowhere, such as a text that is no category, is reported like any other
+        # value, because a missing report would reveal it. Only this device counts such values.
         if not cache.encoding.is_representable(value):
             writer.count("unfit")
         is_durable = cache.metric.durable
@@ -489,17 +522,17 @@ class Client:
         if not cache.is_complete:
             tag = draw_tag(coins)
             if cache.needs_event(tag):
-                if not writer.add(cache.draw_event(value, self._clock(), tag, coins)):
+                if not writer.add(cache.draw_event(value, now, tag, coins)):
                     return FAILED[SkipReason.FULL]
                 cache.note_event(tag)
-        # Without a new event, too: an earlier event of this interval may still be in memory.
+        # Commit even without a new event: an earlier event of the interval may still be in memory.
         if is_durable:
             writer.commit(lock_seconds=_LOCK_SECONDS)
         return Outcome.RECORDED
 
-    def _get_cache(self, name: str) -> MetricCache | None:
-        """Return the valid cache of a metric, None if the device is disabled."""
-        writer, now = self._writer, self._clock()
+    def _get_cache(self, name: str, now: float) -> MetricCache | None:
+        """Return the cache of a metric, rebuilt if outdated; None without an open folder."""
+        writer = self._writer
         cache = self._caches.get(name) if isinstance(name, str) else None
         if (
             cache is not None
@@ -512,9 +545,11 @@ class Client:
             return None
         state = writer.identity.state
         cache = build_cache(metric, state, now, self._stops, self._find_unaffordable)
+        # The cache is stored before this check. In another thread `opt_out` adds the name before it
+        # clears the caches. So either this check sees the name, or the cache is cleared.
+        self._caches[name] = cache
         if name in self._opted_out:
             cache.skip_reason = SkipReason.OPTED_OUT
-        self._caches[name] = cache
         return cache
 
     def _find_metric(self, name: str) -> Metric:
@@ -530,10 +565,10 @@ class Client:
         return self.registry[name]
 
     def _find_unaffordable(self, state: State, year: int) -> frozenset[str]:
-        """Return the metrics that do not fit into a year's budget, and log them once.
+        """Return the metrics that do not fit into a year's budget, and log their names once.
 
-        A registry that does not fit is no error here. It may fit in a later year, and the clock may
-        be behind.
+        A registry that exceeds the budget raises no error. It may fit in a later year, and the
+        clock may be behind.
         """
         assert self._writer is not None
         metrics = self._writer.find_unaffordable(state.reservations, year)
@@ -544,9 +579,9 @@ class Client:
         return metrics
 
     def _begin(self, obstacle: str) -> None:
-        """Open the folder, or disable the client with the reason.
+        """Open the folder, or disable the client.
 
-        `obstacle` is a reason outside of the folder, such as an environment variable, or empty.
+        `obstacle` is the reason why the environment disables the client, or an empty text.
         """
         deadline = time.monotonic() + _OPEN_SECONDS
         try:
@@ -560,21 +595,48 @@ class Client:
             return
         seconds = max(deadline - time.monotonic(), 0.0)
         resume = functools.partial(self._run_safely, self._resume, None)
-        with contextlib.suppress(BusyError):  # the job goes on as soon as the disk answers
+        # `_resume` may still run when the time is over. The client is then open nevertheless.
+        with contextlib.suppress(BusyError):
             self._thread.run_within(resume, seconds=seconds, is_kept_after_timeout=True)
 
-    def _open_folder(self) -> Writer:
-        """Finish an interrupted withdrawal, and open the identity; runs in the folder's thread."""
+    def _reopen_later(self) -> None:
+        """Let the folder's thread open a folder that was locked at the opening, without a wait."""
+        now = time.monotonic()
+        if self._is_locked_out and now >= self._reopen_at:
+            self._reopen_at = now + _REOPEN_SECONDS
+            with contextlib.suppress(BusyError):
+                self._thread.run_within(self._reopen, seconds=0.0, is_kept_after_timeout=True)
+
+    def _reopen(self) -> None:
+        """Open a folder that another process kept locked at the opening, in the folder's thread.
+
+        Only the identity that another process has created is opened. Bad case: that process has
+        withdrawn consent meanwhile. A new identity would then ignore the withdrawal.
+        """
+        # Another thread may have been faster, or has closed the client or withdrawn consent.
+        if not (self._is_locked_out and self._consent):
+            return
+        with contextlib.suppress(BusyError):  # there is no identity yet, or none any more
+            self._writer = self._open_folder(may_create=False)
+            self._is_locked_out, self._disabled = False, ""
+            warn("telemetry in %s works: the folder is not locked any more", self._settings.folder)
+            self._resume()
+
+    def _open_folder(self, *, may_create: bool = True) -> Writer:
+        """Finish an interrupted withdrawal, and open the identity; runs in the folder's thread.
+
+        With `may_create=False`, only an existing identity is opened, otherwise BusyError is raised.
+        """
         from rappor_client.person.opening import open_identity  # noqa: PLC0415 - loaded at opening
 
         settings = self._settings
-        # `mkdir` writes to the disk also if the folder exists. On a disk whose writes hang, an
-        # existing device then opened no more, although its folder can be read.
-        if not settings.folder.is_dir():
+        # `mkdir` writes to the disk even if the folder exists. If writes hang, but reads do not, an
+        # existing device could therefore no longer be opened.
+        if may_create and not settings.folder.is_dir():
             settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         revoke_access(settings.folder)
         return Writer(
-            open_identity(settings.folder, settings.options.clock),
+            open_identity(settings.folder, settings.options.clock, may_create=may_create),
             settings,
             self._stops,
             self._thread,
@@ -583,22 +645,18 @@ class Client:
         )
 
     def _resume(self) -> None:
-        """Go on with the contents of the folder, in the folder's thread.
+        """Resume the work of an earlier run, in the folder's thread.
 
-        Drops refused reports, repairs a copy of the state, and schedules the reports of an earlier
-        run.
+        Repairs an outdated copy of the state, drops the reports of opted-out metrics, and schedules
+        the queued and pending reports of the earlier run.
         """
         writer = self._writer
         assert writer is not None
         identity = writer.identity
-        if identity.n_lost_states:
-            writer.count("identity_lost")
-            writer.wake()  # stores the count soon, with the next commit
-            folder = self._settings.folder
-            warn("the state in %s is lost: no metric is recorded until the year is over", folder)
         self._find_unaffordable(identity.state, day_of(self._clock()).year)
-        # A commit repairs the copy that is behind, and stores that a lost year is over. If another
-        # process has the lock, the next commit does both.
+        # A commit repairs an outdated copy of the state. It also counts a lost state, and stores
+        # the end of the year in which the state was lost. If another process has the lock, the next
+        # commit does so.
         if identity.state.reservations.lost is not None or not identity.has_equal_copies:
             with contextlib.suppress(BusyError):
                 writer.run(lambda _: None, lock_seconds=_LOCK_SECONDS)
@@ -615,30 +673,40 @@ class Client:
             sender.catch_up(n_queued)
 
     def _notify_sender(self, has_events: bool) -> None:  # noqa: FBT001 - a hook
-        """Notify the background sender that reports are on the disk."""
+        """Notify the background sender after a commit that has stored events."""
         if has_events and self._settings.options.background:
             sender = self._get_sender()
             if sender is not None:
                 sender.nudge()
 
     def _flush(self, deadline: float) -> FlushResult:
-        """Flush until a deadline; a disk that hangs ends the flush with the last known number."""
+        """Flush until a deadline; a disk that hangs or fails ends the flush.
+
+        The result then has the last known number of queued reports.
+        """
         steps: list[Step] = []
         try:
             return self._flush_by(deadline, steps)
+        except GoneError:  # another process has withdrawn consent: as after a withdrawal here
+            self._end_consent()
+            return FlushResult(reason=FlushReason.NOTHING_WAITING)
         except HungError:
-            return FlushResult(
-                reason=FlushReason.TIMEOUT,
-                sent=sum(step.reason is FlushReason.SENT for step in steps),
-                waiting=self._n_queued,
-                detail="the disk did not answer in time",
-            )
+            reason, detail = FlushReason.TIMEOUT, "the disk did not answer in time"
+        except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
+            self._note_failure(error)
+            reason, detail = FlushReason.FAILED, ""
+        n_sent = sum(step.reason is FlushReason.SENT for step in steps)
+        return FlushResult(reason=reason, sent=n_sent, waiting=self._n_queued, detail=detail)
 
     def _flush_by(self, deadline: float, steps: list[Step]) -> FlushResult:
-        """Make steps until no report is queued, or the next step would be after the deadline.
+        """Commit the events in memory, and send queued reports until a deadline.
 
-        Each step is appended to `steps`, which the caller reads if the disk hangs.
+        The flush ends if no report is queued, or if the next step would be after the deadline. Each
+        step is appended to `steps`. If the disk hangs or fails, the caller counts the sent reports
+        there.
         """
+        if self._is_locked_out:
+            self._thread.run_within(self._reopen, seconds=_compute_disk_seconds(deadline))
         if self._writer is not None and self._consent:
             seconds = _compute_disk_seconds(deadline)
             self._writer.commit(lock_seconds=compute_lock_seconds(deadline), disk_seconds=seconds)
@@ -648,7 +716,7 @@ class Client:
                 tried_by_flush={earlier.upload_id for earlier in steps if earlier.is_attempt},
             )
             steps.append(step)
-            # Counted here too: the disk may hang before the number can be read.
+            # The disk may hang before the number can be read, so the step is counted here, too.
             if step.reason in (FlushReason.SENT, FlushReason.REFUSED):
                 self._n_queued = max(self._n_queued - 1, 0)
             if step.reason is FlushReason.NO_CONSENT:
@@ -665,19 +733,15 @@ class Client:
         return FlushResult(reason=reason, waiting=n_queued)
 
     def _count_queued(self, deadline: float) -> int:
-        """Return the number of finished reports without a result; HungError for a hung disk."""
+        """Return the number of finished reports without a result; raises as `Writer.read`."""
         writer = self._writer
         if writer is None or not self._consent:
             return 0
-        try:
-            self._n_queued = writer.read(
-                spool.count_queued, 0, disk_seconds=_compute_disk_seconds(deadline)
-            )
-        except HungError:
-            raise
-        except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
-            self._note_failure(error)
-            return 0
+        # A failure is raised. Bad case: a flush took a damaged spool for an empty one, and its
+        # result was true.
+        self._n_queued = writer.read(
+            spool.count_queued, 0, disk_seconds=_compute_disk_seconds(deadline)
+        )
         return self._n_queued
 
     def _get_sender(self) -> Sender | None:
@@ -696,13 +760,17 @@ class Client:
 
             uploader = Uploader(writer, transport, self._settings, self._find_obstacle, self._stops)
             created = Sender(uploader, clock=self._clock, on_failure=self._note_failure)
-            # Several threads may be here. `setdefault` gives all of them the first sender, without
-            # a lock that a fork could leave locked.
+            # Several threads may create a sender at the same time. `setdefault` returns the first
+            # sender to all of them. A lock could stay locked in the child of a fork.
             sender = self._senders.setdefault(process, created)
         return sender
 
     def _stop_sending(self, deadline: float) -> bool:
-        """Sever the exchange under way; return whether nothing can be sent any more."""
+        """End the background sender and sever its exchange with the collector.
+
+        The result says whether the exchange has ended by the deadline, so that nothing more can be
+        sent.
+        """
 
         def stop() -> bool:
             if (sender := self._senders.pop(os.getpid(), None)) is None:
@@ -713,21 +781,21 @@ class Client:
         return self._run_safely(stop, otherwise=False)
 
     def _drop_opted_out(self) -> None:
-        """Drop the queued and pending reports of refused metrics, as soon as the disk answers."""
+        """Drop the queued and pending reports of opted-out metrics, when the disk answers."""
         writer = self._writer
         if not self._opted_out or writer is None:
             return
 
         def drop() -> None:
-            # A writer is true if events or counts are in memory. A device without them and without
-            # a database has no report to drop, and no database is created for it.
+            # A writer is true if events or counts are in memory. Without them and without a
+            # database the device has no report to drop. `run` would create a database.
             if writer or writer.store.exists():
                 writer.run(self._drop_opted_out_in, lock_seconds=BUSY_SECONDS)
 
         self._thread.run_within(drop, seconds=BUSY_SECONDS, is_kept_after_timeout=True)
 
     def _drop_opted_out_in(self, db: sqlite3.Connection) -> None:
-        """Drop the reports of refused metrics in an open transaction."""
+        """Drop the reports of opted-out metrics in an open transaction."""
         names = self._opted_out.copy()  # another thread may add a name during the loop
         if names:
             spool.drop_metrics(db, names)
@@ -737,8 +805,8 @@ class Client:
     def _find_obstacle(self, db: sqlite3.Connection) -> FlushReason | None:
         """Return the reason why nothing may be sent, None if uploads may be sent.
 
-        The uploader calls this method in the transaction that claims an upload. So a refusal in
-        another thread is obeyed until the last moment.
+        The uploader calls this method in the transaction that claims an upload. An upload is
+        therefore not claimed after another thread has called `opt_out` or `withdraw`.
         """
         if not self._consent:
             return FlushReason.NO_CONSENT
@@ -761,6 +829,8 @@ class Client:
     def _disable(self, error: Exception) -> None:
         """Disable the client, drop the events in memory, and log the reason once."""
         reason = _describe_obstacle(error)
+        # HungError, of a disk that did not answer, is a subclass: its job may still be opening.
+        self._is_locked_out = type(error) is BusyError
         if self._writer is not None:
             self._writer.clear()
         if reason != self._disabled:
@@ -768,7 +838,7 @@ class Client:
             warn("telemetry is disabled in %s: %s", self._settings.folder, reason)
 
     def _end_consent(self) -> None:
-        """Record and send nothing from now on, and drop the events in memory."""
+        """Drop the events in memory, and let all methods record and send nothing from now on."""
         self._consent = False
         self._n_queued = 0
         if self._writer is not None:
@@ -777,7 +847,10 @@ class Client:
     def _read_spool(
         self, action: Callable[[sqlite3.Connection], _Result], otherwise: _Result
     ) -> _Result:
-        """Read the spool by an action; return `otherwise` without a spool, or if it fails."""
+        """Call `action` with the spool's database and return its result.
+
+        The result is `otherwise` without consent, without an open folder, and after a failure.
+        """
         writer = self._writer
         if writer is None or not self._consent:
             return otherwise
@@ -786,10 +859,13 @@ class Client:
         )
 
     def _run_safely(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
-        """Run an action; count its failure and return `otherwise`. Mistakes of the host raise."""
+        """Call `action` and return its result; count a failure and return `otherwise`.
+
+        Mistakes of the host (MetricError, ReportError) are raised again.
+        """
         try:
             return action()
-        except (MetricError, ReportError):  # mistakes of the host
+        except (MetricError, ReportError):
             raise
         except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
             self._note_failure(error)
@@ -799,8 +875,8 @@ class Client:
 def _load_registry(registry: Registry | str | os.PathLike[str]) -> Registry:
     """Return a registry, read from its file if necessary.
 
-    Reading loads the TOML parser and the list of public suffixes. No thread may fork meanwhile: the
-    child would wait without end for a module that another thread was importing.
+    Reading a file imports the TOML parser and the list of public suffixes. No thread may fork
+    during the import, because the child would wait without end for the import lock of the module.
     """
     if isinstance(registry, Registry):
         return registry
@@ -833,9 +909,9 @@ def _describe_obstacle(error: Exception) -> str:
 
 
 def _compute_disk_seconds(deadline: float) -> float:
-    """Return the seconds that a flush waits for the disk: until its deadline, and 0.5 or more.
+    """Return the seconds that a flush waits for the disk: until its deadline, but at least 0.5.
 
-    A flush with the timeout 0 would otherwise fail whenever the client's own thread is writing.
+    A flush with the timeout 0 would otherwise fail while the folder's thread is writing.
     """
     return max(deadline - time.monotonic(), compute_lock_seconds(deadline))
 
@@ -844,13 +920,17 @@ def _erase(
     thread: FolderThread,
     folder: Path,
     now: float,
-    writer: Writer | None = None,
+    find_writer: Callable[[], Writer | None] = lambda: None,
 ) -> Withdrawal:
-    """Close a folder's files and erase it; return the verified result. Raises nothing."""
+    """Close the files of a folder, erase the folder and return the verified result.
+
+    The function raises no exception. A failure is part of the result. The folder's thread calls
+    `find_writer`, which returns the writer whose files are open, or None.
+    """
     from rappor_client.person.erasure import erase_within  # noqa: PLC0415 - loaded at opening
 
     def close() -> None:
-        if writer is not None:
+        if (writer := find_writer()) is not None:
             writer.close_files()
 
     withdrawal = erase_within(thread, folder, now=now, close=close)

@@ -3,12 +3,15 @@
 A time is a number of seconds since 1970-01-01 00:00 UTC. This count has no leap seconds, so every
 day has 86,400 seconds. The module reads no clock. The caller passes the time.
 
+An interval is the time in which a metric has at most one report. With `interval = "epoch"` a metric
+has one report in an epoch, about the events of a single day. The interval of this module is then
+that day. The day is chosen elsewhere.
+
     unit       contains                              example for 2026-11-18 12:00 (a Wednesday)
     day        0:00 to 24:00                         2026-11-18
     interval   "day": a day                          2026-11-18
                "week": Monday to Sunday              2026-11-16 to 2026-11-22
-               "epoch": a day (one day of the        2026-11-18
-               epoch has the report)
+               "epoch": a day                        2026-11-18
     epoch      a month, quarter or year              quarter: 2026-10-01 to 2026-12-31
 
 All ends are exclusive times: the end of a day is the first second of the next day.
@@ -92,9 +95,10 @@ def find_interval_end(interval: str, now: float) -> float:
 def is_far_ahead(end: float, seconds: float, now: float) -> bool:
     """Return whether an interval begins more than its own length after the present time.
 
-    The clock was ahead when the interval began, or is behind now. A smaller correction of the
-    clock, for example back over midnight, does not count: the interval stays the open one, so no
-    interval gets a second report.
+    An interval is stored while it is open, so a right clock is after its beginning. A clock that is
+    before the beginning was ahead when the interval began, or is behind now. A small difference,
+    for example a correction from 0:01 back to 23:59, is no reason to drop the interval. It stays
+    open, so that the evening does not get a second report.
 
     Parameters
     ----------
@@ -119,7 +123,8 @@ def find_epoch_days(epoch: str, day: datetime.date) -> tuple[datetime.date, date
     n_months = _EPOCH_MONTHS[epoch]
     first_month = (day.month - 1) // n_months * n_months + 1
     first = datetime.date(day.year, first_month, 1)
-    # Months since the year 0 of the first day after the epoch.
+    # Count months from January of the year 0. The epoch ends before the month with this number. Its
+    # year and its month, from 0, are quotient and remainder.
     year, month = divmod(day.year * 12 + first_month - 1 + n_months, 12)
     # The day after the last epoch of the year 9999 does not exist in Python.
     if year > datetime.MAXYEAR:

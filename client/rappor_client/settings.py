@@ -111,7 +111,8 @@ class ClientOptions:
     Parameters
     ----------
     upload_key : str, optional
-        The key for sending, if the collector requires one.
+        The key for sending, if the collector requires one. The text of these options (`repr`)
+        omits it.
     budget_cap : BudgetCap
         A smaller budget than the total of the registry. The default lowers nothing.
     queue_limits : QueueLimits
@@ -149,7 +150,8 @@ class ClientOptions:
     900.0
     """
 
-    upload_key: str | None = None
+    # Frames of the host hold these options, and tools that report errors print them.
+    upload_key: str | None = field(default=None, repr=False)
     budget_cap: BudgetCap = BudgetCap()
     queue_limits: QueueLimits = QueueLimits()
     segment: Mapping[str, str] = field(default_factory=dict)

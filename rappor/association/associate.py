@@ -52,8 +52,9 @@ def associate(estimates: Estimates, fields: Sequence[str] | None = None) -> Asso
 
     Returns
     -------
-    Association. Its intervals have the confidence of `estimates.error_control`, and each interval
-    holds for its own number alone. The result is deterministic.
+    Association. Each interval contains its true number with the confidence of
+    `estimates.error_control`. The intervals are not adjusted for their number, so the probability
+    that all of them contain their numbers is smaller. The result is deterministic.
 
     Raises
     ------
@@ -70,6 +71,7 @@ def associate(estimates: Estimates, fields: Sequence[str] | None = None) -> Asso
     >>> from rappor import Params, Population, associate, decode, simulate_counts
     >>> from rappor.protocol.tuples import combine_categories
     >>> lists = {"editor": ["vim", "code"], "system": ["linux", "mac"], "theme": ["light", "dark"]}
+    >>> # The last field varies fastest: vim linux light, vim linux dark, vim mac light, ...
     >>> categories = combine_categories(lists)
     >>> params = Params.profile(
     ...     "once", encoding="onehot", categories=categories, field_names=tuple(lists)
@@ -115,7 +117,12 @@ def associate(estimates: Estimates, fields: Sequence[str] | None = None) -> Asso
 
 
 def _estimate_listed_share(table: JointTable, critical_value: float) -> Contrast:
-    """Return the sum of all cells. The sum of complete categories has no error."""
+    """Return the sum of all cells with its interval.
+
+    Case: categories that contain every possible value. Their shares add up to 1 in every estimate,
+    so the sum has no error, and the entries of the covariance of the cells add up to 0. A rounding
+    error of this 0 would otherwise give an interval.
+    """
     covariance = table.covariance
     variance = 0.0 if has_fixed_sum(covariance) else float(covariance.sum())
     return Contrast.from_variance(
@@ -128,14 +135,18 @@ def _estimate_cells(
 ) -> ShareTable:
     """Return the shares of the cells with their intervals.
 
-    A cell of a single candidate has the interval of the decode, which is exact for categories and
-    considers the tail of the noise for strings. A sum over other fields has a normal interval.
+    A cell of a single candidate has the interval of the decode. That interval is exact for
+    categories, and for strings its limits come from the skewed distribution of the noise instead of
+    a normal distribution. A sum over other fields has a normal interval.
     """
     sums = ShareTable.from_variance(
         table.share, table.covariance.diagonal().reshape(table.share.shape), critical_value
     )
+    # More candidates than cells: each cell is a sum over other fields.
     if len(cells.cell) > table.share.size:
         return sums
+    # `cells.cell` is the index of the cell of each candidate. Sorted by it, the candidates are in
+    # the order of the cells.
     order = np.argsort(cells.cell)
     return ShareTable(
         share=sums.share,
@@ -156,6 +167,7 @@ def _estimate_margins(table: JointTable, critical_value: float) -> tuple[ShareTa
 
 def _estimate_within_rows(table: JointTable, critical_value: float) -> ShareTable:
     """Return the conditional shares of the columns within each row, (A, B)."""
+    # (A, B, A, B): 2 * (A, B) repeats the tuple.
     covariance = table.covariance.reshape(2 * table.share.shape)
     row_variance, _ = table.compute_margin_variances()
     # Covariance of each cell with the margin of its row, which contains the cell.

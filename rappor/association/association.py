@@ -10,7 +10,7 @@ How to think about it, with the fields editor and system:
 | cell | 20 % of the reports have the editor vim and the system linux |
 | margin | 26 % have the editor vim, on any listed system |
 | conditional share | of the reports with vim, 77 % have linux |
-| independence | the systems of vim and of code have the same shares |
+| independence | linux has the same share among the reports with vim and with any other editor |
 | Cramer's V | strength of the dependence: 0 for independent fields, 1 if one determines the other |
 
 All numbers refer to *listed* values: the categories or the candidates of the metric. A margin is a
@@ -35,13 +35,13 @@ from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
-from rappor.decoding.spreadsheet_csv import csv_text
+from rappor.decoding.spreadsheet_csv import format_csv
 
 FORMAT: Final = 1
 """Number of the format of the JSON document. A change of its keys changes the number."""
 
 KINDS: Final = ("cell", "row margin", "column margin", "within row", "within column")
-"""Kinds of the shares of an association, in the order of `Association.rows`."""
+"""`Association.rows` yields shares of these kinds, in this order."""
 
 COLUMNS: Final = ("kind", "row", "column", "share", "std_error", "ci_low", "ci_high")
 """Columns of the table, in the order of the CSV file. `Association.rows` yields dictionaries with
@@ -70,9 +70,11 @@ class Association(DisplayedRecord):
         lists in at least one field.
     independence : test of the hypothesis that the fields are independent within the listed cells.
     cramers_v : strength of the association.
-    confidence : confidence of all intervals, each of which holds for its own number alone.
+    confidence : confidence of each interval. With .95, each true number is inside its interval with
+        probability .95. The probability that all intervals contain their numbers is smaller.
     reports : number of reports.
-    assumptions : one line about the devices behind the reports, on which all errors depend.
+    assumptions : sentence about the number of devices that sent the reports. All standard errors
+        depend on this number, because repeated reports of a device contain less information.
     warnings : warnings about the decode.
 
     Examples
@@ -125,7 +127,7 @@ class Association(DisplayedRecord):
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield every share as a dictionary with the keys of `COLUMNS`.
 
-        `kind` is one of `KINDS`. `row` and `column` are values of the two fields; a margin has None
+        `kind` is one of `KINDS`. `row` and `column` are values of the two fields. A margin has None
         for the other field. A number that does not exist is None.
         """
         cells, row_margins, column_margins, within_rows, within_columns = KINDS
@@ -174,13 +176,14 @@ class Association(DisplayedRecord):
 
         A value that a spreadsheet would compute as a formula gets an apostrophe in front.
         """
-        return save_text(csv_text(COLUMNS, self.rows()), path)
+        return save_text(format_csv(COLUMNS, self.rows()), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the association as one HTML page, and write it to `path` if it is not None.
 
         The page needs no other file, no network and no script.
         """
+        # The module of pages is imported only when a page is requested.
         return save_text(str(call_renderer("association_page", "association_page", self)), path)
 
     def _table(self) -> dict[str, Any]:

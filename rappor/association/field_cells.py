@@ -2,6 +2,11 @@
 
 The input is the table of a decode, whose candidates are tuples: texts of all fields, joined by
 U+001F. The output is the joint table of two of the fields. The other fields are summed over.
+
+*Example.* A metric has the fields editor (vim, code), system (linux, mac) and theme (dark, light),
+so there are eight tuples. For the fields editor and system there are four cells: 0 is vim with
+linux, 1 is vim with mac, 2 is code with linux, and 3 is code with mac. The tuples "vim, mac, dark"
+and "vim, mac, light" both belong to cell 1, whose share is the sum of their shares.
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ from rappor.protocol.tuples import format_fields, split_fields
 
 MOST_CELLS: Final = 2048
 """Largest number of cells, and of combinations of all fields. The covariance of the cells and its
-inverse take 34 MB each, and a test takes a few seconds. The time grows with the third power."""
+inverse take 34 MB each, and a test takes a few seconds. The time grows with the third power of the
+number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,8 +42,8 @@ class FieldCells:
     ----------
     row_field, column_field : names of the two fields.
     row_values, column_values : the A and B listed values of each field.
-    cell : (c,) int64. Index of the cell of each row of the estimates, in [0, A B). The values of
-        the column field vary fastest.
+    cell : (c,) int64. For each row of the estimates, the index of its cell, in [0, A B): the index
+        of the row value times B, plus the index of the column value.
     """
 
     row_field: str
@@ -77,7 +83,7 @@ def find_field_names(params: Iterable[Params]) -> tuple[str, ...]:
 
 
 def choose_fields(field_names: Sequence[str], requested: Sequence[str] | None) -> tuple[str, str]:
-    """Return the two fields of a table.
+    """Return the two fields whose association is estimated.
 
     Parameters
     ----------
@@ -106,10 +112,13 @@ def choose_fields(field_names: Sequence[str], requested: Sequence[str] | None) -
 
 
 def load_combinations(candidates: Candidates) -> Candidates:
-    """Return the candidates in memory, before a decode, which for a long list takes hours.
+    """Return the candidates in memory, or refuse a list that is too long for an association.
 
-    The lists of two fields may have a billion combinations, which are candidates without being in
-    memory. Only the first combinations of such a product are read.
+    The command `rappor associate` calls this function before the decode, because the decode of a
+    long list takes hours, and `find_cells` would refuse its result.
+
+    The lists of two fields may have a billion combinations. Such candidates are computed when they
+    are read, and are not in memory. At most `MOST_CELLS` + 1 of them are read.
 
     Raises
     ------
@@ -118,6 +127,8 @@ def load_combinations(candidates: Candidates) -> Candidates:
     """
     loaded = candidates.load_into_memory(MOST_CELLS)
     if loaded is None:
+        # A list in memory has a number of candidates. The reading of a file or a product has
+        # stopped at the limit, so its number is not known.
         raise _make_size_error(f"{len(candidates):,}" if candidates.is_in_memory else "more")
     return loaded
 
@@ -173,10 +184,12 @@ def compute_joint_table(estimates: Estimates, cells: FieldCells) -> JointTable:
     Raises
     ------
     DecodeError
-        The counts do not determine a cell: it has no reports of its cohorts, or its candidates have
-        the same bits as the candidates of another cell.
+        The counts do not determine a cell: they contain no information about a candidate, for
+        example because its cohorts have no reports (`compute_contrasts` raises this error), or
+        candidates of two cells have the same bits in every cohort with reports.
     """
     _check_groups(estimates, cells)
+    # Row c of `weights` adds up the candidates of cell c. A candidate belongs to exactly one cell.
     rows = np.arange(len(cells.cell))
     weights = np.zeros((math.prod(cells.shape), len(rows)))
     weights[cells.cell, rows] = 1.0
@@ -184,6 +197,8 @@ def compute_joint_table(estimates: Estimates, cells: FieldCells) -> JointTable:
     return JointTable(
         share=share.reshape(cells.shape),
         covariance=covariance,
+        # Reports of one device are not independent, so the tests count devices. A device sends
+        # `reports_per_device` reports to a collection on average.
         devices=sum(
             summary.n_reports / summary.repetition.reports_per_device
             for summary in estimates.collections
@@ -194,13 +209,18 @@ def compute_joint_table(estimates: Estimates, cells: FieldCells) -> JointTable:
 def _check_groups(estimates: Estimates, cells: FieldCells) -> None:
     """Raise DecodeError if candidates of two cells have the same bits in every cohort.
 
-    The counts contain only the total of an identifiability group, so the share of neither cell is
-    known. A group within one cell has a known total.
+    Such candidates form an identifiability group, which `estimates.group` numbers from 1. The
+    number 0 marks candidates outside any group. The counts contain only the total of a group, so
+    the share of neither cell is known. A group within one cell has a known total.
     """
     for group in np.unique(estimates.group[estimates.group > 0]).tolist():
         members = np.flatnonzero(estimates.group == group)
-        if len(np.unique(cells.cell[members])) > 1:
-            first, second = (format_fields(estimates.candidates[i]) for i in members[:2])
+        is_elsewhere = cells.cell[members] != cells.cell[members[0]]
+        if is_elsewhere.any():
+            # The message names a candidate of each cell. Two members of one cell would be no reason
+            # to refuse.
+            examples = members[0], members[is_elsewhere][0]
+            first, second = (format_fields(estimates.candidates[i]) for i in examples)
             raise DecodeError(
                 f"cells must have different bits, got {first} and {second} with the same bits in "
                 "every cohort: more cohorts would separate them"
@@ -225,11 +245,14 @@ def _check_complete(
 ) -> None:
     """Raise DecodeError unless the candidates are all combinations of the values of the fields.
 
-    A missing combination has an unknown share. A table that takes it for 0 would be dependent.
+    A missing combination has an unknown share. With the share 0, a table of independent fields
+    would look dependent: no product of a positive row share and column share is 0.
     """
     for name, values in zip(params.field_names, lists, strict=True):
         if len(values) < 2:
             raise DecodeError(f"field {name} must have at least 2 values, got {len(values)}")
+    # Candidates are distinct, and each is a combination of values of the lists. So there are never
+    # more candidates than combinations, and with fewer candidates a combination is missing.
     n_combinations = math.prod(map(len, lists))
     if n_combinations != len(tuples):
         candidate_tuples = set(tuples)

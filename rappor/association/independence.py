@@ -34,9 +34,10 @@ Two departures from the formula:
 - S contains the sampling of devices, which depends on pi. The statistic uses S at the fitted table
   of rank 1, as Pearson's test does, instead of S at the estimates. Case: without noise, a cell that
   no device reported would have no variance, and every table would be significant.
-- If the shares are known to add up to 1 (`complete=True`), the estimates cannot leave the plane of
-  sum 1, and S has no inverse. A multiple of m m' is added to S, with m the table of products of the
-  margins. The sum of the table is free in a fit of rank 1, so this multiple does not change X2.
+- Categories that contain every possible value have estimates that add up to 1 (`has_fixed_sum`).
+  Then the sum of the cells has the variance 0, and S has no inverse. A multiple of m m' is added to
+  S, where m is the vector of the products of the margins, one for each cell. It gives the sum of
+  the cells a variance. The sum of the table is free in a fit of rank 1, so X2 does not change.
 """
 
 from __future__ import annotations
@@ -51,12 +52,17 @@ from rappor.association.joint_table import JointTable
 from rappor.counts.arrays import Floats
 
 _MOST_STEPS: Final = 500
-"""Largest number of alternating steps of a fit of rank 1. Tables of 20 x 5 cells need about 10. A
-table without any association and without margins needs most."""
+"""Largest number of alternating steps of a fit of rank 1. Tables of 20 x 5 cells need about 10
+steps. A table of nothing but noise, whose margins are near 0, needs the most steps."""
 
 _CONVERGED: Final = 1e-9
 """Decrease of the statistic in one step, relative to 1 + statistic, at which a fit has converged.
 A p-value changes by less than this number."""
+
+_UNCORRELATED: Final = 1e-6
+"""Each variance is multiplied by 1 plus this number, which adds an error that no two cells share.
+The statistic becomes smaller by at most this share of its value. With a much smaller number, the
+covariance of a billion devices without noise would have no inverse within the rounding errors."""
 
 _FIXED_SUM: Final = 1e-9
 """Variance of the sum of a table, relative to the sum of the variances of its cells, below which
@@ -89,7 +95,7 @@ def compute_independence_test(table: JointTable) -> IndependenceTest:
     """
     covariance = table.covariance
     if has_fixed_sum(covariance):
-        covariance = _free_sum(table)
+        covariance = _release_sum(table)
     independent, _ = fit_rank_one(table.share, _bound_variances(covariance, table.devices))
     null_covariance = covariance + _change_sampling(table, independent)
     _, statistic = fit_rank_one(table.share, _bound_variances(null_covariance, table.devices))
@@ -165,10 +171,12 @@ def has_fixed_sum(covariance: Floats) -> bool:
     return bool(covariance.sum() <= _FIXED_SUM * covariance.trace())
 
 
-def _free_sum(table: JointTable) -> Floats:
+def _release_sum(table: JointTable) -> Floats:
     """Add a multiple of m m' to the covariance, with m the products of the margins.
 
-    The multiple adds the mean variance of a cell in total, so that the inverse is exact.
+    The factor of m m' is chosen such that the added variances sum to the mean variance of a cell.
+    The added numbers then have the size of the others, so that rounding errors do not spoil the
+    inverse.
     """
     product = np.outer(table.share.sum(axis=1), table.share.sum(axis=0)).ravel()
     product /= np.linalg.norm(product)
@@ -198,11 +206,16 @@ def _compute_sampling(share: Floats) -> Floats:
 
 
 def _bound_variances(covariance: Floats, devices: float) -> Floats:
-    """Raise the variance of each cell to that of a cell which one device has, 1 / D^2.
+    """Raise the variances of the cells, so that the covariance has an inverse.
 
-    Case: without noise, a cell that no device reported has no variance, and the covariance has no
-    inverse.
+    Two cases without noise have no inverse:
+
+    - A cell that no device reported has the variance 0. The variance becomes that of a cell with a
+      single device of the D devices, about 1 / D^2.
+    - If all devices are in two cells, the estimates of these cells have the correlation -1. All
+      variances are therefore raised by `_UNCORRELATED`.
     """
     bounded = covariance.copy()
-    np.fill_diagonal(bounded, np.maximum(covariance.diagonal(), devices**-2.0))
+    variances = np.maximum(covariance.diagonal(), devices**-2.0)
+    np.fill_diagonal(bounded, variances * (1 + _UNCORRELATED))
     return bounded

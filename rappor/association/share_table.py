@@ -20,8 +20,8 @@ class ShareTable:
     share : float64. Shares, unclipped: noise makes some negative. NaN where the counts contain no
         information about a conditional share.
     std_error : float64. Standard errors. Infinite where the share is NaN.
-    ci_low, ci_high : float64. Two-sided intervals, for each share alone. 0 and 1 where the share is
-        NaN.
+    ci_low, ci_high : float64. Ends of two-sided intervals, whose confidence holds for each share
+        separately (`Association.confidence`). 0 and 1 where the share is NaN.
     """
 
     share: Floats

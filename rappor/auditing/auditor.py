@@ -1,21 +1,33 @@
 """Audit of an encoder as a black box: compare its responses with the claim of its parameters.
 
-For authors and users of an encoder. Input: an adapter to the encoder (`encoder_under_test`) and a
-metric whose parameters the encoder claims to have. Output: an `Audit`, a list of checks and a list
-of faults that no check would find.
+Authors and users of an encoder call `audit`. The input is an adapter to the encoder
+(`encoder_under_test`) and a metric whose parameters the encoder claims to have. The output is an
+`Audit`: a list of checks, and a list of what the audit did not examine.
+
+An encoder adds noise to a value twice. It first draws a permanent response: noisy bits that a
+device stores or derives from its secret, and repeats. Each report is the permanent response with
+fresh noise. So the parameters promise limits on the privacy loss, in nats: epsilon_1 for one report
+of a device, epsilon_n for n reports, and epsilon_inf for any number of reports, which can reveal no
+more than the permanent response. The audit measures lower bounds on the losses of the encoder.
+
+Example: the parameters promise epsilon_1 = 1.1. From the reports of 100,000 devices the audit
+concludes that one report loses at least 1.3. The encoder has a fault, for example coins that are
+not fair. A bound of 1.0 would not show a fault.
 
 The steps of `audit`:
 
 1. `pairs` chooses the values: pairs that differ as much as possible, and extra values.
-2. `queries` sends them to new devices, returning devices, long-running devices and so on, and adds
-   the responses to the counters of `evidence`.
+2. `queries` sends the values to simulated devices, and adds the responses to the counters of
+   `evidence`. Most devices are new: each gives `n_reports` reports of one value. Returning devices
+   are queried for several values, and long-running devices 64 times for one value.
 3. `lower_bound` turns the trials into lower bounds on the losses. A bound above the claim is a
    fault. `probabilities`, `independent_devices` and `randomness` compare counts with the
    distributions of a correct encoder.
 4. `scope` lists what the audit did not examine.
 
-Some checks need more than a report: devices that are known by a secret, or visible permanent
-responses. Without them these checks are "not seen".
+Some checks need more than a report. To query one device twice, the encoder must take the secret of
+the device as an input. To compare permanent responses, the encoder must reveal them. A check whose
+condition the encoder does not meet has the verdict "not seen".
 """
 
 from __future__ import annotations
@@ -63,46 +75,57 @@ from rappor.simulation.keystream import Keystream
 _RETURNING_DEVICES: Final = 2000
 """Largest number of returning devices, which are queried again.
 
-One device reveals a redrawn permanent response. 1,000 devices reveal noise that two values or two
-metrics share.
+A single device shows that the encoder draws a new permanent response in each report. 1,000 devices
+are needed to find an encoder that uses the same noise for two values or for two metrics. More
+devices take more time.
 """
 
-_STAYING_DEVICES: Final = 256
+_LONG_RUNNING_DEVICES: Final = 256
 """Largest number of long-running devices, which are queried 64 times.
 
-If permanent responses are visible, 16 devices reveal redrawn noise. If only reports are visible,
-100 devices do.
+If permanent responses are visible, 16 devices are enough to find an encoder that redraws them
+within 64 reports. If only reports are visible, 100 devices are. More devices take more time.
 """
 
 _EXTRA_VALUES: Final = 16
 """Number of random values, of random lengths, that are queried in addition to the pairs.
 
-They show an encoder that treats a length or a character specially. More values leave fewer devices
-for each value.
+The random values find an encoder that treats a length or a character specially. More values leave
+fewer devices for each value.
 """
 
-_SLOW_RETURNING_DEVICES: Final = 16
-"""Number of devices that are queried again if a second request to a device is expensive.
+_EXPENSIVE_DEVICES: Final = 16
+"""Number of returning and of long-running devices if a second request to a device is expensive.
 
-Each such device needs a process of 0.1 seconds or more.
+A command that takes one secret for each run needs a process of 0.1 seconds or more for each such
+device.
 """
 
-_LEAST_TRIALS, _MOST_TRIALS = 1000, 10**9
+_MIN_TRIALS, _MAX_TRIALS = 1000, 10**9
 """Smallest and largest number of trials.
 
-Fewer devices bound the losses next to nothing. A billion devices take the reference encoder days.
+With fewer than 1,000 devices the lower bounds on the losses would be near 0. A billion devices take
+the reference encoder days.
+"""
+
+_TRIALS_PER_EXTRA_DEVICE: Final = 8
+"""Number of trials for each device that is queried for an extra value.
+
+With a smaller number, more devices have extra values. The audit then finds rarer faults of special
+values, and takes longer.
 """
 
 _MAX_REPORTS: Final = 100
 """Largest number of reports of each device.
 
-100 reports lose nearly epsilon_inf, so more show nothing new. Memory grows with the number.
+An observer of 100 reports knows the permanent response nearly exactly. So 100 reports lose nearly
+as much as any number of reports, and more reports show nothing new. Memory grows with the number.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(DisplayedRecord):
-    """Result of an audit: the checks, and the list of faults that no check would find.
+    """Result of an audit: the checks, and the list of what the audit did not examine.
 
     Attributes
     ----------
@@ -177,7 +200,8 @@ def audit(  # noqa: PLR0913 - the options of an audit
     trials : int
         Number of new devices, from 1,000 to 10^9. More devices find smaller faults.
     n_reports : int
-        Number of reports of each device, from 1 to 100, if repeated requests are cheap.
+        Number of reports of each device, from 1 to 100. If the encoder does not recognise devices,
+        or a second request to a device is expensive, each device gives one report.
     values : sequence of str
         Values to query in addition to those that the audit chooses.
     level : float
@@ -195,8 +219,9 @@ def audit(  # noqa: PLR0913 - the options of an audit
     ------
     ParamsError
         If `trials` or `n_reports` is outside its range, if one report under these parameters
-        reveals the value, if the metric has parts (devices of such a metric choose their own
-        parameters), or if its reports name one bucket (their bits exclude each other).
+        reveals the value, or if the metric has parts (devices of such a metric choose their own
+        parameters). Also if exactly one bit of each report is 1 (generalized randomized response):
+        the tests of this audit assume that each bit has noise of its own.
     ReportError
         If a response is not a report, or a value does not fit the encoding.
 
@@ -222,7 +247,7 @@ def audit(  # noqa: PLR0913 - the options of an audit
     if metric.parts:
         raise ParamsError("a metric with parts must be audited bit by bit: rappor audit --exact")
     check_separate_bits(metric)
-    trials = read_count("trials", trials, _LEAST_TRIALS, _MOST_TRIALS)
+    trials = read_count("trials", trials, _MIN_TRIALS, _MAX_TRIALS)
     n_reports = read_count("n_reports", n_reports, 1, _MAX_REPORTS)
     # Parameters with an infinite loss claim nothing that an audit could refute. Without the flag
     # `insecure` they are refused here.
@@ -235,11 +260,12 @@ def audit(  # noqa: PLR0913 - the options of an audit
     extra = TrueBits(
         params, [*values, *draw_random_values(params, _EXTRA_VALUES, generator), *special]
     )
+    # Refuse values of the caller that do not fit the encoding, before any device is queried.
     extra.check()
     session = QuerySession(encoder, params, metric.name, truth, extra, rng)
     session.query_trials(trials, n_reports=n_reports, progress=progress)
     if extra.values:
-        session.query_extra_values(trials // 8, progress=progress)
+        session.query_extra_values(trials // _TRIALS_PER_EXTRA_DEVICE, progress=progress)
     if encoder.supports_secrets:
         _query_known_devices(session, encoder, params, trials, progress)
     secret = rng.coins(SECRET_BYTES // 4).tobytes() if encoder.supports_secrets else b""
@@ -274,11 +300,12 @@ def _query_known_devices(
     progress: Progress,
 ) -> None:
     """Query devices that the encoder recognises by their secrets."""
-    n_returning = n_long_running = _SLOW_RETURNING_DEVICES
+    n_returning = n_long_running = _EXPENSIVE_DEVICES
     if encoder.supports_cheap_repeats:
         n_returning = min(trials, _RETURNING_DEVICES)
-        # A long-running device gives 64 reports, so 1 / 32 of the trials takes twice their time.
-        n_long_running = min(trials // 32, _STAYING_DEVICES)
+        # A long-running device gives 64 reports, and a trial gives one. So this number of devices,
+        # 1 / 32 of the trials, takes at most twice the time of all trials.
+        n_long_running = min(trials // 32, _LONG_RUNNING_DEVICES)
     session.query_returning(n_returning, progress=progress)
     session.query_long_running(n_long_running, progress=progress)
     spellings = TrueBits(params, chain.from_iterable(choose_spellings(params)))
@@ -314,12 +341,14 @@ def _check_fresh_coins(
 
     With f = 0 the permanent response is the true bits, so it is known without being revealed. The
     number of reports is a sixteenth of the trials. If the reports show the top bits of coins, it is
-    half of the trials: 82,000 trials then recognise the Mersenne Twister, which needs 39,874 bits.
+    half of the trials: from 82,000 trials on, the audit recognises the Mersenne Twister. This
+    generator is a shift register of 19,937 bits, and a test finds a register from twice as many
+    output bits, 39,874 (`randomness`).
     """
-    has_known_permanent = (
+    is_permanent_revealed = (
         session.evidence.stages["permanent"].ones.n.any() and encoder.supports_secrets
     )
-    if not has_known_permanent and params.f > 0:
+    if not is_permanent_revealed and params.f > 0:
         return check_report_coins(None, None, params)
     n_reports = trials // 2 if shows_top_bits(params) else max(500, trials // 16)
     return check_report_coins(*session.query_single_device(n_reports, progress=progress), params)
@@ -331,9 +360,10 @@ def audit_coins(params: Params, coins: Coins, *, seed: int | None = None) -> lis
     Parameters
     ----------
     params : Params
-        Parameters whose thresholds the coins are compared with.
+        Parameters of an encoder. The encoder compares each coin with a threshold that follows from
+        the parameters, such as p times 2^32, so the coins are tested at these thresholds.
     coins : callable
-        Returns n uniform 32-bit integers.
+        Takes an integer n and returns n uniform 32-bit integers.
     seed : int, optional
         Seed of the secret from which the permanent coins follow.
 
@@ -368,9 +398,9 @@ def _yield_loss_checks(evidence: Evidence, params: Params, n: int, level: float)
 def _check_learned_bound(evidence: Evidence, params: Params, level: float) -> Check:
     """Check epsilon_1 against the lower bound of a trained classifier.
 
-    The classifier reads whole reports and the cohort, so the check finds leaks that the game of
-    `_check_loss` does not read. A bound above the claim is a fault. It errs with probability
-    `level` at most.
+    `_check_loss` reads only the bits that one of the two values sets. The classifier reads whole
+    reports and the cohort, so this check finds leaks in the other bits, too. A bound above the
+    claim is a fault. The bound exceeds the true loss with probability `level` at most.
     """
     name, claim = "epsilon_1 by a learned rule", epsilon_1(params)
     bound = evidence.distinguisher.bound(level)
@@ -385,20 +415,25 @@ def _check_loss(
 ) -> Check:
     """Check the loss of n reports, or of any number of reports if n is None.
 
-    For any number of reports the response is the permanent response. A lower bound above the claim
-    is a fault. It errs with probability `level` at most.
+    `stage` names the responses that the observer sees. Any number of reports reveals at most the
+    permanent response, so if n is None the observer sees that response. The lower bound on the loss
+    comes from a game (`lower_bound`): an observer sees the responses of a device and guesses which
+    of two values the device has. The more often the observer is right, the larger the loss is. A
+    bound above the claim is a fault. The bound exceeds the true loss with probability `level` at
+    most.
     """
     claim = epsilon_inf(params) if n is None else epsilon_n(params, n)
     name = "epsilon_inf" if n is None else f"epsilon_{n}"
-    game = evidence.game(stage)
-    if game is None:
+    game_keys = evidence.get_game_keys(stage)
+    if game_keys is None:
         detail = "no permanent response was seen" if n is None else "each device gave one report"
         return replace(mark_not_seen(name, detail), claim=claim)
-    bound, reach = bound_loss(*game, level=level), None
+    bound, reach = bound_loss(*game_keys, level=level), None
     detail = f"at least {bound:.4f} of {claim:.4f}"
     if 0 < claim < math.inf:
         detail += f" ({100 * bound / claim:.1f} %)"
-    # The estimate assumes two values without a common bit.
+    # `reach` is the bound that a correct encoder would give with as many trials. Its estimate
+    # assumes two values that set h bits each and none in common, which needs k >= 2 h.
     if get_encoding(params).is_hashed and params.k >= 2 * params.h:
         reach = estimate_reachable_bound(params, n, evidence.trials, level=level)
         detail += f"; {evidence.trials:,} trials can reach about {reach:.4f}"

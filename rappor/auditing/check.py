@@ -41,10 +41,10 @@ years.
 class Case(NamedTuple):
     """A count of ones among n trials that should be Binomial(n, probability).
 
-    `what` describes the count in the check's sentence, such as "bit 3 given true 1".
+    `description` names the count in the check's sentence, such as "bit 3 given true 1".
     """
 
-    what: str
+    description: str
     ones: int
     n: int
     probability: float
@@ -117,13 +117,13 @@ def check_binomial(name: str, cases: Iterable[Case], ratios: Sequence[LogRatio] 
     counted = [case for case in cases if case.n > 0]
     if not counted:
         return mark_not_seen(name, "no response can be compared")
-    what, ones, n, probabilities = zip(*counted, strict=True)
+    descriptions, ones, n, probabilities = zip(*counted, strict=True)
     check = check_counts(
         name,
         np.array(ones),
         np.array(n),
         np.array(probabilities),
-        lambda index: what[index],
+        lambda index: descriptions[index],
         n_more=len(ratios),
     )
     if not ratios:
@@ -132,7 +132,7 @@ def check_binomial(name: str, cases: Iterable[Case], ratios: Sequence[LogRatio] 
     p_value = min(1.0, convert_to_p_value(largest.value) * (len(counted) + len(ratios)))
     if check.p_value is not None and check.p_value <= p_value:
         return check
-    return check_p_value(name, p_value, f"{largest.what}: {_format_ratio(largest.value)}")
+    return check_p_value(name, p_value, f"{largest.description}: {_format_ratio(largest.value)}")
 
 
 def _format_ratio(log_ratio: float) -> str:
@@ -148,14 +148,14 @@ def check_counts(
     ones: Integers,
     n: Integers,
     probabilities: Floats,
-    what: Callable[[int], str],
+    describe: Callable[[int], str],
     *,
     n_more: int = 0,
 ) -> Check:
     """Compare counts in arrays with their binomial distributions; every n must be positive.
 
-    `what(i)` describes the count at index i. It is called only for the least likely count. `n_more`
-    is the number of other p-values of the same check, for Bonferroni's correction.
+    `describe(i)` returns words for the count at index i. Only the least likely count is described.
+    `n_more` is the number of other p-values of the same check, for Bonferroni's correction.
     """
     p_values = compute_binomial_p_values(ones, n, probabilities)
     least_likely = int(np.argmin(p_values))
@@ -169,7 +169,7 @@ def check_counts(
     )
     head = "" if len(n) == 1 else f"largest deviation of {len(n):,} counts: "
     shares = f"observed {observed}, expected {expected}, n = {n_worst:,}"
-    return check_p_value(name, p_value, f"{head}{what(least_likely)}: {shares}")
+    return check_p_value(name, p_value, f"{head}{describe(least_likely)}: {shares}")
 
 
 def check_exact(name: str, counted: tuple[int, int]) -> Check:
@@ -203,15 +203,16 @@ def compute_rare_threshold(n: int, probability: float) -> float:
     return max(n * probability + 2, float(stats.binom.isf(FALSE_ALARM_RATE, n, probability)) + 1)
 
 
-def check_rare(name: str, observed_count: int, n: int, probability: float, what: str) -> Check:
+def check_rare(name: str, observed_count: int, n: int, probability: float, predicate: str) -> Check:
     """Test the number of devices, `observed_count` of n, that show a rare event.
 
-    `probability` is an upper bound on the mean probability of the event. `what` is the predicate of
-    the sentence, such as "have such a report". Bad case: even the event on all n devices would not
-    be a fault, because it is too probable. Then the check is not seen.
+    `probability` is an upper bound on the mean probability of the event. `predicate` is the
+    predicate of the sentence about the devices, such as "have such a report". Bad case: even the
+    event on all n devices would not be a fault, because it is too probable. Then the check is not
+    seen.
     """
     p_value = compute_rare_p_value(observed_count, n, probability)
     if compute_rare_threshold(n, probability) > n and p_value >= FALSE_ALARM_RATE:
-        return mark_not_seen(name, f"even if all {n:,} devices {what}, that may be chance")
+        return mark_not_seen(name, f"even if all {n:,} devices {predicate}, that may be chance")
     mean = f"expected at most {n * probability:.2g}"
-    return check_p_value(name, p_value, f"{observed_count:,} of {n:,} devices {what}, {mean}")
+    return check_p_value(name, p_value, f"{observed_count:,} of {n:,} devices {predicate}, {mean}")

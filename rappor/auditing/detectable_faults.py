@@ -1,7 +1,10 @@
 """Power of a client audit: how many devices find a fault, and which faults an audit would miss.
 
-Input: the parameters of a metric and the values of the audit. Output: the numbers of devices of the
-audit (`choose_sizes`), and the list of faults that these devices find too rarely
+The faults below are those of reports with separate bits. The module
+`rappor.auditing.detectable_bucket_faults` has the faults of reports that name one bucket.
+
+The input is the parameters of a metric and the values of the audit. The output is the numbers of
+devices of the audit (`choose_sizes`), and the list of faults that these devices find too rarely
 (`list_missed_faults`).
 
 The evidence of a device depends on its bits and its noise. With reports of 128 bits under the
@@ -37,6 +40,11 @@ from scipy import stats
 from scipy.special import gammaln
 
 from rappor.auditing.check import FALSE_ALARM_RATE
+from rappor.auditing.detectable_bucket_faults import (
+    MIN_POWER,
+    predict_bucket_choice_power,
+    yield_copied_powers,
+)
 from rappor.auditing.device_calendar import RESTART_DAY, Calendar
 from rappor.auditing.device_histories import EVENTS_TO_CHOOSE, MANY_REPORTS
 from rappor.auditing.likelihood_ratios import (
@@ -53,12 +61,6 @@ from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
-MIN_POWER: Final = 0.95
-"""Smallest acceptable power: the audit lists the faults that it finds with a smaller probability.
-
-A larger number makes audits larger.
-"""
-
 HISTORY_SIZES: Final = (50, 100, 200, 400)
 """Possible numbers of devices with a history. The smallest sufficient number is chosen.
 
@@ -71,17 +73,23 @@ CHOOSING_SIZES: Final = (300, 600, 900, 1200)
 SENDING_SIZES: Final = (8, 16, 32)
 """Possible numbers of sending devices. Each device takes 0.5 seconds of CPU time."""
 
+COPIED_SIZES: Final = (200, 400, 800, 1200)
+"""Possible numbers of copied devices. Each takes 0.05 seconds of CPU time, with its copy."""
+
 _TESTS_OF_A_CHECK: Final = 20
 """Assumed number of counts and ratios that a check compares (`tests` in the formula).
 
-A daily metric has 3 to 14 in each check of the histories, and 17 in the check of the choice among
-events. A larger number would make the predicted power smaller.
+A daily metric has 3 to 14 in each check of the histories (`rappor.auditing.device`), and 17 in the
+check of the choice among events (`rappor.auditing.event_choice`): one for each of 16 events, and
+one more. The number is rounded up. A larger number would make the predicted power smaller.
 """
 
 _COUNTS_OF_MANY_REPORTS: Final = 5000
 """Assumed number of counts and ratios of the check of 1,000 reports.
 
-Each report has four counts of ones and one count of repeats.
+Each of the 1,000 reports has four counts of ones, given the true bit 0 or 1 and given the permanent
+bit 0 or 1, and one count of devices whose report equals their report before
+(`rappor.auditing.many_reports`). A larger number would make the predicted power smaller.
 """
 
 FAULTY_PERIOD: Final = 100
@@ -100,25 +108,45 @@ class TruthShare(NamedTuple):
 
 
 class AuditSizes(NamedTuple):
-    """Numbers of devices of a client audit: with histories, choosing, and sending many reports.
+    """Numbers of devices of a client audit: with histories, choosing, sending many, and copied.
 
-    `rappor.auditing.device_histories` describes these three groups.
+    `rappor.auditing.device_histories` describes these four groups. Reports of separate bits need no
+    copied devices. Reports that name one bucket are made once an epoch, so no device sends many.
     """
 
     histories: int
     choosing: int
     sending: int
+    copied: int = 0
 
 
 def choose_sizes(metric: Metric, truth: TrueBits) -> AuditSizes:
-    """Choose the numbers of devices that find every listed fault, if the largest numbers do."""
+    """Choose the smallest numbers of devices that find every fault with probability MIN_POWER.
+
+    If no number of a list is sufficient, the largest is chosen. `list_missed_faults` then names the
+    faults that the audit finds too rarely.
+    """
 
     def choose(sizes: Sequence[int], powers: Callable[[int], Iterator[tuple[str, float]]]) -> int:
-        """Return the smallest number of devices whose powers all suffice, else the largest."""
+        """Return the smallest number of devices with a sufficient power for every fault.
+
+        `powers` takes a number of devices, and returns each fault with its power.
+        """
         sufficient = (n for n in sizes if all(power >= MIN_POWER for _, power in powers(n)))
         return next(sufficient, sizes[-1])
 
-    params, calendar, shares = metric.params, Calendar.of(metric), _count_truths(metric, truth)
+    params = metric.params
+    if params.response.is_exclusive:
+        return AuditSizes(
+            # Reports of one bucket have no fresh noise. All that the histories compare must agree
+            # exactly, for example the cohorts of twins. One deviating device is a fault, without
+            # any statistics, so few devices suffice.
+            HISTORY_SIZES[0],
+            choose(CHOOSING_SIZES, lambda n: iter([predict_bucket_choice_power(params, truth, n)])),
+            0,
+            choose(COPIED_SIZES, lambda n: yield_copied_powers(params, truth, n)),
+        )
+    calendar, shares = Calendar.of(metric), _count_truths(metric, truth)
     return AuditSizes(
         choose(HISTORY_SIZES, lambda n: _yield_history_powers(params, calendar, shares, n)),
         choose(CHOOSING_SIZES, lambda n: iter([_predict_choice_power(params, n)])),
@@ -131,13 +159,27 @@ def list_missed_faults(metric: Metric, truth: TrueBits, sizes: AuditSizes) -> li
 
     Each text ends with the predicted power in brackets.
     """
-    params, calendar, shares = metric.params, Calendar.of(metric), _count_truths(metric, truth)
-    powers = [
+    return [
+        f"{fault} ({power:.0%})"
+        for fault, power in _list_powers(metric, truth, sizes)
+        if power < MIN_POWER
+    ]
+
+
+def _list_powers(metric: Metric, truth: TrueBits, sizes: AuditSizes) -> list[tuple[str, float]]:
+    """List all predicted faults with the power of an audit with these numbers of devices."""
+    params = metric.params
+    if params.response.is_exclusive:
+        return [
+            predict_bucket_choice_power(params, truth, sizes.choosing),
+            *yield_copied_powers(params, truth, sizes.copied),
+        ]
+    calendar, shares = Calendar.of(metric), _count_truths(metric, truth)
+    return [
         *_yield_history_powers(params, calendar, shares, sizes.histories),
         _predict_choice_power(params, sizes.choosing),
         *_yield_sending_powers(metric, shares, sizes.sending),
     ]
-    return [f"{fault} ({power:.0%})" for fault, power in powers if power < MIN_POWER]
 
 
 def _count_truths(metric: Metric, truth: TrueBits) -> list[TruthShare]:
@@ -155,12 +197,12 @@ def _count_truths(metric: Metric, truth: TrueBits) -> list[TruthShare]:
     for cohort in cohorts:
         bits = truth.bits(values, np.full(n_values, cohort))
         other_bits = truth.bits(values ^ 1, np.full(n_values, cohort))
-        for first, other in product((0, 1), repeat=2):
-            totals[first, other] += ((bits == first) & (other_bits == other)).sum()
+        for first, second in product((0, 1), repeat=2):
+            totals[first, second] += ((bits == first) & (other_bits == second)).sum()
     means = totals / (n_values * len(cohorts))
     return [
-        TruthShare((first, other), means[first, other])
-        for first, other in product((0, 1), repeat=2)
+        TruthShare((first, second), means[first, second])
+        for first, second in product((0, 1), repeat=2)
     ]
 
 
@@ -175,7 +217,12 @@ def _yield_history_powers(
     """
     # Numbers of days, with one report each: in the first epoch, in the first epoch after the clock
     # was set back, and in the next epoch.
-    n_same, n_back, n_later = len(calendar.same), len(calendar.back), len(calendar.later)
+    n_first, n_back, n_later = (
+        len(calendar.first_epoch),
+        len(calendar.clock_set_back),
+        len(calendar.next_epoch),
+    )
+    # Pairs of successive days whose reports are compared for repeated coins.
     n_pairs = len(calendar.list_run_pairs())
 
     def model_second_response(
@@ -183,54 +230,67 @@ def _yield_history_powers(
     ) -> Callable[[Booleans, Booleans], tuple[Floats, Floats]]:
         """Model a client that draws a second permanent response after `n_earlier` reports.
 
-        The first response is of the first value. The device then records the second value, and the
-        second response is of the second value. With `is_same_value` both responses are of the
-        second value, because the clock was set back after the second value was recorded.
+        Both responses are permanent responses in one epoch, where a correct client draws only one.
+        Usually the first is of the device's first value, and the second of its other value, which
+        the device records after the change. With `is_same_value` both are of the other value: the
+        device recorded it in the later epoch, and records it again after the clock was set back.
         """
-        earlier, after, ways = _list_outcomes(n_earlier, n_after)
+        earlier, after, log_orders = _list_outcomes(n_earlier, n_after)
 
-        def outcomes(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
+        def compute_outcomes(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
             """Return logarithms of probabilities, and log ratios, of all outcomes."""
             truths = (second, second) if is_same_value else (first, second)
             logs = compute_log_likelihood(earlier, truths[0], params)
-            logs = ways + logs + compute_log_likelihood(after, truths[1], params)
+            logs = log_orders + logs + compute_log_likelihood(after, truths[1], params)
             return logs, compute_second_response_ratio(earlier, after, truths, params)
 
-        return outcomes
+        return compute_outcomes
 
     def model_redrawn_response(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
-        """Model a client that draws a new permanent response after each restart."""
-        group = OnesOf(np.arange(n_same + 1), n_same)
+        """Model a client that draws a new permanent response after each restart.
+
+        The program restarts before each report, because each day is a run of its own. So all
+        reports have independent permanent responses, and a report has a 1 with probability p* or
+        q*.
+        """
+        group = OnesOf(np.arange(n_first + 1), n_first)
         p_one = float(params.q_star if first else params.p_star)
-        logs = stats.binom.logpmf(group.ones, n_same, p_one)
+        logs = stats.binom.logpmf(group.ones, n_first, p_one)
         return logs, compute_redrawn_ratio(group, first, params)
 
     def model_repeated_coins(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
-        """Model a client whose runs repeat the fresh coins of the run before."""
+        """Model a client whose runs repeat the fresh coins of the run before.
+
+        `both` is the number of pairs of reports that have a 1 in both reports.
+        """
         # Under the fault both reports of a pair are equal, so a pair has the probability of one
         # report.
         both = np.arange(n_pairs + 1)
         pairs = OnesOf(both, n_pairs)
-        logs = _log_choose(n_pairs, both) + compute_log_likelihood(pairs, first, params)
+        logs = _compute_log_choose(n_pairs, both) + compute_log_likelihood(pairs, first, params)
         ratio = compute_repeated_coins_ratio(both, n_pairs - both, n_pairs, first, params)
         return logs, ratio
 
     def model_shared_response(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
         """Model a client that repeats the permanent response of the first epoch in the next."""
-        earlier, later, ways = _list_outcomes(n_same, n_later)
-        both = OnesOf(earlier.ones + later.ones, n_same + n_later)
-        logs = ways + compute_log_likelihood(both, first, params)
+        earlier, later, log_orders = _list_outcomes(n_first, n_later)
+        both = OnesOf(earlier.ones + later.ones, n_first + n_later)
+        logs = log_orders + compute_log_likelihood(both, first, params)
         ratio = compute_shared_response_ratio(earlier, later, (first, second), params)
         return logs, ratio
 
-    # The checks of the first epoch need reports before and after the value changes.
-    if n_same > RESTART_DAY + 1:
+    # The second twins change their value after day `RESTART_DAY`. Days are counted from 0, so
+    # `RESTART_DAY` + 1 reports come before the change. The checks of the first epoch need at least
+    # one report after the change.
+    if n_first > RESTART_DAY + 1:
         n_before = RESTART_DAY + 1
         # Devices come in pairs (twins). Only the second twin, half of the devices, records another
         # value in the first epoch.
         yield (
             "a second permanent response after the value has changed",
-            _predict_power(shares, devices / 2, model_second_response(n_before, n_same - n_before)),
+            _predict_power(
+                shares, devices / 2, model_second_response(n_before, n_first - n_before)
+            ),
         )
         yield (
             "a new permanent response after each restart",
@@ -246,12 +306,16 @@ def _yield_history_powers(
                 _predict_power(shares, devices, model_shared_response),
             )
     if n_back:
-        power = _predict_power(shares, devices, model_second_response(n_same, n_back))
+        power = _predict_power(shares, devices, model_second_response(n_first, n_back))
         if params.m == 1:
-            # With one cohort the reports do not show which epoch a client repeats, so they must
-            # contradict both epochs. The values of the second epoch are recorded again.
-            outcomes = model_second_response(n_later, n_back, is_same_value=True)
-            power = min(power, _predict_power(shares, devices, outcomes))
+            # Case: one cohort. After the clock was set back, a correct client goes on with the
+            # response of the first or of the next epoch. With several cohorts, the cohort of a
+            # report shows which epoch that is. With one cohort, the check finds a third response
+            # only if the reports contradict both epochs: it uses the larger of two p-values. So the
+            # smaller power is used here. In the comparison with the next epoch both values are
+            # equal, because the device records the values of that epoch again.
+            third_response = model_second_response(n_later, n_back, is_same_value=True)
+            power = min(power, _predict_power(shares, devices, third_response))
         yield "a third permanent response after the clock was set back", power
 
 
@@ -290,22 +354,22 @@ def _yield_sending_powers(
     if n_in_epoch < 2:
         # A single report of an epoch has no other reports to be compared with.
         return
-    others, noiseless, _ = _list_outcomes(n_in_epoch - 1, 1)
+    other_reports, noiseless, _ = _list_outcomes(n_in_epoch - 1, 1)
 
-    def outcomes(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
+    def compute_outcomes(first: Booleans, _: Booleans) -> tuple[Floats, Floats]:
         """Return logarithms of probabilities, and log ratios, of all outcomes of one epoch."""
         # The noiseless report equals the permanent bit. So its probability is that of the permanent
         # bit, and the other reports follow B(n, q) or B(n, p) given this bit.
         repeated = dataclasses.replace(params, p=0.0, q=1.0, insecure=True)
         permanent = compute_log_likelihood(noiseless, first, repeated)
         p_one = np.where(noiseless.ones == 1, params.q, params.p)
-        logs = permanent + stats.binom.logpmf(others.ones, others.n_reports, p_one)
-        return logs, compute_noiseless_ratio(others, noiseless, first, params)
+        logs = permanent + stats.binom.logpmf(other_reports.ones, other_reports.n_reports, p_one)
+        return logs, compute_noiseless_ratio(other_reports, noiseless, first, params)
 
     reports = devices * (MANY_REPORTS // FAULTY_PERIOD)
     yield (
         "no fresh noise in each 100th report of a device",
-        _predict_power(shares, reports, outcomes, n_tests=_COUNTS_OF_MANY_REPORTS),
+        _predict_power(shares, reports, compute_outcomes, n_tests=_COUNTS_OF_MANY_REPORTS),
     )
 
 
@@ -320,15 +384,16 @@ def _count_reports_of_epoch(metric: Metric) -> int:
 def _list_outcomes(n_earlier: int, n_later: int) -> tuple[OnesOf, OnesOf, Floats]:
     """List all outcomes of one bit in two groups of reports.
 
-    Returns the numbers of ones of both groups, and ln of the number of orders of each outcome. All
-    arrays are (n_earlier + 1, n_later + 1): by the ones in the first and in the second group.
+    An outcome is the number of ones in each group. Returns the numbers of ones of both groups, and
+    ln of the number of orders in which the ones of an outcome can occur. All arrays are
+    (n_earlier + 1, n_later + 1): by the ones in the first and in the second group.
     """
     earlier, later = np.indices((n_earlier + 1, n_later + 1))
-    ways = _log_choose(n_earlier, earlier) + _log_choose(n_later, later)
-    return OnesOf(earlier, n_earlier), OnesOf(later, n_later), ways
+    log_orders = _compute_log_choose(n_earlier, earlier) + _compute_log_choose(n_later, later)
+    return OnesOf(earlier, n_earlier), OnesOf(later, n_later), log_orders
 
 
-def _log_choose(n: int, ones: Integers) -> Floats:
+def _compute_log_choose(n: int, ones: Integers) -> Floats:
     """Compute ln of the binomial coefficient: the number of orders of `ones` ones in n reports."""
     logs: Floats = gammaln(n + 1) - gammaln(ones + 1) - gammaln(n - ones + 1)
     return logs
@@ -337,19 +402,21 @@ def _log_choose(n: int, ones: Integers) -> Floats:
 def _predict_power(
     shares: Sequence[TruthShare],
     devices: float,
-    outcomes: Callable[[Booleans, Booleans], tuple[Floats, Floats]],
+    compute_outcomes: Callable[[Booleans, Booleans], tuple[Floats, Floats]],
     *,
     n_tests: int = _TESTS_OF_A_CHECK,
 ) -> float:
     """Predict the probability that the log ratio of a fault exceeds the limit of its check.
 
-    `outcomes` takes the true bits for the two values of a device. It returns, for all outcomes of
-    the reports of one bit, the logarithm of the probability under the fault, and the log ratio.
+    The log ratio is a sum of `devices` independent terms. A term belongs to a device, or to a
+    faulty report of `_yield_sending_powers`. `compute_outcomes` takes the true bits for the two
+    values of a device. It returns, for all outcomes of the reports of one bit, the logarithm of the
+    probability under the fault, and the log ratio.
     """
     # Mean and variance of the log ratio of one device, summed over its bits.
     mean = variance = 0.0
     for (first, second), n_bits in shares:
-        logs, ratios = outcomes(np.array(first == 1), np.array(second == 1))
+        logs, ratios = compute_outcomes(np.array(first == 1), np.array(second == 1))
         is_possible = ~np.isneginf(logs)
         probability, ratio = np.exp(logs[is_possible]), ratios[is_possible]
         if np.isposinf(ratio).any():

@@ -1,17 +1,18 @@
 """Audit of a client: compare the reports of simulated devices over restarts, days and epochs.
 
-For authors of a client of the protocol. Input: a command that represents the client, and a metric.
-Output: an `Audit` with about 20 checks. This module compares the states and reports of devices with
-a correct client. Other modules of the audit of a client:
+Authors of a client of the protocol call `audit_client`. The input is a command that represents the
+client, and a metric. The output is an `Audit` with about 20 checks. This module compares the states
+and reports of simulated devices with a correct client. Other modules of the audit of a client:
 
     device_calendar     the days of the histories
     device_histories    runs the devices
-    device_reports      their reports as arrays, with the true bits behind them
+    device_reports      the reports of the devices as arrays, with their true bits
     many_reports        the check of 1,000 reports of a device
+    bucket_reports      the checks of reports that name one bucket
     event_choice        the check of the choice among the events of an interval
     folder              the checks of files
-    likelihood_ratios   how much better a fault explains the reports than a correct client
-    detectable_faults   which faults the number of devices is too small for
+    likelihood_ratios   likelihood ratios of faults and of a correct client
+    detectable_faults   the faults that the audit may miss, because it has too few devices
 
 The audit sees reports, cohorts, recorded losses and files, but neither a secret nor a permanent
 response. There are three kinds of checks:
@@ -20,7 +21,8 @@ response. There are three kinds of checks:
   must not depend on values. One difference is a fault.
 - *Binomial*: a count of bits, devices or reports has a known probability under a correct client.
 - *Likelihood ratio*: the reports of all days together are compared with a named fault
-  (`rappor.auditing.likelihood_ratios`). This finds faults that no single count shows.
+  (`rappor.auditing.likelihood_ratios`). This finds faults that no single count shows. The table
+  names the fault after the word "ratio".
 
     check                                          statistic
     twins: as many reports, of the same form       days with a difference of form; exact
@@ -31,26 +33,47 @@ response. There are three kinds of checks:
     client: one cohort in an epoch                 reports in another cohort; exact
     client: every device reports                   pairs of twins with a report in each epoch
     client: share of ones                          ones by true bit: p* or q*
-    client: one permanent response in an epoch     a bit 1 on two days; ratios: redrawn, second
+    client: one permanent response in an epoch     a bit 1 on two days; ratios: response redrawn by
+                                                   each restart, second response
     client: another epoch is independent           a bit 1 in two epochs; ratio: shared response
-    client: each of 1,000 reports has its noise    ones of the i-th report; ratios at each period
-    client: devices differ                         a bit 1 on two devices; ratios: shared, common
-    client: no coins come again after a restart    bits equal in all pairs of runs; ratio: coins
+    client: each of 1,000 reports has its noise    ones of the i-th report; ratios: no fresh noise
+                                                   in each 2nd, 3rd, ... 1,000th report
+    client: devices differ                         a bit 1 on two devices; ratios: response shared
+                                                   by two devices, by all devices
+    client: no coins come again after a restart    bits equal in all pairs of runs; ratio: fresh
+                                                   coins of the run before
     client: a clock set back ...                   a bit 1 on two days; ratio: third response
     client: no report is the true bits             devices with such a report
     client: no report comes again                  devices with two equal reports
-    client: times do not depend on the value       late reports of a value: hypergeometric
+    client: times do not depend on the value       reports of a value that are sent later than the
+                                                   median of the day: hypergeometric
     client: the ledger counts                      losses that fall or lie outside bounds; exact
     client: any event of an interval is chosen     reports that indicate event i
     folder: ...                                    files (`rappor.auditing.folder`); exact
 
-False alarms: an exact check never errs, and each other check errs with probability at most
-`FALSE_ALARM_RATE`. `NOT_EXAMINED` lists what the audit does not look at.
+If reports name one bucket (generalized randomized response), their bits exclude each other. Then
+the checks of bits, of coins, of the clock, of equal reports and of 1,000 reports are replaced by
+those of `rappor.auditing.bucket_reports`:
+
+    copies: one value, one report                  copies with another report; exact
+    client: own buckets are named ...              reports that name an own bucket
+    client: every bucket and every item ...        reports that name bucket r, or an item by rank
+    client: another epoch is independent           buckets and cohorts equal in two epochs
+    client: devices differ                         cohorts of two devices; ratio: one secret
+
+An exact check raises no false alarm. Each other check raises one with probability at most
+`FALSE_ALARM_RATE`. `NOT_EXAMINED` lists the limits of the audit.
 
 The true bits of a report are the bits of the value that a correct client reports: a scope is
-memoized with the first value of its epoch, so later values of the epoch do not count. p* and q* are
-the probabilities of a reported 1 for a true bit 0 and 1; p and q the same for a bit of the
-permanent response; f1 and 1 - f0 the probabilities of a permanent 1 for a true bit 0 and 1.
+memoized with the first value of its epoch, so later values of the epoch do not count.
+
+    probability of      given a 0    given a 1
+    a reported 1        p*           q*            of the true bit
+    a reported 1        p            q             of the permanent response
+    a permanent 1       f1           1 - f0        of the true bit
+
+So f1 is the probability that the permanent response has a 1 for a true 0, and f0 the probability
+that it has a 0 for a true 1.
 """
 
 from __future__ import annotations
@@ -66,6 +89,7 @@ import numpy as np
 from scipy import stats
 
 from rappor.auditing.auditor import Audit
+from rappor.auditing.bucket_reports import check_bucket_reports
 from rappor.auditing.check import (
     FALSE_ALARM_RATE,
     Case,
@@ -77,6 +101,7 @@ from rappor.auditing.check import (
     check_rare,
     mark_not_seen,
 )
+from rappor.auditing.detectable_bucket_faults import describe_small_faults
 from rappor.auditing.detectable_faults import (
     SENDING_SIZES,
     AuditSizes,
@@ -86,9 +111,11 @@ from rappor.auditing.detectable_faults import (
 from rappor.auditing.device_calendar import FIRST_DAY, RESTART_DAY
 from rappor.auditing.device_histories import (
     ClientProgram,
+    CopiedReports,
     DeviceHistories,
     DeviceState,
     RecordedReports,
+    Report,
     choose_values,
 )
 from rappor.auditing.device_reports import (
@@ -96,6 +123,7 @@ from rappor.auditing.device_reports import (
     DayReports,
     MetricReports,
     SeveralDays,
+    match_devices,
 )
 from rappor.auditing.event_choice import check_choice
 from rappor.auditing.evidence import MatchCounts
@@ -109,12 +137,13 @@ from rappor.auditing.likelihood_ratios import (
     sum_log_ratio,
 )
 from rappor.auditing.many_reports import compare_many_reports
-from rappor.auditing.pairs import TrueBits
+from rappor.auditing.pairs import TrueBits, split_items
 from rappor.auditing.probabilities import yield_independent_cases, yield_repeated_cases
-from rappor.auditing.reference_encoder import check_separate_bits
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import read_count
 from rappor.base.sentence_numbers import format_count
+from rappor.counts.arrays import Integers
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 from rappor.protocol.tuples import split_fields
@@ -132,6 +161,12 @@ _CHOOSING_PER_DEVICE: Final = 6
 """Number of choosing devices for each device with a history, if the caller passes `devices`.
 
 A choosing device runs two days instead of 13, so six of them take about as long.
+"""
+
+_COPIED_PER_DEVICE: Final = 8
+"""Number of copied devices for each device with a history, if the caller passes `devices`.
+
+A larger number finds smaller faults in the probabilities of buckets, and takes more time.
 """
 
 _NATS_TOLERANCE: Final = 1e-6
@@ -198,13 +233,14 @@ def audit_client(
     Raises
     ------
     ParamsError
-        If `devices` is outside its range, or the reports of the metric name one bucket.
+        If `devices` is outside its range.
     ReportError
         If the command fails or writes other lines than described.
 
     Examples
     --------
-    The client of this project passes. With the smallest number of devices the audit takes seconds:
+    The client of this project passes the audit, which takes seconds with the smallest number of
+    devices:
 
     >>> import pathlib, sys, tempfile
     >>> from rappor import Registry
@@ -232,36 +268,52 @@ def audit_client(
     rng = Keystream(seed).generator()
     texts = choose_values(metric, rng)
     truth = TrueBits(metric.params, texts)
-    check_separate_bits(metric)
     if devices is None:
         sizes = choose_sizes(metric, truth)
     else:
         n_devices = read_count("devices", devices, _MIN_DEVICES, _MAX_DEVICES) // 2 * 2
-        sizes = AuditSizes(n_devices, _CHOOSING_PER_DEVICE * n_devices, SENDING_SIZES[0])
+        # Only reports that name one bucket are compared with the reports of copies.
+        n_copied = _COPIED_PER_DEVICE * n_devices * metric.params.response.is_exclusive
+        sizes = AuditSizes(n_devices, _CHOOSING_PER_DEVICE * n_devices, SENDING_SIZES[0], n_copied)
     memory = _MEMORY_FOLDER if os.access(_MEMORY_FOLDER, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         root = Path(folder)
         program = ClientProgram(command, root, str(Path(registry).resolve()), metric, texts)
         histories = program.run_histories(sizes.histories, rng, progress)
-        chosen = program.choose(sizes.choosing, rng, progress)
+        chosen = program.record_choices(sizes.choosing, rng, progress)
         many = program.send_many(sizes.sending, rng, progress)
-        # A device may store the fields of a tuple one by one, so each field is searched for.
-        fields = [field for text in texts for field in split_fields(text)]
-        file_checks = [*check_folder(root, fields, metric.params.categories)]
-    comparison = _ClientComparison(metric, histories, many, texts)
-    missed = list_missed_faults(metric, truth, sizes)
+        copies = program.copy(sizes.copied, progress)
+        file_checks = [
+            *check_folder(root, _list_stored_texts(metric, texts), metric.params.categories)
+        ]
+    comparison = _ClientComparison(metric, histories, many, copies, texts)
+    missed = _format_missed(
+        list_missed_faults(metric, truth, sizes), sizes.copied or sizes.histories
+    )
+    if sizes.copied:
+        missed = [describe_small_faults(metric.params, truth, sizes.copied), *missed]
     return Audit(
         metric=metric,
         trials=sizes.histories,
         n_reports=len(histories.calendar.days),
         level=FALSE_ALARM_RATE,
         checks=(
-            *comparison.checks(),
+            *comparison.yield_checks(),
             check_choice(comparison.metric_reports, chosen),
             *file_checks,
         ),
-        not_examined=(*NOT_EXAMINED, *_format_missed(missed, sizes.histories)),
+        not_examined=(*NOT_EXAMINED, *missed),
     )
+
+
+def _list_stored_texts(metric: Metric, texts: Sequence[str]) -> list[str]:
+    """List the texts of values that a device may store: the items of a set, the fields of a tuple.
+
+    A device may store them one by one, so each is searched for.
+    """
+    if get_encoding(metric.params).supports_items:
+        return [item for text in texts for item in split_items(metric.params, text)]
+    return [field for text in texts for field in split_fields(text)]
 
 
 def _format_missed(missed: Sequence[str], devices: int) -> list[str]:
@@ -282,18 +334,21 @@ class _ClientComparison:
         metric: Metric,
         histories: DeviceHistories,
         many: RecordedReports,
+        copies: CopiedReports,
         texts: Sequence[str],
     ) -> None:
         self.metric_reports = MetricReports(metric, histories, texts)
-        self._metric, self._histories, self._many, self._texts = metric, histories, many, texts
+        self._metric, self._histories, self._texts = metric, histories, texts
+        self._many, self._copies = many, copies
         self._calendar = histories.calendar
 
-    def checks(self) -> Iterator[Check]:
+    def yield_checks(self) -> Iterator[Check]:
         """Yield all checks of the reports and states.
 
-        The tables below map the name of a check to the method that counts for it.
+        `count_violations` maps the name of an exact check to a method. The method returns the
+        number of violations of the condition, and the number of comparisons.
         """
-        exact: dict[str, Callable[[], tuple[int, int]]] = {
+        count_violations: dict[str, Callable[[], tuple[int, int]]] = {
             "twins: as many reports, of the same form": self._count_different_forms,
             "twins: the same nats": self._count_different_nats,
             "client: reports have the metric's form": self._count_invalid,
@@ -301,28 +356,31 @@ class _ClientComparison:
             "client: one report an interval": self._count_extra_reports,
             "client: one cohort in an epoch": self._count_changed_cohorts,
         }
-        binomial: dict[str, Callable[[MetricReports], Iterator[Case]]] = {
-            "client: share of ones": _yield_bit_cases,
-        }
-        compared: dict[str, Callable[[MetricReports], CasesAndRatios]] = {
+        for name, count in count_violations.items():
+            yield check_exact(name, count())
+        yield self._check_presence()
+        if self.metric_reports.params.response.is_exclusive:
+            yield from check_bucket_reports(self.metric_reports, self._copies)
+        else:
+            yield from self._check_separate_bits()
+        yield self._check_times()
+        yield self._check_ledger()
+
+    def _check_separate_bits(self) -> Iterator[Check]:
+        """Yield the checks that assume independent noise on each bit of a report."""
+        comparisons: dict[str, Callable[[MetricReports], CasesAndRatios]] = {
             "client: one permanent response in an epoch": self._compare_days,
             "client: another epoch is independent": self._compare_epochs,
             "client: each of 1,000 reports has its noise": self._compare_many_reports,
             "client: devices differ": _compare_devices,
             "client: no coins come again after a restart": self._compare_runs,
         }
-        for name, count in exact.items():
-            yield check_exact(name, count())
-        yield self._check_presence()
-        for name, cases in binomial.items():
-            yield check_binomial(name, cases(self.metric_reports))
-        for name, compare in compared.items():
+        yield check_binomial("client: share of ones", _yield_bit_cases(self.metric_reports))
+        for name, compare in comparisons.items():
             yield check_binomial(name, *compare(self.metric_reports))
         yield self._check_clock(self.metric_reports)
-        yield self._check_noise("client: no report is the true bits", equals_truth=True)
-        yield self._check_noise("client: no report comes again", equals_truth=False)
-        yield self._check_times()
-        yield self._check_ledger()
+        yield self._check_noise("client: no report is the true bits", is_compared_with_truth=True)
+        yield self._check_noise("client: no report comes again", is_compared_with_truth=False)
 
     def _check_presence(self) -> Check:
         """Count the pairs of twins with a report, in each epoch.
@@ -355,7 +413,7 @@ class _ClientComparison:
         The form of a report is its metric, parameters, cohort and size. A value that decides how
         many reports a device makes, or which, would be revealed by the reports' number or form.
         """
-        days = [[state.waiting for state in day] for day in self._histories.states_by_day]
+        days = [[state.finished_reports for state in day] for day in self._histories.states_by_day]
         runs = [*days, self._many.reports]
         return _count_twin_differences(
             [[[report.form for report in reports] for reports in run] for run in runs]
@@ -387,7 +445,8 @@ class _ClientComparison:
                 continue
             n_states += len(after)
             for earlier, later in zip(before, after, strict=True):
-                n_changed += later.waiting[: len(earlier.waiting)] != earlier.waiting
+                n_earlier = len(earlier.finished_reports)
+                n_changed += later.finished_reports[:n_earlier] != earlier.finished_reports
         return n_changed, n_states
 
     def _list_state_changes(self) -> list[tuple[DeviceState, DeviceState]]:
@@ -415,11 +474,12 @@ class _ClientComparison:
         return sum(n > n_allowed for n in counts), len(counts)
 
     def _count_changed_cohorts(self) -> tuple[int, int]:
-        """Count the reports of the first epoch whose cohort is not that of the first report."""
+        """Count the reports of the first epoch in another cohort than the first report."""
         n_changed = n_reports = 0
         first_day = self.metric_reports.read_day(FIRST_DAY)
-        for day in self._calendar.same[RESTART_DAY:]:
-            first, later = first_day.match_devices(self.metric_reports.read_day(day))
+        # All days of the first epoch but the first: a device restarts on each of them.
+        for day in self._calendar.first_epoch[RESTART_DAY:]:
+            first, later = match_devices(first_day, self.metric_reports.read_day(day))
             n_changed += int((first.cohorts != later.cohorts).sum())
             n_reports += len(later.cohorts)
         return n_changed, n_reports
@@ -431,21 +491,23 @@ class _ClientComparison:
         response that each restart redraws, and a second response after the value has changed.
         """
         cases: list[Case] = []
-        for day in self._calendar.same[RESTART_DAY:]:
-            first, later = metric_reports.read_day(FIRST_DAY).match_devices(
-                metric_reports.read_day(day)
+        for day in self._calendar.first_epoch[RESTART_DAY:]:
+            first, later = match_devices(
+                metric_reports.read_day(FIRST_DAY), metric_reports.read_day(day)
             )
             cases += yield_repeated_cases(
                 _count_matches(first, later), metric_reports.params, f"on day {day + 1}"
             )
-        days = metric_reports.read_days(self._calendar.same)
+        days = metric_reports.read_days(self._calendar.first_epoch)
         if days is None or len(days.bits) <= RESTART_DAY + 1:
-            # Too few days: one report after the change cannot show a second permanent response.
+            # Case: the metric reports once an epoch. The first epoch then has no report after the
+            # second twins have changed their value, so nothing could show a second response.
             return cases, []
         params = metric_reports.params
         redrawn = compute_redrawn_ratio(days.count_ones(), days.truth, params)
-        # The second twins record another value after the restart. A client that answers for this
-        # value has a second permanent response.
+        # The second twins record another value on the days after `RESTART_DAY`. A faulty client
+        # then draws a second permanent response, of the other value. Only the devices whose true
+        # bits change with the value are compared.
         changed = days.select((days.truth != days.recorded).any(axis=1))
         second = compute_second_response_ratio(
             changed.count_ones(slice(RESTART_DAY + 1)),
@@ -459,13 +521,16 @@ class _ClientComparison:
         ]
 
     def _compare_runs(self, metric_reports: MetricReports) -> CasesAndRatios:
-        """Compare the fresh coins of two runs in a row, in which devices have one order.
+        """Compare the fresh coins of two runs in a row, which have one order of the devices.
 
         A generator that restarts with the process draws the same coins for the same device again.
-        Then a bit is the same in both runs, because its permanent response is the same too. Count:
-        bits that are the same in all r pairs of runs. A correct client has them with probability
+        Then a bit is the same in both runs, because its permanent response is the same too. The
+        method counts the bits that are the same in all r pairs of runs. Under a correct client a
+        bit is counted with probability
 
-            (1 - a) (p^2 + (1 - p)^2)^r + a (q^2 + (1 - q)^2)^r,   a = f1 or 1 - f0.
+            (1 - a) (p^2 + (1 - p)^2)^r + a (q^2 + (1 - q)^2)^r,
+
+        where a is the probability of a permanent 1: f1 for a true 0, and 1 - f0 for a true 1.
         """
         pairs = self._calendar.list_run_pairs()
         days = metric_reports.read_days([day for pair in pairs for day in pair])
@@ -481,9 +546,9 @@ class _ClientComparison:
                 f"equal in {format_count(len(pairs), 'pair')} of runs given true {bit}",
                 int(is_same[days.truth == bit].sum()),
                 int((days.truth == bit).sum()),
-                (1 - one) * p_same[0] + one * p_same[1],
+                (1 - p_permanent_1) * p_same[0] + p_permanent_1 * p_same[1],
             )
-            for bit, one in enumerate((params.f1, 1 - params.f0))
+            for bit, p_permanent_1 in enumerate((params.f1, 1 - params.f0))
         ]
         ratio = compute_repeated_coins_ratio(both, neither, len(pairs), days.truth, params)
         return cases, [sum_log_ratio("fresh coins of the run before", ratio)]
@@ -496,26 +561,26 @@ class _ClientComparison:
         """
         earlier, later = (
             metric_reports.read_days(day_indices)
-            for day_indices in (self._calendar.same, self._calendar.later)
+            for day_indices in (self._calendar.first_epoch, self._calendar.next_epoch)
         )
         if earlier is None or later is None:
             return [], []
         cases: list[Case] = []
-        other = metric_reports.read_day(self._calendar.later[0])
-        for day in self._calendar.same:
+        later_day = metric_reports.read_day(self._calendar.next_epoch[0])
+        for day in self._calendar.first_epoch:
             cases += yield_independent_cases(
-                _count_matches(*metric_reports.read_day(day).match_devices(other)),
+                _count_matches(*match_devices(metric_reports.read_day(day), later_day)),
                 metric_reports.expected,
             )
         # Twins have one secret and so one cohort: compare the cohorts of first twins only.
-        first, second = metric_reports.read_day(FIRST_DAY).match_devices(
-            other.select(other.devices % 2 == 0)
+        first, second = match_devices(
+            metric_reports.read_day(FIRST_DAY), later_day.select(later_day.devices % 2 == 0)
         )
         same = int((first.cohorts == second.cohorts).sum())
         cases.append(
             Case("one cohort in two epochs", same, len(first.devices), 1 / metric_reports.params.m)
         )
-        earlier, later = earlier.match_devices(later)
+        earlier, later = match_devices(earlier, later)
         ratio = compute_shared_response_ratio(
             earlier.count_ones(),
             later.count_ones(),
@@ -537,10 +602,10 @@ class _ClientComparison:
           devices. So the larger of the two p-values counts.
         """
         name = "client: a clock set back brings no third response"
-        back = metric_reports.read_days(self._calendar.back)
+        back = metric_reports.read_days(self._calendar.clock_set_back)
         epochs = [
             days
-            for day_indices in (self._calendar.same, self._calendar.later)
+            for day_indices in (self._calendar.first_epoch, self._calendar.next_epoch)
             if (days := metric_reports.read_days(day_indices)) is not None
         ]
         if back is None or len(epochs) < 2:
@@ -548,10 +613,15 @@ class _ClientComparison:
         matched_devices = set[int]()
         evidence: list[CasesAndRatios] = []
         for number, epoch in enumerate(epochs, start=1):
-            earlier, after = epoch.match_devices(back)
+            earlier, after = match_devices(epoch, back)
             same = earlier.cohorts == after.cohorts
             if metric_reports.params.m > 1:
-                # Two epochs have one cohort by accident on one device of m: compare it once.
+                # Bad case: about one device in m has the same cohort in both epochs by accident, so
+                # its cohort does not show which epoch it repeats. It is compared with the first
+                # epoch only. A device that repeats the first epoch would seem to have a third
+                # response in a comparison with the second. The reverse case is not handled: with
+                # few cohorts, a client that goes on with the second epoch seems to have a third
+                # response on these devices.
                 same &= ~np.isin(earlier.devices, list(matched_devices))
                 matched_devices |= set(earlier.devices[same].tolist())
             evidence.append(
@@ -560,34 +630,41 @@ class _ClientComparison:
                 )
             )
         if metric_reports.params.m == 1:
-            checks = [check_binomial(name, *compared) for compared in evidence]
+            checks = [check_binomial(name, *cases_and_ratios) for cases_and_ratios in evidence]
             return max(checks, key=lambda check: 1.0 if check.p_value is None else check.p_value)
+        # A correct client has no report in a cohort of neither epoch: probability 0.
         unknown_devices = len(set(back.devices.tolist()) - matched_devices)
         unknown = Case("in a cohort of neither epoch", unknown_devices, len(back.devices), 0.0)
-        cases = [case for compared, _ in evidence for case in compared]
-        ratios = [ratio for _, compared in evidence for ratio in compared]
+        cases = [case for cases_of_epoch, _ in evidence for case in cases_of_epoch]
+        ratios = [ratio for _, ratios_of_epoch in evidence for ratio in ratios_of_epoch]
         return check_binomial(name, [*cases, unknown], ratios)
 
     def _compare_many_reports(self, metric_reports: MetricReports) -> CasesAndRatios:
         """Compare the reports of the sending devices (`rappor.auditing.many_reports`)."""
         return compare_many_reports(metric_reports, self._many)
 
-    def _check_noise(self, name: str, *, equals_truth: bool) -> Check:
-        """Count the devices with a report that equals its true bits, or another report of theirs.
+    def _check_noise(self, name: str, *, is_compared_with_truth: bool) -> Check:
+        """Count the devices with a report that equals its true bits, or with two equal reports.
 
-        `equals_truth` selects the comparison. A report equals its true bits with probability at
-        most max(1 - p*, q*)^k. Two reports of one permanent response are equal with probability at
-        most (max over x in {p, q} of x^2 + (1 - x)^2)^k. The probability for one device is at most
-        the sum over its reports, or over the pairs of its reports.
+        The first comparison is made if `is_compared_with_truth`, else the second. Both events are
+        rare under a correct client:
+
+        - A report equals its true bits with probability at most max(1 - p*, q*)^k.
+        - Two reports of one permanent response are equal with probability at most
+          (max over x in {p, q} of x^2 + (1 - x)^2)^k.
+
+        The probability for one device is at most the sum over its reports, or over the pairs of its
+        reports.
         """
         params = self.metric_reports.params
+        # The last day only ends the interval of the day before, so no report belongs to it.
         days = [self.metric_reports.read_day(day) for day in range(len(self._calendar.days) - 1)]
-        if equals_truth:
+        if is_compared_with_truth:
             p_equal = max(1 - params.p_star, params.q_star) ** params.k
             comparisons = [(day.devices, (day.bits == day.truth).all(axis=1)) for day in days]
         else:
-            p_equal = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** params.k
-            pairs = (first.match_devices(second) for first, second in combinations(days, 2))
+            p_equal = max(p_one**2 + (1 - p_one) ** 2 for p_one in (params.p, params.q)) ** params.k
+            pairs = (match_devices(first, second) for first, second in combinations(days, 2))
             comparisons = [
                 (first.devices, (first.bits == second.bits).all(axis=1)) for first, second in pairs
             ]
@@ -606,21 +683,13 @@ class _ClientComparison:
         values. Days are independent, so the distributions of a value's late reports are convolved
         over the days. The p-value is two-sided, with Bonferroni's correction for the values.
         """
-        name, metric_name = "client: times do not depend on the value", self._metric.name
-        n_values = len(self._texts)
+        name, n_values = "client: times do not depend on the value", len(self._texts)
         n_late = np.zeros(n_values, dtype=np.int64)
         # For each value: probabilities of 0, 1, 2, ... late reports on the days so far.
         distributions = [np.ones(1)] * n_values
-        for day in range(len(self._calendar.days) - 1):
-            new = self._histories.list_new_reports(day, 1)
-            values_and_times = [
-                (value, report.due)
-                for value, reports in zip(self._histories.values[:, day], new, strict=True)
-                for report in reports[-1:]
-                if report.metric == metric_name
-            ]
+        for values_and_times in self._yield_sending_times():
             send_times = np.array([time for _, time in values_and_times if time is not None])
-            # A day without reports, or with a report whose time the client does not reveal.
+            # Skip a day without reports, or with a report whose time the client does not reveal.
             if len(send_times) < len(values_and_times) or not values_and_times:
                 continue
             is_late = send_times > np.median(send_times)
@@ -643,6 +712,28 @@ class _ClientComparison:
         detail = f"value {worst + 1} of {n_values}: {of_all} are sent later than the day's median"
         return check_p_value(name, p_value, detail)
 
+    def _yield_sending_times(self) -> Iterator[list[tuple[int, float | None]]]:
+        """Yield, for each day, the values and the sending times of the last reports of devices.
+
+        Devices with a history have several days. Copied devices have one day in each of two epochs.
+        Their copies are left out, because times may be derived from the secret.
+        """
+        reports_by_day: list[tuple[Integers, Sequence[tuple[Report, ...]]]] = [
+            (self._histories.values[:, day], self._histories.list_new_reports(day, 1))
+            for day in range(len(self._calendar.days) - 1)
+        ]
+        copies = self._copies
+        reports_by_day += [
+            (copies.values, reports) for reports in (copies.of_devices, copies.in_next_epoch)
+        ]
+        for values, new_reports in reports_by_day:
+            yield [
+                (value, report.send_after)
+                for value, reports in zip(values.tolist(), new_reports, strict=True)
+                for report in reports[-1:]
+                if report.metric == self._metric.name
+            ]
+
     def _check_ledger(self) -> Check:
         """Compare the recorded privacy losses with the smallest and largest loss of the reports.
 
@@ -651,7 +742,9 @@ class _ClientComparison:
         """
         name = "client: the ledger counts"
         # A device without reports has no loss: under a sampling rate it does not take part.
-        last = [state.spent for state in self._histories.states_by_day[-1] if state.waiting]
+        last = [
+            state.spent for state in self._histories.states_by_day[-1] if state.finished_reports
+        ]
         if None in last or not last:
             return mark_not_seen(name, "the client records no privacy loss")
         # Each epoch of the history is a scope of its own, and its cost adds to the loss.
@@ -673,10 +766,10 @@ class _ClientComparison:
 
 
 def _count_twin_differences(runs: Sequence[Sequence[object]]) -> tuple[int, int]:
-    """Count the differences between twins, over days and pairs, and the number of comparisons.
+    """Count the differences between twins, over runs and pairs, and the number of comparisons.
 
-    `runs` has, for each run, one comparable object for each device. The devices 2i and 2i + 1 are
-    twins.
+    `runs` has, for each run, one object for each device, such as the loss that the device has
+    recorded. The devices 2i and 2i + 1 are twins, so their objects must be equal.
     """
     pairs = [pair for run in runs for pair in zip(run[::2], run[1::2], strict=True)]
     return sum(first != second for first, second in pairs), len(pairs)
@@ -684,13 +777,13 @@ def _count_twin_differences(runs: Sequence[Sequence[object]]) -> tuple[int, int]
 
 def _yield_bit_cases(metric_reports: MetricReports) -> Iterator[Case]:
     """Yield the counts of ones on the first day: of all devices, and of devices with each value."""
-    seen = metric_reports.read_day(FIRST_DAY)
-    values = metric_reports.histories.values[seen.devices, FIRST_DAY]
+    reports = metric_reports.read_day(FIRST_DAY)
+    values = metric_reports.histories.values[reports.devices, FIRST_DAY]
     groups = {f"value {value + 1}": values == value for value in np.unique(values)}
     for name, rows in {"all values": values >= 0, **groups}.items():
         for bit, probability in enumerate(metric_reports.expected):
-            is_counted = (seen.truth == bit) & rows[:, None]
-            ones, n = int(seen.bits[is_counted].sum()), int(is_counted.sum())
+            is_counted = (reports.truth == bit) & rows[:, None]
+            ones, n = int(reports.bits[is_counted].sum()), int(is_counted.sum())
             yield Case(f"{name}, given true {bit}", ones, n, probability)
 
 
@@ -702,21 +795,22 @@ def _compare_devices(metric_reports: MetricReports) -> CasesAndRatios:
     ratios: one permanent response of two devices with the same cohort and true bits, and one
     permanent response of all devices with the same cohort and true bits.
     """
-    seen = metric_reports.read_day(FIRST_DAY)
-    seen = seen.select(seen.devices % 2 == 0)
-    half = len(seen.devices) // 2
-    first, second = seen.select(np.arange(half)), seen.select(np.arange(half, 2 * half))
+    reports = metric_reports.read_day(FIRST_DAY)
+    reports = reports.select(reports.devices % 2 == 0)
+    half = len(reports.devices) // 2
+    first, second = reports.select(np.arange(half)), reports.select(np.arange(half, 2 * half))
     same = int((first.cohorts == second.cohorts).sum())
     cases = [
         *yield_independent_cases(_count_matches(first, second), metric_reports.expected),
         Case("two devices in one cohort", same, half, 1 / metric_reports.params.m),
     ]
-    days = metric_reports.read_days(metric_reports.histories.calendar.same)
+    days = metric_reports.read_days(metric_reports.histories.calendar.first_epoch)
     if days is None:
         return cases, []
-    # Devices with one secret have one permanent response to a value, in one cohort. With one cohort
-    # the cohorts say nothing, so all reports of the devices are compared: pair by pair for secrets
-    # that only some devices share, and in groups of one value for a secret that all devices have.
+    # Devices with one secret have one cohort, and one permanent response to each value. If the
+    # metric has a single cohort, only the reports can show a shared secret. The reports are
+    # compared in two ways. Pairs of devices show a secret that many devices share, but not all.
+    # Groups of all devices with equal true bits show a secret that all devices share.
     days = days.select(days.devices % 2 == 0)
     half = len(days.devices) // 2
     first_half, second_half = days.select(np.arange(half)), days.select(np.arange(half, 2 * half))
@@ -763,7 +857,7 @@ def _compare_clock(
 
 
 def _count_matches(first: DayReports, second: DayReports) -> MatchCounts:
-    """Count the bits that are 1 in both of two reports, row by row."""
+    """Count the bits that are 1 in the reports of both days, device by device."""
     matches = MatchCounts()
     matches.add(first.bits, second.bits, (first.truth, second.truth))
     return matches

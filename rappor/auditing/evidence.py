@@ -6,8 +6,8 @@ responses. `rappor.auditing.probabilities` then compares the counters with the d
 correct encoder.
 
 Every count is binomial under a correct encoder: a sum of independent events with one known
-probability. So pairs of devices or of bits are chosen such that no device, or no bit of a response,
-is in two pairs of one count. Pairs with a common member would be dependent.
+probability. So a device is in one pair at most of each count of pairs of devices. Two pairs with a
+common device would be dependent.
 
     counter               counts                                       P(event) if correct
     OneCounts             ones at each bit                             p* or q*
@@ -15,11 +15,17 @@ is in two pairs of one count. Pairs with a common member would be dependent.
     BitPairCounts         bits i and j of one response, both 1         product of two of p*, q*
     Patterns              patterns of 3 or more bits of one response   product of p*, 1 - p*, ...
     CopyCounts            responses equal to their input               (1 - p*)^zeros q*^ones
-    LearnedDistinguisher  right and wrong guesses of a classifier      ratio at most e^epsilon_1
+    LearnedDistinguisher  right and wrong guesses of a classifier      P(right) / P(wrong) is at
+                                                                       most e^epsilon_1
 
-p* and q* are the probabilities of a reported 1 for a true bit 0 and 1. For permanent responses f1
-and 1 - f0 stand in their place. n is a number of devices, k the number of bits of a response.
-Arrays of bits are (n, k) bool.
+p* and q* are the probabilities of a reported 1 for a true bit 0 and 1. *Example.* With p* = .25 and
+q* = .75, 1,000 responses have about 250 ones at a bit of true value 0. A response equals its input
+of two zeros and one 1 with probability .75^2 (.75) = .42: each zero stays with 1 - p*, and each one
+with q*.
+
+The counters of permanent responses use other probabilities in place of p* and q*: f1 is the
+probability that the permanent bit is 1 for a true 0, and 1 - f0 the same for a true 1. n is a
+number of devices, k the number of bits of a response. Arrays of bits are (n, k) bool.
 """
 
 from __future__ import annotations
@@ -37,7 +43,8 @@ from rappor.protocol.params import Params
 
 Stage = Literal["report", "reports", "permanent"]
 """Part of a response that is observed: one report, several reports together, or the permanent
-response.
+response. Several reports repeat one permanent response, so together they reveal more than one
+report.
 """
 
 Occasion = Literal["when asked again", "after 64 reports", "after a restart", "in another spelling"]
@@ -46,20 +53,22 @@ Occasion = Literal["when asked again", "after 64 reports", "after a restart", "i
 DEVICE_OFFSETS: Final = ((0, 1), (1, 1), (0, 2), (0, 3), (0, 4), (0, 10), (0, 100))
 """Pairs (start, lag): devices `start + i` and `start + i + lag` are tested for shared coins.
 
-A generator that is seeded once for several devices repeats its coins at a fixed lag. The lag 1
-stands twice, so that each device is compared with both of its neighbours.
+A generator that is seeded anew for every few devices repeats its coins at a fixed lag, such as 10
+or 100 devices. The lag 1 occurs twice, from device 0 and from device 1, so that each device is
+compared with both of its neighbours.
 """
 
 _MIN_DEVICES: Final = 1000
 """Smallest number of devices with the first pair of values for which a classifier is trained.
 
-Half of them train the classifier and half test it. Fewer than 500 tests bound next to nothing.
+Half of them train the classifier and half test it. With fewer than 500 tests, the lower bound on
+the loss would be near 0.
 """
 
 _MAX_DEVICES: Final = 40_000
 """Largest number of devices whose reports are stored for the classifier.
 
-Limits memory (k + 6 columns of 2 bytes for each device) and the time of training.
+The limit bounds memory (k + 6 columns of 2 bytes for each device) and the time of training.
 """
 
 _SCORE_BINS: Final = 32
@@ -72,8 +81,9 @@ then has fewer devices, and its frequencies have larger errors.
 GameKeys = tuple[Integers, Integers]
 """Two (trials,) int64 arrays of keys, from `rappor.auditing.lower_bound.compute_game_keys`.
 
-The first has the key of each trial if the observer names the device's value (a right guess). The
-second has the key if the observer names the other value of the pair (a wrong guess).
+A key is a summary of a response as one integer, by which the observer of a game decides. The first
+array has the key of each trial if the observer names the device's value (a right guess). The second
+array has the key if the observer names the other value of the pair (a wrong guess).
 """
 
 
@@ -89,7 +99,7 @@ class ResponseBatch:
     reports: Booleans
     permanents: Booleans | None
 
-    def stages(self) -> dict[Stage, Booleans]:
+    def get_bits_by_stage(self) -> dict[Stage, Booleans]:
         """Return the bits of every stage that the encoder reveals, by stage."""
         stages: dict[Stage, Booleans] = {"report": self.reports}
         return stages if self.permanents is None else stages | {"permanent": self.permanents}
@@ -146,15 +156,19 @@ class BitPairCounts:
         self._both_true = np.zeros((k, k), dtype=np.int32)
 
     def add(self, bits: Booleans, truth: Booleans) -> None:
-        """Add the (n, k) bits of at most 2^24 responses, given their (n, k) true bits."""
+        """Add the (n, k) bits of at most 2^24 responses, given their (n, k) true bits.
+
+        float32 represents all integers up to 2^24.
+        """
         ones = np.hstack([bits & ~truth, bits & truth]).astype(np.float32)
         true_ones = truth.astype(np.float32)
         self._n_responses += len(bits)
-        # A float32 product of 0/1 matrices is fast, and exact as long as no sum exceeds 2^24.
+        # A float32 product of 0/1 matrices is fast. Its entries are counts of responses, so they
+        # are exact up to 2^24 responses.
         self._both += (ones.T @ ones).astype(np.int32)
         self._both_true += (true_ones.T @ true_ones).astype(np.int32)
 
-    def counts(self, truths: tuple[int, int]) -> tuple[Integers, Integers]:
+    def count_pairs(self, truths: tuple[int, int]) -> tuple[Integers, Integers]:
         """Return (k, k) arrays: responses with both bits one, and responses with these true bits.
 
         Row i is the first bit of a pair, with true bit `truths[0]`. Column j is the second bit,
@@ -166,7 +180,10 @@ class BitPairCounts:
         rows = slice(first_true_bit * k, (first_true_bit + 1) * k)
         columns = slice(second_true_bit * k, (second_true_bit + 1) * k)
         both = self._both[rows, columns].astype(np.int64)
-        # Responses with the wanted true bits follow from `both_true` by inclusion and exclusion.
+        # Number of responses with these true bits i and j, from the number with true 1 and 1:
+        #     n(1, 0) = n(1, any) - n(1, 1)
+        #     n(0, 1) = n(any, 1) - n(1, 1)
+        #     n(0, 0) = n(0, any) - n(0, 1)
         if first_true_bit:
             n_first = n_true[:, None]
             n_first_and_true_second = both_true
@@ -215,12 +232,13 @@ class RepeatCounts:
 class IndependenceCounts(NamedTuple):
     """Matches of two responses of one device that must have independent coins.
 
-    The two responses are of two values, two metrics or two spellings. `everyone` counts the bits of
-    all devices. `same_bits` counts only devices whose two responses have equal true bits. Shared
-    coins make the two permanent responses of such a device equal, so the fault is clearest there.
+    The two responses are of two values, two metrics or two spellings. `all_devices` counts the bits
+    of all devices. `same_bits` counts only devices whose two responses have equal true bits. Equal
+    coins then make the two permanent responses of a device completely equal, so this counter finds
+    shared coins with the fewest devices.
     """
 
-    everyone: MatchCounts
+    all_devices: MatchCounts
     same_bits: MatchCounts
 
     def add(
@@ -235,7 +253,7 @@ class IndependenceCounts(NamedTuple):
         `first` and `second` are (n, k), `truths` their (n, k) true bits.
         """
         has_same_bits = is_included & (truths[0] == truths[1]).all(axis=1)
-        for matches, rows in ((self.everyone, is_included), (self.same_bits, has_same_bits)):
+        for matches, rows in ((self.all_devices, is_included), (self.same_bits, has_same_bits)):
             matches.add(first[rows], second[rows], (truths[0][rows], truths[1][rows]))
 
 
@@ -250,11 +268,11 @@ class StageCounts:
         """Create empty counters for an audit of `n_values` values."""
         self.ones = OneCounts(k)
         """Ones at each bit."""
-        self.within = BitPairCounts(k)
+        self.bit_pairs = BitPairCounts(k)
         """Pairs of different bits of one response."""
         self.patterns = Patterns(k, rng)
         """Sets of three or more bits of one response."""
-        self.true = CopyCounts(n_values, k)
+        self.copies_of_true_bits = CopyCounts(n_values, k)
         """Responses that equal their true bits, by value."""
         self.other_value = IndependenceCounts(MatchCounts(), MatchCounts())
         """Responses of one device to the two values of a pair."""
@@ -269,9 +287,9 @@ class StageCounts:
         `bits` and `truth` are (n, k), `values` is (n,): the index of each device's value.
         """
         self.ones.add(bits, truth)
-        self.within.add(bits, truth)
+        self.bit_pairs.add(bits, truth)
         self.patterns.add(bits, truth)
-        self.true.add(bits, truth, values)
+        self.copies_of_true_bits.add(bits, truth, values)
         for (start, lag), matches in zip(DEVICE_OFFSETS, self.next_device, strict=True):
             first = np.arange(start, len(values) - lag)
             # Use each device in at most one pair per lag: of 2 lag devices in a row, the first lag
@@ -287,10 +305,13 @@ class LearnedDistinguisher:
 
     The game of `rappor.auditing.lower_bound` reads only the bits that differ between the two
     values. This classifier also reads the cohort, all other bits and their number, so it finds
-    leaks outside the two values' bits. Boosted trees are trained on one half of the devices. On the
-    other half, the classifier's right and wrong guesses are counted. The counts give a lower bound
-    on epsilon_1 as in the game, because right guesses of any rule are at most e^epsilon_1 times as
-    frequent as wrong guesses.
+    leaks outside the two values' bits. The steps:
+
+    1. Train boosted trees on one half of the devices to guess which of two values a device has.
+    2. Count right and wrong guesses on the other half.
+    3. Right guesses of any rule are at most e^epsilon_1 times as frequent as wrong guesses
+       (`lower_bound` proves it). So ln(right / wrong), minus its error, is a lower bound on
+       epsilon_1. For example, 7,500 right and 2,500 wrong guesses show a loss of about 1.1 nats.
 
     The bound is too high with probability at most the `level` of `bound`. A leak that the trees do
     not learn, such as a parity of many bits, is missed.
@@ -318,8 +339,8 @@ class LearnedDistinguisher:
         bits_of_one_value = pair[0] & ~pair[1], pair[1] & ~pair[0]
         n_set = [(reports & bits).sum(axis=1) for bits in bits_of_one_value]
         n_other_set = (reports & ~(pair[0] | pair[1])).sum(axis=1)
-        # Parities are features of their own, because trees split at thresholds and learn a parity
-        # of a number only slowly.
+        # The parities of two numbers are features of their own. A tree compares a feature with
+        # thresholds, and would need a threshold at each integer to learn whether it is even.
         columns = np.column_stack(
             [*n_set, n_other_set, n_other_set % 2, cohorts, cohorts % 2, reports]
         )
@@ -347,14 +368,16 @@ class LearnedDistinguisher:
         model.fit(features[:half], sides[:half])
         # The log-odds are positive if the classifier guesses side 1.
         log_odds = model.decision_function(features[half:])
-        # Positive if the guess is right, and the larger the surer the classifier is.
-        signed_log_odds = np.where(sides[half:] == 1, log_odds, -log_odds)
+        is_right = np.where(sides[half:] == 1, log_odds > 0, log_odds < 0)
+        # The larger the absolute log-odds are, the surer is the classifier. They are divided into
+        # bins of equally many devices.
         bin_edges = np.quantile(np.abs(log_odds), np.linspace(0, 1, _SCORE_BINS + 1)[1:-1])
-        even_keys = np.searchsorted(bin_edges, np.abs(signed_log_odds)) * 2
-        # In the game each trial has a key for the right guess and a key for the wrong guess. Bin b
-        # of the score has the keys 2 b and 2 b + 1. The classifier's own guess has the odd key, and
-        # the opposite guess has the even key.
-        right, wrong = even_keys + (signed_log_odds > 0), even_keys + (signed_log_odds <= 0)
+        score_bin = np.searchsorted(bin_edges, np.abs(log_odds))
+        # In the game of `lower_bound` each trial has two keys: the key of the observer's response
+        # if the observer names the right value, and the key if the observer names the wrong value.
+        # Here bin b has two keys: 2 b + 1 for the value that the classifier guesses, and 2 b for
+        # the other value. If the guess is right, the right value has the odd key.
+        right, wrong = 2 * score_bin + is_right, 2 * score_bin + ~is_right
         return bound_loss(right.astype(np.int64), wrong.astype(np.int64), level=level)
 
 
@@ -367,7 +390,10 @@ class Evidence:
         """Number of new devices that were queried for a value of a pair."""
         self._keys: dict[Stage, list[GameKeys]] = {}
         self.cohorts = np.zeros((2, params.m), dtype=np.int64)
-        """Number of devices, by side of their pair of values and by cohort: (2, m) int64."""
+        """Number of devices, by side and by cohort: (2, m) int64.
+
+        The side is 0 for devices with the first value of a pair, 1 for the second value.
+        """
         self.stages: dict[Stage, StageCounts] = {
             stage: StageCounts(params.k, n_values, rng) for stage in ("report", "permanent")
         }
@@ -385,8 +411,11 @@ class Evidence:
         """Add the keys of a block of trials of the observer's game."""
         self._keys.setdefault(stage, []).append(keys)
 
-    def game(self, stage: Stage) -> GameKeys | None:
-        """Return the keys of all trials of a game, or None if the game was not played."""
+    def get_game_keys(self, stage: Stage) -> GameKeys | None:
+        """Return the keys of all trials of the game with this stage.
+
+        Returns None if the encoder showed no such responses, so that the game was not played.
+        """
         if stage not in self._keys:
             return None
         right, wrong = zip(*self._keys[stage], strict=True)

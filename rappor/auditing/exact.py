@@ -1,21 +1,22 @@
 """White-box audit: compare an encoder's outputs with the protocol, bit by bit.
 
-For authors of an encoder that takes its fresh coins as an argument. With fixed coins and secret the
-protocol determines every output bit, so no statistics are needed: one differing bit is a fault.
-This finds faults that no black-box audit can see, such as `<=` in place of `<`, which changes one
-coin of 2^32.
+Authors of an encoder use this audit if the encoder takes its fresh coins as an argument. With fixed
+coins and secret the protocol determines every output bit, so no statistics are needed: one
+differing bit is a fault. This finds faults that no black-box audit can see, such as `<=` in place
+of `<`, which changes one coin of 2^32.
 
-Input: the encoder, as a function from `DeviceInputs` to `DeviceOutputs` or as a command. Output: an
-`Audit` with one check. The inputs are drawn over random parameters, metrics, epochs and values.
-Half of the fresh coins lie at a threshold or just below a threshold, where `<` and `<=` differ. The
-coins of a permanent response follow from the secret and cannot be chosen, so a `<=` there is
-missed.
+The input is the encoder, as a function from `DeviceInputs` to `DeviceOutputs` or as a command. The
+output is an `Audit` with one check. The inputs are drawn over random parameters, metrics, epochs
+and values. Half of the fresh coins lie at a threshold or just below a threshold, where `<` and `<=`
+differ. The coins of a permanent response follow from the secret and cannot be chosen, so a `<=`
+there is missed.
 
 Under generalized randomized response a report names one of k buckets. All of its coins follow from
 the secret, so the fresh coins of these inputs have no effect. The inputs are sets with fewer, as
 many and more items than are reported, and values outside all categories. They show how an encoder
-pads, cuts and draws. The black-box audits of this package test separate bits, so they refuse
-metrics with such reports (`check_separate_bits`). The white-box audit is the only audit of them.
+pads, cuts and draws. The black-box audit of an encoder tests separate bits, so it refuses metrics
+with such reports (`check_separate_bits`). The audit of a client (`rappor.auditing.device`) tests
+them by statistics.
 """
 
 from __future__ import annotations
@@ -67,10 +68,12 @@ _FIELD_NAMES: Final = ("a", "b2", "site", "country_code", "z", "k", "m", "v")
 """Names of fields of drawn tuples. Some equal keys of parameters, which an encoder may mix up."""
 
 _NAME_LETTERS: Final = tuple("abc019_.-")
-"""Characters of drawn metric names: letters, digits and all special characters that names allow."""
+"""Drawn metric names consist of these characters: letters, digits and all special characters that
+names allow."""
 
 _NORMALIZERS: Final = tuple(name for name in NORMALIZERS if name != "domain")
-"""Names of all normalizers except `domain`, which needs an extra to be installed."""
+"""Parameters are drawn with every normalizer except `domain`, which needs an extra to be
+installed."""
 
 _NOT_EXAMINED: Final = (
     "Coins: the audit passed the fresh coins and did not test the program's own generator.",
@@ -149,7 +152,7 @@ def audit_exactly(
     wrong = [
         difference
         for inputs, output in zip(all_inputs, outputs, strict=True)
-        if (difference := _first_difference(inputs, output)) is not None
+        if (difference := _find_first_difference(inputs, output)) is not None
     ]
     # `min` takes the difference in the earliest field: a wrong cohort changes all later fields.
     detail = f"all {vectors:,} outputs equal the protocol's"
@@ -166,7 +169,7 @@ def audit_exactly(
     )
 
 
-def _first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int, str] | None:
+def _find_first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int, str] | None:
     """Return the index of the first differing field and its description, or None.
 
     The fields are, in the order of the encoder's steps: cohort, true bits, permanent response,
@@ -176,17 +179,17 @@ def _first_difference(inputs: DeviceInputs, output: DeviceOutputs) -> tuple[int,
     for number, (expected_field, actual_field) in enumerate(zip(expected, output, strict=True)):
         if expected_field == actual_field:
             continue
-        what = DeviceOutputs._fields[number]
+        description = DeviceOutputs._fields[number]
         if isinstance(expected_field, bytes) and isinstance(actual_field, bytes):
             differing = int.from_bytes(expected_field, "little") ^ int.from_bytes(
                 actual_field, "little"
             )
             # n & -n is the lowest binary digit that is set.
-            what += f", bit {(differing & -differing).bit_length() - 1}"
+            description += f", bit {(differing & -differing).bit_length() - 1}"
         dimensions = ", ".join(
             f"{name} = {getattr(params, name)}" for name in params.response.dimensions
         )
-        return number, f"{what} ({params.encoding}, {dimensions})"
+        return number, f"{description} ({params.encoding}, {dimensions})"
     return None
 
 

@@ -1,9 +1,11 @@
 """Checks of the files that devices leave on the disk: permissions, and values in plain sight.
 
-Input: the folders of the devices of a client audit, and the values that the devices recorded.
-Output: two exact checks. One counts the files that other users can access. The other counts the
-files that contain a value as text, as hexadecimal, as base64, or in a compressed stream. An
-encrypted or rearranged value is missed, and a value of less than 6 bytes.
+The input is the folders of the devices of a client audit, and the values that the devices recorded.
+The output is two exact checks. One counts the files that other users can access. The other counts
+the files that contain a value as text, as hexadecimal, as base64, or in a compressed stream.
+
+The check misses values that are encrypted or rearranged. It does not search for short values, with
+fewer than 6 letters or 15 digits, because such texts occur by accident.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import os
 import re
 import stat
@@ -21,15 +24,15 @@ from typing import Final
 
 from rappor.auditing.check import Check, check_exact
 
-_MIN_SEARCHED_BYTES: Final = 6
-"""Smallest number of bytes of a text that is searched for.
+_MIN_SEARCHED_BITS: Final = 48
+"""Smallest information of a text that is searched for, in bits: 8 for a byte, log2(10) for a digit.
 
-48 bits do not occur by accident in files of a few megabytes. Shorter texts would raise false
-alarms.
+48 bits do not occur by accident in files of a few megabytes. Texts of less information would raise
+false alarms: "1000.0" occurs in times in seconds, such as 1800001000.0.
 """
 
 _COMPRESSED: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
-"""Pattern of the first bytes of a zlib or gzip stream."""
+"""Matches the first bytes of a zlib or gzip stream."""
 
 
 def check_folder(root: Path, texts: Sequence[str], categories: Sequence[str]) -> Iterator[Check]:
@@ -41,6 +44,7 @@ def check_folder(root: Path, texts: Sequence[str], categories: Sequence[str]) ->
     files = [path for path in root.rglob("*") if path.is_file()]
     if os.name == "posix":
         n_open = sum(_is_open_to_others(path, root) for path in files)
+        # `check_exact` takes the number of files with the fault, and the number of all files.
         yield check_exact("folder: only its user can read it", (n_open, len(files)))
     patterns = [pattern for text in texts for pattern in _yield_byte_forms(text)]
     n_with_value = sum(
@@ -79,7 +83,7 @@ def _contains_pattern(content: bytes, patterns: Sequence[bytes]) -> bool:
 def _decompress(stream: bytes) -> bytes:
     """Decompress the first megabyte of a zlib or gzip stream.
 
-    Returns no bytes if the data only begins like a stream by accident.
+    The result is empty if the data only begins like a stream by accident.
     """
     with contextlib.suppress(zlib.error):
         # wbits = 32 + 15: detect zlib or gzip by the header, with the largest window.
@@ -101,14 +105,18 @@ def _remove_categories(content: bytes, categories: Sequence[str]) -> bytes:
 def _yield_byte_forms(text: str) -> Iterator[bytes]:
     """Yield the byte strings as which a file may contain a text: UTF-8, hexadecimal and base64.
 
-    Yields nothing for a text of less than 6 bytes, because such texts occur by accident.
+    Yields nothing for a text of few bits, because such texts occur by accident.
     """
     data = text.encode()
-    if len(data) >= _MIN_SEARCHED_BYTES:
+    n_digits = sum(character in b"0123456789." for character in data)
+    if 8 * (len(data) - n_digits) + math.log2(10) * n_digits >= _MIN_SEARCHED_BITS:
         yield from (data, data.hex().encode())
-        # base64 writes 3 bytes as 4 characters. So a text has three forms, by its offset modulo 3
-        # in the encoded data. The characters that also depend on the bytes before or after the
-        # text are cut off.
+        # base64 writes 3 bytes as 4 characters of 6 bits. So a text has three forms, by its offset
+        # modulo 3 in the encoded data. Only those characters are searched for whose 6 bits all
+        # belong to the text. The text has the bits 8 offset to 8 (offset + length) of the data, so
+        # its first whole character has the number 8 offset / 6, rounded up, and its last whole
+        # character ends at 8 (offset + length) / 6, rounded down.
         for offset in range(3):
-            pattern = base64.b64encode(bytes(offset) + data)[(4 * offset + 2) // 3 :]
-            yield pattern[: (4 * offset + 4 * len(data)) // 3 - (4 * offset + 2) // 3]
+            first = (4 * offset + 2) // 3
+            end = 4 * (offset + len(data)) // 3
+            yield base64.b64encode(bytes(offset) + data)[first:end]

@@ -1,7 +1,7 @@
 """Checks of independent devices: shared secrets, and devices that omit their noise.
 
-Input: the responses of n devices, all to the same few values. Output: three checks. They need
-visible permanent responses, and are "not seen" without them.
+The input is the responses of n devices, all to the same few values. The output is three checks.
+They need visible permanent responses, and are "not seen" without them.
 
 *Shared secrets* (`secrets: devices differ`). The secret of a device decides its cohort and its
 permanent responses. Two devices with one secret have the same cohort, and the same permanent
@@ -63,7 +63,7 @@ If 20 are expected and 10 are enough for a fault, the check finds the fault in 9
 _MAX_VALUES: Final = 64
 """Largest number of values that are sent to each device.
 
-Limits time. More values make chance agreement of two devices rarer.
+The limit bounds the time of the audit. More values make chance agreement of two devices rarer.
 """
 
 _EXPECTED_PAIRS: Final = 20

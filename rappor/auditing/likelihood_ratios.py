@@ -78,9 +78,9 @@ class OnesOf(NamedTuple):
 
 
 class LogRatio(NamedTuple):
-    """A fault, described by `what`, and the log ratio of its likelihood in nats."""
+    """A fault, named by `description`, and the log ratio of its likelihood in nats."""
 
-    what: str
+    description: str
     value: float
 
 
@@ -171,7 +171,9 @@ def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Flo
     star = np.where(truth, params.q_star, params.p_star)
     with np.errstate(divide="ignore"):
         zeros = group.n_reports - group.ones
-        fault = _times_log(group.ones, np.log(star)) + _times_log(zeros, np.log1p(-star))
+        fault = _multiply_by_log(group.ones, np.log(star)) + _multiply_by_log(
+            zeros, np.log1p(-star)
+        )
     return _subtract(fault, compute_log_likelihood(group, truth, params))
 
 
@@ -217,15 +219,15 @@ def compute_repeated_coins_ratio(
     # Log-likelihoods for a permanent bit 0, then for a permanent bit 1.
     logs_by_permanent_bit = []
     with np.errstate(divide="ignore"):
-        for one in (params.p, params.q):
-            p_equal = (_SHARED_RUNS * x + (1 - _SHARED_RUNS) * x * x for x in (one, 1 - one))
+        for p_one in (params.p, params.q):
+            p_equal = (_SHARED_RUNS * x + (1 - _SHARED_RUNS) * x * x for x in (p_one, 1 - p_one))
             both_log, neither_log = (np.log(probability) for probability in p_equal)
             # The probability of one of the two orders, 1 then 0 or 0 then 1.
-            differing_log = np.log((1 - _SHARED_RUNS) * one * (1 - one))
+            differing_log = np.log((1 - _SHARED_RUNS) * p_one * (1 - p_one))
             logs_by_permanent_bit.append(
-                _times_log(both, both_log)
-                + _times_log(neither, neither_log)
-                + _times_log(differing, differing_log)
+                _multiply_by_log(both, both_log)
+                + _multiply_by_log(neither, neither_log)
+                + _multiply_by_log(differing, differing_log)
             )
         log_permanent_1 = np.log(np.where(truth, 1 - params.f0, params.f1))
         log_permanent_0 = np.log(np.where(truth, params.f0, 1 - params.f1))
@@ -236,12 +238,12 @@ def compute_repeated_coins_ratio(
     return _subtract(fault, compute_log_likelihood(group, truth, params))
 
 
-def sum_log_ratio(what: str, ratios: Floats) -> LogRatio:
-    """Sum the log ratios of all bits and devices; `what` describes the fault in messages.
+def sum_log_ratio(description: str, ratios: Floats) -> LogRatio:
+    """Sum the log ratios of all bits and devices; `description` names the fault in messages.
 
     The sum is 0, no evidence, if no reports can be compared.
     """
-    return LogRatio(what, float(ratios.sum()) if ratios.size else 0.0)
+    return LogRatio(description, float(ratios.sum()) if ratios.size else 0.0)
 
 
 def convert_to_p_value(log_ratio: float) -> float:
@@ -252,11 +254,13 @@ def convert_to_p_value(log_ratio: float) -> float:
 def _compute_log_power(group: OnesOf, probability: float) -> Floats:
     """Compute ln(x^ones (1 - x)^zeros) for x = `probability`."""
     with np.errstate(divide="ignore"):
-        one, zero = np.log(probability), np.log1p(-probability)
-    return _times_log(group.ones, one) + _times_log(group.n_reports - group.ones, zero)
+        log_one, log_zero = np.log(probability), np.log1p(-probability)
+    return _multiply_by_log(group.ones, log_one) + _multiply_by_log(
+        group.n_reports - group.ones, log_zero
+    )
 
 
-def _times_log(count: Integers, log: Floats | np.floating) -> Floats:
+def _multiply_by_log(count: Integers, log: Floats | np.floating) -> Floats:
     """Multiply a count by a logarithm. 0 ln(0) is 0: an event that did not occur."""
     with np.errstate(invalid="ignore"):
         product: Floats = np.where(count == 0, 0.0, count * log)

@@ -144,9 +144,9 @@ def estimate_reachable_bound(
     none in common, so k >= 2h. The rarest event of the best rule limits the bound. For the
     permanent response this event has probability (f1 f0)^h.
     """
-    zero, one = (_compute_ones_distribution(params, n, truth=truth) for truth in (0, 1))
+    if_zero, if_one = (_compute_ones_distribution(params, n, truth=truth) for truth in (0, 1))
     # Event (a, b): a ones among the named value's bits and b ones among the other value's bits.
-    right, wrong = np.outer(one, zero).ravel(), np.outer(zero, one).ravel()
+    right, wrong = np.outer(if_one, if_zero).ravel(), np.outer(if_zero, if_one).ravel()
     order = np.argsort(-right / np.maximum(wrong, _TINY), kind="stable")
     n_tested = trials // 2
     n_right, n_wrong = (

@@ -35,10 +35,11 @@ class _SequenceCounts:
     """Counters by the index of a report in the sequence of its device, over all sending devices."""
 
     def __init__(self, k: int) -> None:
-        # (reports, 2): devices whose report equals their report before, and all devices.
+        # The array (reports, 2) counts devices whose report equals their report before, and all
+        # devices.
         self._repeats = np.zeros((MANY_REPORTS, 2), dtype=np.int64)
-        # (reports, 2, 2, 2). Axes: index of the report; input is the true bits (0) or the permanent
-        # response (1); input bit; (ones, bits).
+        # The array (reports, 2, 2, 2) counts reported bits. Its axes are the index of the report,
+        # the kind of input (0: true bits, 1: permanent response), the input bit, and (ones, bits).
         self._ones = np.zeros((MANY_REPORTS, 2, 2, 2), dtype=np.int64)
         self._k = k
 
@@ -59,26 +60,32 @@ class _SequenceCounts:
         is_permanent : (n,) int64. 1 if the input is the permanent response, 0 for the true bits.
         is_counted : (n,) bool. False leaves a report out.
         """
-        for one in (0, 1):
-            selected = (inputs == one) & is_counted[:, None]
+        for input_bit in (0, 1):
+            selected = (inputs == input_bit) & is_counted[:, None]
             rows_and_input = np.arange(len(bits)), is_permanent
-            np.add.at(self._ones[..., one, 0], rows_and_input, (bits & selected).sum(axis=1))
-            np.add.at(self._ones[..., one, 1], rows_and_input, selected.sum(axis=1))
+            np.add.at(self._ones[..., input_bit, 0], rows_and_input, (bits & selected).sum(axis=1))
+            np.add.at(self._ones[..., input_bit, 1], rows_and_input, selected.sum(axis=1))
 
     def yield_cases(self, params: Params) -> Iterator[Case]:
         """Yield all counts with their probabilities under a correct client."""
         expected = ((params.p_star, params.q_star), (params.p, params.q))
-        for index, is_permanent, one in np.ndindex(MANY_REPORTS, 2, 2):
-            ones, n = self._ones[index, is_permanent, one].tolist()
-            what = f"report {index + 1:,} given {('true', 'permanent')[is_permanent]} {one}"
-            yield Case(what, ones, n, expected[is_permanent][one])
+        for index, is_permanent, input_bit in np.ndindex(MANY_REPORTS, 2, 2):
+            ones, n = self._ones[index, is_permanent, input_bit].tolist()
+            description = (
+                f"report {index + 1:,} given {('true', 'permanent')[is_permanent]} {input_bit}"
+            )
+            yield Case(description, ones, n, expected[is_permanent][input_bit])
         # Largest probability that two correct reports of one permanent response are equal.
-        match_probability = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q)) ** self._k
-        # With few bits two correct reports are often equal. Then a probability of 1/2 is tested,
-        # because 8 devices cannot show that equal reports are too frequent.
+        match_probability = (
+            max(p_one**2 + (1 - p_one) ** 2 for p_one in (params.p, params.q)) ** self._k
+        )
+        # Bad case: with few bits two correct reports are often equal, and the largest probability
+        # says little about the expected count. Then a probability of 1/2 is tested, with which no
+        # count of at most 32 devices is a fault: these few devices cannot show too many equal
+        # reports.
         for index, (n_equal, n) in enumerate(self._repeats.tolist()):
-            what = f"report {index + 1:,} equals the one before"
-            yield Case(what, n_equal, n, min(match_probability, 0.5))
+            description = f"report {index + 1:,} equals the one before"
+            yield Case(description, n_equal, n, min(match_probability, 0.5))
 
 
 def compare_many_reports(metric_reports: MetricReports, many: RecordedReports) -> CasesAndRatios:
@@ -113,9 +120,9 @@ def compare_many_reports(metric_reports: MetricReports, many: RecordedReports) -
         inputs, is_permanent = _estimate_inputs(bits, truth, epochs, params)
         counts.add_ones(bits, inputs, is_permanent, is_counted)
     names = [
-        f"no fresh noise in {which} {period:,} reports"
+        f"no fresh noise in {reports_at_period} {period:,} reports"
         for period in _PERIODS
-        for which in ("each of", "the first of each")
+        for reports_at_period in ("each of", "the first of each")
     ]
     values_by_period = log_ratios.ravel().tolist()
     ratios = [LogRatio(*pair) for pair in zip(names, values_by_period, strict=True)]

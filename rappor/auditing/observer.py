@@ -1,16 +1,16 @@
 """Inference attack: an observer collects n reports of one device and guesses its bits and value.
 
-For researchers and privacy engineers who want the loss of a parameter set as a share of right
-guesses. Input: `Params`. Output: an `Exposure` with one row (`Learned`) for each n.
+Researchers and privacy engineers use it to express the loss of a parameter set as a share of right
+guesses. The input is `Params`. The output is an `Exposure` with one row (`Learned`) for each n.
 
 Two kinds of devices are compared:
 
-- *memoised*: the device of the protocol. It draws one permanent response of its value and adds
+- *memoized*: the device of the protocol. It draws one permanent response of its value and adds
   fresh noise (the instantaneous response) for each report.
 - *redrawn*: a hypothetical device that draws a new permanent response for each report.
 
 The n reports of a device show n noisy copies of each bit. Averaging the copies removes the
-instantaneous noise. For a memoised device the average reveals the permanent response and nothing
+instantaneous noise. For a memoized device the average reveals the permanent response and nothing
 behind it: the loss of any number of reports is at most epsilon_inf. For a redrawn device the
 average reveals the true bits: the loss of n reports is n epsilon_1, without a limit.
 
@@ -22,10 +22,12 @@ Symbols of this module, for one bit and n reports of one device:
     p*, q*    probability of a reported 1 if the true bit is 0, 1 (permanent bit drawn anew)
     x         number of the n reports in which the bit is 1, from 0 to n
     B(n, r)   binomial distribution of x if each report shows a 1 with probability r
+    loss      privacy loss: largest log-likelihood ratio of two values, in nats
+    epsilon_1, epsilon_n, epsilon_inf     loss of 1 report, of n reports, of any number of reports
 
 Distribution of x for a true bit:
 
-    true bit    memoised                              redrawn
+    true bit    memoized                              redrawn
     0           (1 - f1) B(n, p) + f1 B(n, q)         B(n, p*)
     1           f0 B(n, p) + (1 - f0) B(n, q)         B(n, q*)
 
@@ -64,21 +66,21 @@ from rappor.simulation.keystream import Keystream
 REPORTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Numbers of reports (n) that the result has rows for, on a logarithmic scale.
 
-1,000 daily reports take nearly three years. The permanent response of every profile is known after
-37 reports at the latest.
+1,000 daily reports take nearly three years. Under each named set of parameters
+(`Params.profile`), 37 reports reveal all permanent bits of a device with probability .99.
 """
 
 _MAX_COUNT: Final = 1_000_000
 """Largest number of devices and of candidates.
 
-Limits memory: the counts of a million devices of 128 bits take a gigabyte (8 bytes each).
+The limit bounds memory: the counts of a million devices of 128 bits take a gigabyte (8 bytes each).
 """
 
 _MAX_COHORTS: Final = 8
 """Largest number of cohorts that the simulated devices are in.
 
-Limits memory: each cohort has a table of all candidates' bits. Cohorts differ only in their hash
-functions, so more cohorts do not change the mean over devices.
+The limit bounds memory: each cohort has a table of all candidates' bits. Cohorts differ only in
+their hash functions, so more cohorts do not change the mean over devices.
 """
 
 _MAX_LOG_RATIO: Final = 700.0
@@ -111,7 +113,7 @@ class Learned:
     ----------
     n : int
         Number of reports of the device.
-    memoised : bool
+    memoized : bool
         True for a device of the protocol, False for the hypothetical device that draws a new
         permanent response for each report.
     epsilon : float
@@ -132,7 +134,7 @@ class Learned:
     """
 
     n: int
-    memoised: bool
+    memoized: bool
     epsilon: float
     permanent_bits: float | None
     true_bits: float
@@ -151,7 +153,7 @@ class Exposure:
         Number of simulated devices.
     candidates : int
         Number of candidate values that the observer chooses from.
-    memoised : tuple of Learned
+    memoized : tuple of Learned
         Rows for devices of the protocol, by increasing n.
     redrawn : tuple of Learned
         Rows for devices that draw a new permanent response for each report, by increasing n.
@@ -165,7 +167,7 @@ class Exposure:
 
     devices: int
     candidates: int
-    memoised: tuple[Learned, ...]
+    memoized: tuple[Learned, ...]
     redrawn: tuple[Learned, ...]
     ceiling: float
     reports_to_recover: int | None
@@ -216,7 +218,7 @@ def inference_attack(
     >>> from rappor.auditing import inference_attack
     >>> params = Params.profile("balanced")
     >>> exposure = inference_attack(params, reports=[1, 50], devices=100, seed=1)
-    >>> f"{exposure.memoised[-1].true_bits:.1%}"
+    >>> f"{exposure.memoized[-1].true_bits:.1%}"
     '78.7%'
     """
     devices = read_count("devices", devices, 10, _MAX_COUNT)
@@ -224,14 +226,14 @@ def inference_attack(
     _check_reports(reports)
     keystream = Keystream(seed)
     population = _draw_devices(params, devices, candidates, keystream.generator())
-    memoised, redrawn = (
-        _simulate_observer(params, population, reports, keystream, progress, memoised=memoised)
-        for memoised in (True, False)
+    memoized, redrawn = (
+        _simulate_observer(params, population, reports, keystream, progress, memoized=memoized)
+        for memoized in (True, False)
     )
     return Exposure(
         devices=devices,
         candidates=population.n_candidates,
-        memoised=memoised,
+        memoized=memoized,
         redrawn=redrawn,
         ceiling=population.ceiling,
         reports_to_recover=reports_to_recover(params),
@@ -285,8 +287,9 @@ class _Population:
     def ceiling(self) -> float:
         """Share of values that the true bits reveal, as a mean over cohorts.
 
-        c candidates with the same bits share one chance to be named, so the share of values is the
-        number of distinct bit patterns divided by the number of candidates.
+        Of c candidates with the same bits, the observer names the right one with probability 1 / c.
+        Each distinct bit pattern so adds c (1 / c) = 1 right name, and the share of values is the
+        number of distinct patterns divided by the number of candidates.
         """
         n_patterns = [len(np.unique(table, axis=0)) for table in self.tables]
         return float(np.mean(n_patterns)) / self.n_candidates
@@ -307,8 +310,9 @@ def _draw_devices(
             repeat_in_fields(params, f"candidate{number:06}.com") for number in range(candidates)
         ]
     else:
-        # An encoding with listed values takes no invented strings. Its values are those of the
-        # pairs, each once: dict.fromkeys removes repetitions and keeps the order.
+        # An encoding with listed values accepts no invented string. `choose_pairs` returns pairs of
+        # its values for the audit. Here each of these values is needed once: dict.fromkeys removes
+        # repetitions and keeps the order.
         texts = list(dict.fromkeys(text for pair in choose_pairs(params) for text in pair))
     values = [encoder.parse_value(text) for text in texts]
     tables = [
@@ -329,18 +333,18 @@ def _simulate_observer(
     keystream: Keystream,
     progress: Progress,
     *,
-    memoised: bool,
+    memoized: bool,
 ) -> tuple[Learned, ...]:
     """Simulate the reports of all devices, and let the observer guess after each number of reports.
 
     Only the number of ones of each bit matters to the observer, so each step adds a binomial number
     of ones instead of single reports.
     """
-    true_bits, rng = population.compute_true_bits(), keystream.spawn(int(memoised)).generator()
+    true_bits, rng = population.compute_true_bits(), keystream.spawn(int(memoized)).generator()
     # One uniform number decides each permanent bit: below f1 it is forced to 1, from f1 to f it is
     # forced to 0, and above f it is the true bit. A redrawn device does not use these numbers.
     uniform = rng.random(true_bits.shape)
-    if memoised:
+    if memoized:
         repeated_bits = (uniform < params.f1) | (true_bits & (uniform >= params.f))
         p_one_given_0, p_one_given_1 = params.p, params.q
     else:
@@ -352,30 +356,30 @@ def _simulate_observer(
     for previous, n in itertools.pairwise([0, *reports]):
         progress("observing", len(results), len(reports))
         ones += rng.binomial(n - previous, np.where(repeated_bits, p_one_given_1, p_one_given_0))
-        log_ratios = _compute_log_ratios(params, n, memoised=memoised)
-        is_named = _compute_share_named(ones, log_ratios, population)
-        epsilon = epsilon_n(params, n) if memoised else n * epsilon_1(params)
+        log_ratios = _compute_log_ratios(params, n, memoized=memoized)
+        p_named = _compute_p_named(ones, log_ratios, population)
+        epsilon = epsilon_n(params, n) if memoized else n * epsilon_1(params)
         results.append(
             Learned(
                 n=n,
-                memoised=memoised,
+                memoized=memoized,
                 epsilon=epsilon,
-                permanent_bits=compute_permanent_bits_known(params, n) if memoised else None,
+                permanent_bits=compute_permanent_bits_known(params, n) if memoized else None,
                 true_bits=_compute_share_right(
-                    _compute_distributions(params, n, memoised=memoised)
+                    _compute_distributions(params, n, memoized=memoized)
                 ),
-                values=float(is_named.mean()),
-                std_error=float(is_named.std(ddof=1) / math.sqrt(len(is_named))),
+                values=float(p_named.mean()),
+                std_error=float(p_named.std(ddof=1) / math.sqrt(len(p_named))),
                 bound=posterior_bound(epsilon, 1 / population.n_candidates)[1],
             )
         )
     return tuple(results)
 
 
-def _compute_distributions(params: Params, n: int, *, memoised: bool) -> _Distributions:
+def _compute_distributions(params: Params, n: int, *, memoized: bool) -> _Distributions:
     """Compute the distributions of the number of ones in n reports: the table of the module."""
     ones = np.arange(n + 1)
-    if not memoised:
+    if not memoized:
         return stats.binom.pmf(ones, n, params.p_star), stats.binom.pmf(ones, n, params.q_star)
     from_0, from_1 = stats.binom.pmf(ones, n, params.p), stats.binom.pmf(ones, n, params.q)
     f1, f0 = params.f1, params.f0
@@ -391,7 +395,7 @@ def _compute_share_right(distributions: _Distributions) -> float:
     return min(1.0, float(np.maximum(*distributions).sum() / 2))
 
 
-def _compute_log_ratios(params: Params, n: int, *, memoised: bool) -> Floats:
+def _compute_log_ratios(params: Params, n: int, *, memoized: bool) -> Floats:
     """Compute ln(P(x | true bit 1) / P(x | true bit 0)) for each number of ones x: (n + 1,), nats.
 
     The mixtures of the module's table are computed as logarithms (`logaddexp`), because the
@@ -399,24 +403,24 @@ def _compute_log_ratios(params: Params, n: int, *, memoised: bool) -> Floats:
     """
     ones = np.arange(n + 1)
     p_one_given_0, p_one_given_1 = (
-        (params.p, params.q) if memoised else (params.p_star, params.q_star)
+        (params.p, params.q) if memoized else (params.p_star, params.q_star)
     )
     # With p = 0, q = 1 or f = 0 some logarithms are of 0. A number of ones that neither true bit
     # can produce gives -inf - -inf = NaN, which becomes the ratio 0: no evidence.
     with np.errstate(divide="ignore", invalid="ignore"):
-        zero = stats.binom.logpmf(ones, n, p_one_given_0)
-        one = stats.binom.logpmf(ones, n, p_one_given_1)
-        if memoised:
+        log_p_given_0 = stats.binom.logpmf(ones, n, p_one_given_0)
+        log_p_given_1 = stats.binom.logpmf(ones, n, p_one_given_1)
+        if memoized:
             f1, f0 = params.f1, params.f0
-            zero, one = (
-                np.logaddexp(math.log1p(-f1) + zero, np.log(f1) + one),
-                np.logaddexp(np.log(f0) + zero, math.log1p(-f0) + one),
+            log_p_given_0, log_p_given_1 = (
+                np.logaddexp(math.log1p(-f1) + log_p_given_0, np.log(f1) + log_p_given_1),
+                np.logaddexp(np.log(f0) + log_p_given_0, math.log1p(-f0) + log_p_given_1),
             )
-        ratios = np.nan_to_num(one - zero)
+        ratios = np.nan_to_num(log_p_given_1 - log_p_given_0)
     return np.clip(ratios, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
 
 
-def _compute_share_named(ones: Integers, ratios: Floats, population: _Population) -> Floats:
+def _compute_p_named(ones: Integers, ratios: Floats, population: _Population) -> Floats:
     """Compute, by device, the probability that the observer names the device's value.
 
     Parameters

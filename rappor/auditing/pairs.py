@@ -1,7 +1,7 @@
 """Values that an audit sends to an encoder, and their true bits.
 
-Input: the parameters of a metric. Output: texts (pairs, random values, special values, spellings)
-and their bits (`TrueBits`).
+The input is the parameters of a metric. The output is texts (pairs, random values, special values,
+spellings) and their bits (`TrueBits`).
 
 The loss of a metric is the loss between the two values whose bits differ most. So an audit sends
 *pairs*: two values that differ in as many bits as the encoding allows. For strings, these are two
@@ -71,7 +71,8 @@ def choose_pairs(params: Params) -> list[tuple[str, str]]:
     values = Texts.from_bytes([normalize(params.normalize, text).encode() for text in texts])
     cohorts = min(params.m, max(1, _MAX_HASH_COLUMNS // params.h))
     few_cohorts = dataclasses.replace(params, m=cohorts)
-    # (texts, cohorts, h): cell j k + i of bit i in cohort j, or -1 for a hash that repeats a bit.
+    # (texts, cohorts, h): the number j k + i of bit i in cohort j. -1 stands for a hash function
+    # that gives a bit which another hash function of the same text has already set.
     cells = compute_cells(hash_texts(values), few_cohorts).reshape(pool, cohorts, params.h)
     # By pair: number of differing bits over all cohorts, and the bits that either text sets.
     n_differing = np.zeros(pool // 2, dtype=np.int64)
@@ -102,6 +103,16 @@ def repeat_in_fields(params: Params, text: str) -> str:
     return FIELD_SEPARATOR.join([text] * max(1, len(params.field_names)))
 
 
+def split_items(params: Params, text: str) -> list[str]:
+    """Return the items of a set that is given as a text; empty for encodings of one value."""
+    encoder = get_encoder(params)
+    if not encoder.supports_items:
+        return []
+    value = encoder.parse_value(text)
+    assert isinstance(value, list)
+    return [item for item in value if item]
+
+
 def draw_random_values(params: Params, n: int, rng: np.random.Generator) -> list[str]:
     """Draw n values, each field a text of 1 to 64 characters; none if values are not hashed."""
     if not get_encoding(params).is_hashed:
@@ -116,13 +127,13 @@ def draw_random_values(params: Params, n: int, rng: np.random.Generator) -> list
 def list_special_values(params: Params, rng: np.random.Generator) -> list[str]:
     """Return texts that programs often treat specially.
 
-    For strings: the empty text, 257 characters, the longest text, and a category. For other
-    encodings: values outside all categories.
+    For strings: the empty text, a text of 257 characters, which is longer than a buffer of 256
+    bytes, and the longest text. For other encodings: values outside all categories.
     """
     if get_encoding(params).is_hashed:
         letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
         long = ["".join(rng.choice(letters, size)) for size in (257, MAX_TEXT_BYTES)]
-        return [repeat_in_fields(params, text) for text in ("", *long, *params.categories[:1])]
+        return [repeat_in_fields(params, text) for text in ("", *long)]
     return list(get_encoding(params).unlisted_values)
 
 
@@ -171,16 +182,16 @@ class TrueBits:
     def check(self) -> None:
         """Raise ReportError if a text is not a valid value."""
         for number in range(len(self.values)):
-            self._bits_of(number * self._params.m)
+            self._encode_bits(number * self._params.m)
 
     def bits(self, values: Integers, cohorts: Integers) -> Booleans:
         """Return the (n, k) bool bits of n values, given by index, in n cohorts."""
         # Many devices have the same value and cohort: encode each combination once.
         codes, rows = np.unique(values * self._params.m + cohorts, return_inverse=True)
-        packed = b"".join(self._bits_of(code) for code in codes.tolist())
+        packed = b"".join(self._encode_bits(code) for code in codes.tolist())
         return unpack(packed, self._params)[rows]
 
-    def _bits_of(self, code: int) -> bytes:
+    def _encode_bits(self, code: int) -> bytes:
         """Return the packed bits of the value and cohort with this code, from the cache."""
         if code not in self._cache:
             value, cohort = divmod(code, self._params.m)

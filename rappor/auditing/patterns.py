@@ -1,7 +1,7 @@
 """Counts of bit patterns of a response: dependence among three or more bits.
 
-Input: the bits of many devices' first responses with their true bits. Output: one `Check` that
-compares every count with its probability under a correct encoder.
+The input is the bits of many devices' first responses with their true bits. The output is one
+`Check` that compares every count with its probability under a correct encoder.
 
 Bits that are independent in pairs may be dependent in threes. For example, bit 3 may be the XOR of
 the bits 1 and 2. So sets of s bits are observed. A set shows one of 2^s patterns. Given the true
@@ -14,9 +14,9 @@ the bits. The number of responses with a pattern is then binomial.
     4 to 10                   all triples, and the whole response
     more than 10              all triples of neighbours, and 384 random triples
 
-False alarms: at most `FALSE_ALARM_RATE` for the whole check, by Bonferroni's correction. The check
-misses a dependence among bits of no counted set, and a dependence that changes frequencies by less
-than the binomial noise.
+The whole check raises a false alarm with probability at most `FALSE_ALARM_RATE` (Bonferroni's
+correction). The check misses a dependence among bits of no counted set, and a dependence that
+changes frequencies by less than the binomial noise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from rappor.counts.arrays import Booleans, Floats, Integers
 MAX_WHOLE_BITS: Final = 10
 """Largest number of bits whose whole response is counted.
 
-Limits memory and the number of counts: 10 bits have 1,024 patterns for each of 1,024 true patterns.
+The limit bounds memory and the number of counts: 10 bits have 1,024 patterns for each of 1,024 true
+patterns.
 """
 
 _RANDOM_TRIPLES: Final = 384
@@ -62,7 +63,8 @@ class Patterns:
                 bit_indices = sets[:, digit]
                 codes += bits[:, bit_indices].astype(np.int32) << digit
                 codes += truth[:, bit_indices].astype(np.int32) << size + digit
-            # Add the row, so that one bincount counts all sets.
+            # Row s of `counts` belongs to set s. Adding s times the length of a row makes every
+            # code an index of the flattened table, so that one bincount counts all sets.
             codes += np.arange(n_sets, dtype=np.int32) * 4**size
             counts[:] += np.bincount(codes.ravel(), minlength=counts.size).reshape(counts.shape)
 
@@ -94,10 +96,12 @@ class Patterns:
             return mark_not_seen(name, "no response of three bits was seen")
 
         def describe_cell(index: int) -> str:
-            bits, true_code, pattern_code = cells_seen[index]
+            bits, *codes = cells_seen[index]
             size = len(bits)
             named_bits = "all bits" if size > 3 else f"bits {', '.join(map(str, bits))}"
-            return f"{named_bits} show {pattern_code:0{size}b} given true {true_code:0{size}b}"
+            # Digits in the order of the named bits. A binary number begins with its last digit.
+            true, pattern = (f"{code:0{size}b}"[::-1] for code in codes)
+            return f"{named_bits} show {pattern} given true {true}"
 
         return check_counts(
             name,
@@ -126,9 +130,10 @@ def _choose_sets(k: int, rng: np.random.Generator) -> list[Integers]:
 def _compute_probabilities(size: int, expected: tuple[float, float]) -> Floats:
     """Compute the (2^s, 2^s) probabilities of each pattern (column), given the true bits (row)."""
     # (2, 2): row true bit, column reported bit. Bits are independent, so the table of s bits is the
-    # Kronecker product of s such tables.
-    one = np.array([[1 - expected[0], expected[0]], [1 - expected[1], expected[1]]])
+    # Kronecker product of s such tables. `kron` makes the digits of its first factor the higher
+    # digits, so each new bit gets the next higher digit, as in the columns of `Patterns`.
+    bit_table = np.array([[1 - expected[0], expected[0]], [1 - expected[1], expected[1]]])
     table = np.ones((1, 1))
     for _ in range(size):
-        table = np.kron(one, table)
+        table = np.kron(bit_table, table)
     return table

@@ -1,7 +1,7 @@
 """Checks of a black-box audit that compare counters with the probabilities of a correct encoder.
 
-Input: the counters of `rappor.auditing.evidence` and the parameters that the encoder claims to
-have. Output: one `Check` for each question.
+The input is the counters of `rappor.auditing.evidence` and the parameters that the encoder claims
+to have. The output is one `Check` for each question.
 
 Symbols, for one bit of a device: the permanent response is 1 with probability f1 if the true bit is
 0, and with probability 1 - f0 if the true bit is 1. A report shows 1 with probability p if the
@@ -66,8 +66,8 @@ from rappor.protocol.params import Params
 _MOST_RUNS: Final = 8
 """Largest number of runs of an encoder in the check of restarts.
 
-Limits time: each run may start a process. With few bits, more runs would make equal first reports
-surer evidence.
+The limit bounds the time: each run may start a process. With few bits, more runs would make equal
+first reports surer evidence.
 """
 
 _Pair = tuple[float, float]
@@ -89,7 +89,7 @@ def check_probabilities(evidence: Evidence, params: Params) -> list[Check]:
             for check in _check_bits(stage, counters, pair)
         ),
         *(
-            _check_copies(f"{stage}: equal to the true bits", counters.true, pair)
+            _check_copies(f"{stage}: equal to the true bits", counters.copies_of_true_bits, pair)
             for stage, counters, pair in stages
         ),
         _check_copies(
@@ -136,8 +136,8 @@ def check_restart(encoder: EncoderUnderTest, params: Params, request: Request) -
     """
     name = "restart: no repeated reports"
     # Without secrets each request reaches a new device, whose permanent bits are new too.
-    ones = (params.p, params.q) if encoder.supports_secrets else (params.p_star, params.q_star)
-    p_same_bit = max(one**2 + (1 - one) ** 2 for one in ones)
+    p_of_ones = (params.p, params.q) if encoder.supports_secrets else (params.p_star, params.q_star)
+    p_same_bit = max(p_one**2 + (1 - p_one) ** 2 for p_one in p_of_ones)
     # Without fresh noise two correct reports are always equal, so a repetition is no fault.
     if p_same_bit == 1:
         return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
@@ -166,12 +166,12 @@ def _check_bits(stage: Stage, counters: StageCounts, expected: _Pair) -> list[Ch
     """Return the checks of single responses: each bit, pairs of bits, and larger sets of bits."""
     return [
         check_binomial(f"{stage}: share of ones", _yield_bit_cases(counters.ones, expected)),
-        _check_pairs(f"{stage}: bits independent", counters.within, expected),
+        _check_pairs(f"{stage}: bits independent", counters.bit_pairs, expected),
         counters.patterns.check(f"{stage}: patterns of bits", expected),
     ]
 
 
-def _check_pairs(name: str, within: BitPairCounts, expected: _Pair) -> Check:
+def _check_pairs(name: str, bit_pairs: BitPairCounts, expected: _Pair) -> Check:
     """Compare all pairs of bits, and the sum over the neighbours (0, 1), (2, 3), ...
 
     A small dependence that all neighbours share is too weak to show in one pair. The sum finds it.
@@ -180,7 +180,7 @@ def _check_pairs(name: str, within: BitPairCounts, expected: _Pair) -> Check:
     both, n, probabilities, pairs = [], [], [], []
     for first_bit, second_bit in product((0, 1), repeat=2):
         # (k, k) arrays: responses with both bits 1, and all responses with these true bits.
-        both_ones, n_observed = within.counts((first_bit, second_bit))
+        both_ones, n_observed = bit_pairs.count_pairs((first_bit, second_bit))
         # Only pairs i < j: the pair (j, i) is the same count with the true bits exchanged.
         i, j = np.nonzero(np.triu(n_observed, k=1))
         both.append(both_ones[i, j])
@@ -209,11 +209,11 @@ def _check_pairs(name: str, within: BitPairCounts, expected: _Pair) -> Check:
     )
 
 
-def _check_copies(name: str, copies: CopyCounts, ones: _Pair) -> Check:
+def _check_copies(name: str, copies: CopyCounts, p_of_ones: _Pair) -> Check:
     """Compare the number of responses that equal their input, by value and over all values.
 
     An input with s ones in k bits has a copy with probability (1 - p_0)^(k - s) p_1^s, where
-    `ones` = (p_0, p_1) are the probabilities of a 1 for an input bit 0 and 1. With many bits a
+    `p_of_ones` = (p_0, p_1) are the probabilities of a 1 for an input bit 0 and 1. With many bits a
     single copy in thousands of responses is a fault.
     """
     # From the description of a group of devices to the numbers of responses and of copies, each
@@ -230,7 +230,7 @@ def _check_copies(name: str, copies: CopyCounts, ones: _Pair) -> Check:
                 f"unchanged responses{group} with {n_ones} bits set",
                 int(n_equal[n_ones]),
                 int(n[n_ones]),
-                (1 - ones[0]) ** (k - n_ones) * ones[1] ** n_ones,
+                (1 - p_of_ones[0]) ** (k - n_ones) * p_of_ones[1] ** n_ones,
             )
             for group, (n, n_equal) in counts_of_group.items()
             for n_ones in np.flatnonzero(n).tolist()
@@ -276,9 +276,11 @@ def yield_repeated_cases(tally: MatchCounts, params: Params, when: str) -> Itera
     permanent response has fewer such bits, and a device that repeats its fresh coins has more.
     `when` is the occasion of the second report, for the message.
     """
-    for truth, one in enumerate((params.f1, 1 - params.f0)):
-        case = _create_case(tally, truth, one * params.q**2 + (1 - one) * params.p**2)
-        yield case._replace(what=f"{case.what} {when}")
+    for truth, p_permanent_1 in enumerate((params.f1, 1 - params.f0)):
+        case = _create_case(
+            tally, truth, p_permanent_1 * params.q**2 + (1 - p_permanent_1) * params.p**2
+        )
+        yield case._replace(description=f"{case.description} {when}")
 
 
 def _create_case(tally: MatchCounts, truth: int, probability: float) -> Case:

@@ -1,8 +1,8 @@
 """Queries of a black-box audit: which devices receive which values, and how often.
 
-Input: an encoder under test and the values that the audit has chosen. Output: the counters in
-`Evidence`, which `rappor.auditing.probabilities` and `rappor.auditing.lower_bound` turn into
-checks. This module has no check.
+The input is an encoder under test and the values that the audit has chosen. The output is the
+counters in `Evidence`, which `rappor.auditing.probabilities` and `rappor.auditing.lower_bound` turn
+into checks. This module has no check.
 
 Words of this module:
 
@@ -59,7 +59,7 @@ from rappor.simulation.keystream import Keystream
 _MAX_BLOCK_BITS: Final = 1 << 22
 """Largest number of bits of the responses to one block of devices.
 
-Limits memory: numpy stores a bit as a byte, so each array of a block takes at most 4 MB.
+The limit bounds memory: numpy stores a bit as a byte, so each array of a block takes at most 4 MB.
 """
 
 REPORTS_PER_RUN: Final = 64
@@ -348,7 +348,7 @@ class QuerySession:
 
         `truth` is (n, k), the true bits. `values` is (n,), the index of each device's value.
         """
-        for stage, bits in batch.stages().items():
+        for stage, bits in batch.get_bits_by_stage().items():
             self.evidence.stages[stage].add(bits, truth, values)
         if batch.permanents is not None:
             # Count the reports that equal the permanent response, as if they had no fresh noise.
@@ -400,12 +400,12 @@ class QuerySession:
         for name, later, later_values in comparisons:
             later_truth, later_stages = (
                 self._truth.bits(later_values, later.cohorts),
-                later.stages(),
+                later.get_bits_by_stage(),
             )
             # Two values with the same bits in a cohort share one permanent response by design. So
             # these devices are left out, except for another metric, which has its own coins.
             is_included = (truth != later_truth).any(axis=1) | (name == "other_metric")
-            for stage, bits in first.stages().items():
+            for stage, bits in first.get_bits_by_stage().items():
                 if stage in later_stages:
                     counts = getattr(self.evidence.stages[stage], name)
                     counts.add(bits, later_stages[stage], (truth, later_truth), is_included)

@@ -10,7 +10,8 @@ visible. They are tested as far as its reports reveal on which side of a thresho
     runs and lags         changes between bits 1 to 64 positions apart   short-range dependence
     thresholds            coins below t(f g), t(f), t(p), t(q)           bias at a threshold
     repetition            blocks of coins or of reports that recur       a short period
-    no shift register     length of the shortest shift register          xorshift, Mersenne Twister
+    no shift register     length of the shortest shift register, which   xorshift, Mersenne Twister
+                          must not be short
 
 The thresholds are those of the parameters (`rappor.protocol.params`). t(x) is the integer nearest
 to x times 2^32, so a coin is below t(x) with probability x. f is the share of bits that the
@@ -20,13 +21,19 @@ The instantaneous response sends 1 if a coin is below t(p) for a permanent 0, or
 permanent 1.
 
 Frequencies alone miss the most serious fault: a generator whose future follows from its past. The
-Mersenne Twister, xorshift and other shift registers are linear over the field of two elements for
-every seed. The shortest shift register that produces their bits is no longer than their state. For
-n fair bits the shortest register has a length of about n / 2 (Rueppel 1986, chapter 4; Massey 1969
-finds the register).
+Mersenne Twister and xorshift are linear: each new bit is the XOR of certain bits of their state,
+whatever the seed is. A linear generator with a state of L bits therefore computes each output bit
+as a fixed XOR of the L output bits before it. Such a rule is a *linear feedback shift register* of
+length L. The algorithm of Massey (1969) finds the shortest register that produces a sequence of
+bits. For n fair bits it has a length of about n / 2 (Rueppel 1986, chapter 4).
 
-False alarms: each check errs with probability at most `FALSE_ALARM_RATE`. Missed: congruential
-generators, coins of 16 or 24 bits, and a generator that is seeded by the time.
+*Example.* The bits 110110110 repeat every three bits. Each bit is the XOR of the two bits before
+it, so a register of length 2 produces them. Most sequences of nine bits need a register of length 4
+or 5.
+
+False alarms: each check finds a fault in correct coins with probability at most `FALSE_ALARM_RATE`.
+The checks miss congruential generators, coins of 16 or 24 bits, and a generator that is seeded by
+the time.
 """
 
 from __future__ import annotations
@@ -57,21 +64,25 @@ from rappor.protocol.thresholds import ONE
 WORDS: Final = 1 << 17
 """Number of coins that the tests draw.
 
-A bit that is one with probability .514 is then missed once in 1,000 audits: the deviation is 10
-standard errors, and a false alarm rate of 1e-9 over 33 counts corresponds to 6.7 standard errors.
+A bit that is one with probability .514 is then missed once in 1,000 audits. Derivation: among 2^17
+coins the number of ones at a position has a standard deviation of 181, so .014 (2^17) is a
+deviation of 10. The check compares 33 counts (32 positions, and all bits). Its false alarm rate of
+1e-9, divided by 33, is the tail beyond 6.7 standard deviations. The count stays below 6.7 if noise
+takes away 3.1 of the 10 or more, which happens once in 1,000 audits.
 """
 
 _MAX_LAG: Final = 64
-"""Largest lag at which two bits of coins are compared: in `check_coins` two words of 32 bits.
+"""Largest lag at which two bits of coins are compared.
 
-A larger lag finds dependence over longer distances and takes more time.
+In `check_coins`, where all 32 bits of a coin are visible, 64 bits are the distance of two coins. A
+larger lag finds dependence over longer distances and takes more time.
 """
 
 _REGISTER_BITS: Final = 1 << 16
 """Number of bits whose shortest register is computed.
 
-A register of L bits shows from 2 L bits on. The Mersenne Twister (19,937 bits) needs 39,874 bits.
-The time grows with the square of the number.
+A register of L bits can be found from 2 L bits of its output. For the Mersenne Twister, with a
+state of 19,937 bits, these are 39,874 bits. The time grows with the square of the number.
 """
 
 _COINS_PER_DRAW: Final = 1024
@@ -116,7 +127,8 @@ def create_permanent_source(params: Params, secret: bytes) -> Coins:
     numbers = count()
 
     def coins(n: int) -> Sequence[int]:
-        # 8 bytes more than a pattern has, so that even k = 1 has enough different patterns.
+        # k = 1 has only two patterns of bits. The numbers are written with 8 bytes more than a
+        # pattern has, so that the coins of every number are different.
         patterns = (number.to_bytes(params.n_bytes + 8, "little") for number in numbers)
         pattern_coins = (
             coin
@@ -138,7 +150,9 @@ def _yield_position_cases(bits: NDArray[np.uint8]) -> Iterator[Case]:
 def _yield_lag_cases(bits: NDArray[np.uint8]) -> Iterator[Case]:
     """Yield the count of changes at each lag.
 
-    XORs of fair independent bits are fair independent bits, even where two pairs share a bit.
+    A change is a pair of bits with the XOR 1. The XORs of fair independent bits are fair and
+    independent, even where two pairs share a bit: in x1 ^ x2 and x2 ^ x3, the bit x3 is fair
+    whatever the first XOR is. So the count of changes is binomial.
     """
     for lag in range(1, _MAX_LAG + 1):
         changed = int((bits[lag:] ^ bits[:-lag]).sum(dtype=np.int64))
@@ -179,8 +193,13 @@ def compute_shortest_register(bits: Sequence[int]) -> int:
     """Compute the length of the shortest linear feedback shift register (Massey 1969).
 
     A register of length L predicts bit n as the XOR of some of the L bits before bit n. The
-    algorithm reads the bits in order and keeps the shortest register so far. `connection` has the
-    register's taps as binary digits: digit i stands for bit n - i, and digit 0 is always 1.
+    algorithm reads the bits in order and keeps the shortest register so far. `connection` contains
+    the register as binary digits: digit i is 1 if bit n - i takes part in the XOR, and digit 0 is
+    always 1. For the rule "bit n is bit n - 1 XOR bit n - 2" it is 111 in binary. The XOR of bit n
+    and of all bits that take part is 0 if the prediction is right.
+
+    If a prediction is wrong, the register is corrected by an older register whose prediction was
+    wrong as well. The XOR of both, at the right distance, predicts all bits so far.
 
     Examples
     --------
@@ -188,7 +207,8 @@ def compute_shortest_register(bits: Sequence[int]) -> int:
     2
     """
     connection, length = 1, 0
-    # The register before the last change of length, and the number of bits since that change.
+    # The register before the last change of length, and the number of bits since its wrong
+    # prediction.
     previous_connection, bits_since = 1, 1
     # The bits so far as one integer, the latest bit last.
     window = 0
@@ -212,22 +232,24 @@ def compute_register_p_value(length: int, n: int) -> float:
     """Compute the two-sided p-value of a shortest register's length for n fair bits.
 
     Of the 2^n sequences of n bits, 2^min(2n - 2L, 2L - 1) need a register of L > 0 bits, and one
-    sequence needs none (Rueppel 1986). The probability is computed as a power of two, which is cut
-    at 2^-1000 because smaller powers underflow.
+    sequence needs none (Rueppel 1986). *Example.* Of the 16 sequences of four bits, 1, 2, 8, 4 and
+    1 sequences need registers of 0, 1, 2, 3 and 4 bits. The probability is computed as a power of
+    two, which is cut at 2^-1000 because smaller powers underflow.
     """
-    shorter = _log2_sum(n, range(max(0, length - _SUMMED_LENGTHS), length + 1))
-    longer = _log2_sum(n, range(length, min(n, length + _SUMMED_LENGTHS) + 1))
+    shorter = _compute_log2_sum(n, range(max(0, length - _SUMMED_LENGTHS), length + 1))
+    longer = _compute_log2_sum(n, range(length, min(n, length + _SUMMED_LENGTHS) + 1))
     return float(min(1.0, 2 * 2.0 ** max(-1000.0, min(shorter, longer))))
 
 
 _SUMMED_LENGTHS: Final = 64
 """Number of lengths in a tail sum.
 
-Away from n / 2, each length has at most half the probability of the length before it.
+Each length has at most half the probability of its neighbour that is nearer to n / 2. So the
+lengths beyond this number add nothing that float64 can represent.
 """
 
 
-def _log2_sum(n: int, lengths: range) -> float:
+def _compute_log2_sum(n: int, lengths: range) -> float:
     """Compute log2 of the probability that the register of n bits has one of these lengths.
 
     The largest power of two is factored out of the sum, because 2^n overflows.
@@ -254,7 +276,10 @@ def check_report_coins(
     `reports` and `permanents` are (n, k) bool: a row is one report, and the permanent response
     behind it. If either is None, the permanent response is unknown and the checks are "not seen".
     """
-    names = [f"own coins: {what}" for what in ("lags", "repetition", "no shift register")]
+    names = [
+        f"own coins: {property_name}"
+        for property_name in ("lags", "repetition", "no shift register")
+    ]
     if reports is None or permanents is None:
         unknown = "the permanent response behind the reports is not known"
         return [mark_not_seen(name, unknown) for name in names]
@@ -271,10 +296,11 @@ def _yield_report_lag_cases(
     """Yield the cases of pairs of coins at each lag, by the permanent bits of both coins.
 
     A coin hits if it is below its threshold: t(p) for a permanent 0, t(q) for a permanent 1. A hit
-    is a reported 1. Two independent coins both hit with the product of p or q. Lags k and 2 k
-    compare the same bit of consecutive reports.
+    is a reported 1. So two independent coins both hit with probability p^2, p q or q^2, by their
+    permanent bits. The lags k and 2 k compare the same bit of a report and of one of the next two
+    reports.
     """
-    ones = (params.p, params.q)
+    p_of_ones = (params.p, params.q)
     bits, permanent_bits = reports.ravel(), permanents.ravel()
     for lag in sorted({*range(1, _MAX_LAG + 1), params.k, 2 * params.k}):
         first = np.arange(max(0, len(bits) - lag))
@@ -285,17 +311,23 @@ def _yield_report_lag_cases(
         both = np.bincount(classes[bits[first] & bits[first + lag]], minlength=4).tolist()
         for index in range(4):
             first_bit, second_bit = divmod(index, 2)
-            what = f"coins {lag} apart both hit, permanent {first_bit} and {second_bit}"
-            yield Case(what, both[index], n[index], ones[first_bit] * ones[second_bit])
+            description = f"coins {lag} apart both hit, permanent {first_bit} and {second_bit}"
+            yield Case(
+                description, both[index], n[index], p_of_ones[first_bit] * p_of_ones[second_bit]
+            )
 
 
 def _check_report_repetition(name: str, reports: Booleans, params: Params) -> Check:
     """Test whether rows of reports occur again, as with a generator of a short period.
 
-    A row is r consecutive reports. Two rows of a correct encoder are equal with probability at most
-    s^(k r), where s is the largest probability that two coins decide a bit alike. n reports have
-    fewer than n^2 / 2 pairs of rows. So r is chosen such that n^2 / 2 s^(k r) <= FALSE_ALARM_RATE.
-    A generator with a period of P reports is found if n is larger than lcm(P, r).
+    A row is r consecutive reports, and the next row begins where it ends. Two independent coins
+    with a threshold x give equal bits with probability x^2 + (1 - x)^2. With s the larger of these
+    probabilities for x = p and x = q, two rows of a correct encoder are equal with probability at
+    most s^(k r). n reports have fewer than n^2 / 2 pairs of rows. So r is chosen such that
+    (n^2 / 2) s^(k r) <= FALSE_ALARM_RATE.
+
+    A generator with a period of P reports repeats the first row after lcm(P, r) reports, the first
+    multiple of P at which a row begins. It is found if n is at least lcm(P, r) + r.
     """
     p_same_bit = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
     n = len(reports)
@@ -315,9 +347,12 @@ def _check_report_register(
 ) -> Check:
     """Test whether a short shift register produces the top bits of one position's coins.
 
-    A reported bit is the inverted top bit of its coin if the threshold is one half: t(p) for a
-    permanent 0, t(q) for a permanent 1. The first bit of a report with such a threshold in all
-    reports is tested. A register that produces the inverted bits is at most one longer.
+    The threshold of a coin is t(p) for a permanent 0 and t(q) for a permanent 1. If the threshold
+    is one half, a reported 1 shows that the top bit of the coin is 0: the reported bit is the
+    inverted top bit. The test reads the first position whose threshold is one half in all reports.
+
+    The inversion does no harm. Inverted bits are the XOR of the bits with a sequence of ones, which
+    has a register of length 1. So their shortest register is longer by 1 at most.
     """
     is_half = np.array([params.t_p == ONE // 2, params.t_q == ONE // 2])
     # (k,): whether the threshold of the bit is one half in all reports.

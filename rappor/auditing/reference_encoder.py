@@ -25,7 +25,8 @@ from rappor.protocol.randomizer import draw_system_coins
 from rappor.registry.metric import Metric
 
 SECOND_METRIC: Final = "audit.second"
-"""Name of a second metric with the same parameters, for the test that metrics use other coins."""
+"""The audit requests reports of a second metric with this name and the same parameters, and tests
+that two metrics use different coins."""
 
 
 class Response(NamedTuple):
@@ -170,7 +171,7 @@ def compute_reference_outputs(inputs: DeviceInputs) -> DeviceOutputs:
     secret, name, epoch, value, params, fixed_coins = inputs
     encoded = encode_value(
         secret,
-        _create_metric(name, _epoch_kind(epoch), params),
+        _create_metric(name, _determine_epoch_kind(epoch), params),
         get_encoder(params).parse_value(value),
         epoch=epoch,
         coins=draw_system_coins if fixed_coins is None else lambda n: fixed_coins[:n],
@@ -178,7 +179,7 @@ def compute_reference_outputs(inputs: DeviceInputs) -> DeviceOutputs:
     return DeviceOutputs(encoded.cohort, encoded.bits, encoded.permanent, encoded.report.bits)
 
 
-def _epoch_kind(epoch: str) -> str:
+def _determine_epoch_kind(epoch: str) -> str:
     """Return the kind of epoch that is written in the form of `epoch`, such as "2026-Q4"."""
     if not epoch:
         return "life"
@@ -191,7 +192,8 @@ def _epoch_kind(epoch: str) -> str:
 def _create_metric(name: str, epoch: str, params: Params) -> Metric:
     """Return a metric with these parameters that never expires.
 
-    Creating a metric validates it, so metrics are kept for the next inputs.
+    Creating a metric validates it, which takes time. Many inputs have the same parameters, so the
+    metrics are cached.
     """
     return Metric(
         name=name,

@@ -48,6 +48,28 @@ def check_type(name: str, value: object, expected: type, remedy: str = "") -> No
         raise ParamsError(f"{message}; {remedy}" if remedy else message)
 
 
+def refuse_text(name: str, strings: object) -> None:
+    """Raise ParamsError if the argument is one text and not a list of strings.
+
+    A text is an iterable of its characters. Without this check, each character would count as a
+    string: `total("ab")` would be the sum of the candidates "a" and "b".
+
+    Parameters
+    ----------
+    name : the name of the argument.
+    strings : the argument.
+
+    Examples
+    --------
+    >>> refuse_text("candidates", "cat")
+    Traceback (most recent call last):
+        ...
+    rappor.base.errors.ParamsError: candidates must be a list of strings, got one str
+    """
+    if isinstance(strings, str | bytes):
+        raise ParamsError(f"{name} must be a list of strings, got one {type(strings).__name__}")
+
+
 def explain_error_control(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate a function with an argument `error_control`, so that it explains wrong keywords.
 

@@ -76,7 +76,8 @@ def create_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     FileError
         A file, or a folder that is not empty, has the path.
     """
-    import shutil  # noqa: PLC0415 - a device creates no such folder, and starts faster without it
+    # The client on a device creates no such folder, and starts faster without this import.
+    import shutil  # noqa: PLC0415
 
     target = Path(folder).absolute()
     _check_vacant(target)
@@ -189,7 +190,9 @@ def hash_file(path: str | os.PathLike[str]) -> str:
 def save_text(text: str, path: str | os.PathLike[str] | None) -> str:
     """Write a text to a file if `path` is not None, and return the text.
 
-    Line ends are written unchanged, also on Windows.
+    Methods such as `to_json(path=None)` return this result: the caller gets the text in any case.
+    The file is written in place and is not atomic. A killed program may leave a part of the text,
+    which can be computed again. Line ends are written unchanged, also on Windows.
     """
     if path is not None:
         Path(path).write_text(text, encoding="utf-8", newline="")

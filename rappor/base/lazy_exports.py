@@ -4,9 +4,9 @@ A package lists its public names once, in the stub `__init__.pyi`. Type checkers
 so does this module at run time. A device that imports `rappor` therefore loads no array library,
 and a collector never loads the module that draws random noise.
 
-Example: `import rappor` runs no other module. `rappor.decode` finds the line
-`from rappor.decoding.decoder import decode as decode` in the stub, imports the module, and stores
-the function in the package.
+Example: `import rappor` runs only this module and `rappor.base.errors`. `rappor.decode` finds the
+line `from rappor.decoding.decoder import decode as decode` in the stub, imports the module, and
+stores the function in the package.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def read_stub(package: str) -> dict[str, str]:
 
 
 def _import_module(module: str) -> Any:
+    """Import a module; raise MissingExtraError if it needs a library of an extra."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -20,7 +20,9 @@ def format_count(n: int, noun: str) -> str:
 
 
 def format_mean(mean: float) -> str:
-    """Format a mean count, rounded up to two digits, so that a sentence does not promise too much.
+    """Format a mean count, rounded up, so that a sentence does not promise too much.
+
+    A mean below 10 has two significant digits. A larger mean is a whole number.
 
     Examples
     --------
@@ -33,6 +35,37 @@ def format_mean(mean: float) -> str:
     step = 10.0 ** min(math.floor(math.log10(mean)) - 1, 0)
     # A quotient of floats may be 35.000000000000004. Without the inner rounding it would become 36.
     return f"{math.ceil(round(mean / step, 6)) * step:.6g}"
+
+
+def format_chance(probability: float) -> str:
+    """Format a probability in whole per cent.
+
+    A probability below half a per cent is "less than 1 %", because "0 %" would mean never.
+
+    Examples
+    --------
+    >>> format_chance(0.2), format_chance(0.00001)
+    ('20 %', 'less than 1 %')
+    """
+    per_cent = f"{100 * probability:.0f} %"
+    return "less than 1 %" if per_cent == "0 %" else per_cent
+
+
+def format_times_in_100(probability: float) -> str:
+    """Format a probability as a number of times in 100.
+
+    A probability below half a per cent is "less than once in 100", because "0 times" would mean
+    never.
+
+    Examples
+    --------
+    >>> format_times_in_100(0.77), format_times_in_100(0.01), format_times_in_100(0.0039)
+    ('77 times in 100', 'once in 100', 'less than once in 100')
+    """
+    times = round(100 * probability)
+    if times > 1:
+        return f"{times} times in 100"
+    return "once in 100" if times == 1 else "less than once in 100"
 
 
 def format_belief(belief: float) -> str:

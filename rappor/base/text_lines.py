@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 WHITE_SPACE: Final = " \t\n\r\x0b\x0c"
-"""The white space of ASCII. Readers strip no other characters from a line."""
+"""Readers strip the white space of ASCII from a line, and no other characters."""
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 """Matches a line end: CR LF, CR or LF."""

@@ -53,8 +53,10 @@ _NEWLINE: Final = 10
 other line ends by this byte, so no other byte separates lines."""
 
 _TAB: Final = 9
+"""Separates the fields of a tuple in files that people write."""
+
 _UNIT_SEPARATOR: Final = ord(FIELD_SEPARATOR)
-"""The bytes between the fields of a line: in files of people, and in results."""
+"""The byte U+001F separates the fields of a tuple in results."""
 
 _IS_ASCII_SPACE: Final = np.isin(np.arange(256), list(WHITE_SPACE.encode()))
 """(256,) bool. True for the byte values that are white space of ASCII."""
@@ -198,7 +200,9 @@ class CandidateLines:
         # A line with bytes can be blank only if it begins with white space. Such lines are few, so
         # a Python loop checks them.
         suspects = np.flatnonzero(is_filled)
-        suspects = suspects[_IS_ASCII_SPACE[data[starts[suspects]]]]
+        # Tabs between fields are white space, too: a line of tabs alone is blank.
+        raw = np.frombuffer(block, dtype=np.uint8)
+        suspects = suspects[_IS_ASCII_SPACE[raw[starts[suspects]]]]
         for line in suspects.tolist():
             is_filled[line] = not block[starts[line] : ends[line]].isspace()
         starts, ends = starts[is_filled], ends[is_filled]

@@ -30,7 +30,12 @@ from rappor.base.errors import DecodeError, FileError, ParamsError
 from rappor.candidates import google_hashing, string_product
 from rappor.candidates.candidate_lines import CandidateLines, read_chunks
 from rappor.candidates.field_product import FieldProduct
-from rappor.candidates.result_tables import Origin, is_result_table, read_result_table
+from rappor.candidates.result_tables import (
+    Origin,
+    check_is_list,
+    is_result_table,
+    read_result_table,
+)
 from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import (
     MAX_UNCOMPILED_CELLS,
@@ -45,6 +50,10 @@ from rappor.protocol.tuples import check_field_names, join_line, join_normalizer
 _MAX_BYTES_IN_MEMORY: Final = 1 << 26
 """Largest size of a file, in bytes, that is read into memory: 64 MiB, about five million strings.
 Their hashes take as much memory again. A longer file is read again for every pass."""
+
+_HEAD_LINES: Final = 10
+"""Number of first lines that show whether lines are a result in place of a list. The titles of a
+printed result are among them."""
 
 _BLOCK_STRINGS: Final = 1 << 14
 """Number of strings in a block. It bounds the memory of a pass over streamed candidates. Smaller
@@ -135,8 +144,9 @@ class Candidates:
         Raises
         ------
         FileError
-            The file or a line cannot be read. A file of more than 64 MB is streamed, and the decode
-            raises this error. The error contains the line.
+            The file or a line cannot be read, or the file is a result in another form. A file of
+            more than 64 MB is streamed, and the decode raises the errors of its lines. An error of
+            a line contains its number.
 
         Examples
         --------
@@ -156,10 +166,12 @@ class Candidates:
         def read() -> Iterator[bytes]:
             return read_chunks(name) if piped is None else iter(piped)
 
-        if is_result_table(next(read(), b"")):
+        head = next(read(), b"")
+        if is_result_table(head):
             return cls._from_result_table(
                 b"".join(read()), name=name, normalize=normalize, field_names=field_names
             )
+        check_is_list(head, name)
         lines = CandidateLines(read, name, normalize, field_names)
         most = _MAX_BYTES_IN_MEMORY if is_regular else sys.maxsize
         is_long = is_regular and Path(name).stat().st_size > most
@@ -167,7 +179,7 @@ class Candidates:
         texts = None if is_long else _join_blocks(lines(), lambda block: len(block.data), most)
         if texts is None:
             return cls(lines, name=name, normalize=normalize, field_names=field_names)
-        candidates = cls._without_duplicates(
+        candidates = cls._drop_duplicates(
             texts, name=name, normalize=normalize, field_names=field_names
         )
         return candidates.copy_line_counts(lines)
@@ -217,16 +229,17 @@ class Candidates:
         (('cat', 'dog '), 1)
         """
         encoded = _encode_lines(lines, name)
-        first = next(encoded, b"")
-        if is_result_table(first):
+        head = b"".join(itertools.islice(encoded, _HEAD_LINES))
+        if is_result_table(head):
             return cls._from_result_table(
-                first + b"".join(encoded), name=name, normalize=normalize, field_names=field_names
+                head + b"".join(encoded), name=name, normalize=normalize, field_names=field_names
             )
+        check_is_list(head, name)
         reader = CandidateLines(
-            lambda: itertools.chain([first], encoded), name, normalize, field_names
+            lambda: itertools.chain([head], encoded), name, normalize, field_names
         )
         texts = Texts.join(list(reader()))
-        candidates = cls._without_duplicates(
+        candidates = cls._drop_duplicates(
             texts, name=name, normalize=normalize, field_names=field_names
         )
         return candidates.copy_line_counts(reader)
@@ -256,7 +269,7 @@ class Candidates:
         2
         """
         texts = Texts.join(list(_encode_blocks(strings, normalize, field_names)))
-        return cls._without_duplicates(
+        return cls._drop_duplicates(
             texts, name="candidates", normalize=normalize, field_names=field_names
         )
 
@@ -412,7 +425,7 @@ class Candidates:
         return chain
 
     @classmethod
-    def _without_duplicates(
+    def _drop_duplicates(
         cls, texts: Texts, *, name: str, normalize: str, field_names: Sequence[str]
     ) -> Candidates:
         """Build candidates in memory, each string once, at the position of its first occurrence."""
@@ -493,7 +506,7 @@ class Candidates:
             return self if len(self) <= most else None
         if (texts := _join_blocks(self.read_blocks(), len, most)) is None:
             return None
-        loaded = self._without_duplicates(
+        loaded = self._drop_duplicates(
             texts, name=self.name, normalize=self.normalize, field_names=self.field_names
         )
         loaded.origins = self.origins
@@ -540,6 +553,7 @@ class Candidates:
 
     @property
     def _texts_in_memory(self) -> Texts:
+        """All strings; raises DecodeError for streamed candidates."""
         if self._texts is None:
             raise DecodeError(f"candidates must be held in memory, got a stream: {self.name}")
         return self._texts

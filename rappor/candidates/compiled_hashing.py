@@ -144,6 +144,8 @@ def _add_row_values(
         for word in range(4):
             block[word, :n] = words[first : first + n, word]
         for cohort in range(m):
+            # In compiled code the product of a signed and an unsigned integer is a signed integer.
+            # (In numpy it would be a float.)
             values = table[cohort * k : (cohort + 1) * k]
             for function in range(h):
                 _hash_lanes(np.uint32(cohort * h + function), block, k, bits[function])

@@ -17,7 +17,8 @@ from rappor.protocol.params import Params
 from rappor.protocol.tuples import list_normalizers
 
 EntryCandidates = str | tuple[str, ...] | Mapping[str, str | tuple[str, ...]]
-"""The value of the key `candidates`: name of a file, list, or list or file of each field."""
+"""The value of the key `candidates` is the name of a file or a list of candidates. For a tuple it
+may map each field to a file or a list."""
 
 
 def read_entry_candidates(

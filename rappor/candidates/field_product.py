@@ -71,7 +71,7 @@ class FieldProduct:
         )
 
     def read_blocks(self) -> Iterator[Texts]:
-        """Yield the combinations in blocks; the last field varies fastest."""
+        """Yield the combinations in blocks. The last field varies fastest."""
         combinations = map(_SEPARATOR.join, itertools.product(*self.texts))
         while block := list(itertools.islice(combinations, _BLOCK_STRINGS)):
             yield Texts.from_bytes(block)

@@ -29,6 +29,8 @@ def add_to_list(listed: Sequence[str], candidates: Candidates | None, params: Pa
     if candidates.is_in_memory:
         # Both are in memory, so the joined candidates also fit into memory. A decode then needs no
         # second pass. Streamed candidates stay streamed, and may repeat a listed candidate.
-        both = both.load_into_memory(len(first) + len(candidates)) or both
+        loaded = both.load_into_memory(len(first) + len(candidates))
+        # Empty candidates are false in a condition, so None is compared.
+        both = both if loaded is None else loaded
         both.copy_line_counts(candidates).n_duplicates = candidates.n_duplicates
     return both

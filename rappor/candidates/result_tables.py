@@ -5,12 +5,17 @@ row for each candidate. An analyst may use such a table as a list of candidates 
 its column `candidate` contains the strings. The strings and their order come from reports, so they
 must not be candidates of the same metric. Each row therefore contains the metric and the
 fingerprint of its reports, which stay with the candidates (`Candidates.origins`).
+
+All other forms of a result are refused: its JSON, its page, the text that a command prints, and a
+table without these two columns. Their lines would be read as candidates that no device has, and the
+order of the strings would come from reports without anybody noticing.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Final, NamedTuple
 
 from rappor.base.atomic_files import describe_wrong_encoding
@@ -22,6 +27,27 @@ has their fingerprints separated by blanks."""
 
 _FIRST_COLUMNS: Final = ("candidate", "count", "std_error")
 """First columns of every table of estimates. No list of strings begins with such a line."""
+
+_OTHER_FORMS: Final = (
+    (
+        re.compile(rb'\{"(?:estimates|format|metric|suggestions|weights)":'),
+        "the JSON of a result",
+    ),
+    (re.compile(rb"<!doctype html", re.IGNORECASE), "a page of HTML"),
+    (re.compile(rb"RAPPOR COUNTS "), "a file of counts"),
+    # The titles of `Table.to_text`. At least two spaces stand between two titles.
+    (
+        re.compile(rb"(?:.*\r?\n){0,9} *(?:candidate|string)(?: {2,}\S+(?: \S+)*){2,}"),
+        "the printed text of a result",
+    ),
+    (
+        re.compile(rb'"?candidate"?[,;\t]"?(?:count|what)"?[,;\t]'),
+        f"a table of results without the columns {' and '.join(ORIGIN_COLUMNS)} at its end, or "
+        "without commas between its columns",
+    ),
+)
+"""Patterns of the first lines of files that are no lists of strings, and their names in messages.
+Every JSON document of a command begins with one of the five keys."""
 
 _MARK: Final = "'"
 """Character that a table of estimates has in front of a text that a spreadsheet would compute as a
@@ -41,6 +67,24 @@ def is_result_table(head: bytes) -> bool:
     # A spreadsheet that saves the table may quote every title.
     titles = line[0].decode(errors="replace").replace('"', "").split(",") if line else []
     return (*titles[:3],) == _FIRST_COLUMNS and titles[-2:] == list(ORIGIN_COLUMNS)
+
+
+def check_is_list(head: bytes, path: str) -> None:
+    """Raise FileError if the first bytes of a file are a result in another form than its table.
+
+    Parameters
+    ----------
+    head : at least the first lines of the file, if it has several.
+    path : name of the file in messages.
+    """
+    start = head.removeprefix(b"\xef\xbb\xbf")
+    for pattern, form in _OTHER_FORMS:
+        if pattern.match(start):
+            raise FileError(
+                path,
+                f"it must be a list of strings, got {form}; of results, only the table that "
+                "`rappor decode --csv` writes can be a list of candidates",
+            )
 
 
 def read_result_table(data: bytes, path: str) -> tuple[list[str], frozenset[Origin]]:

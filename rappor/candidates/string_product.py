@@ -7,6 +7,7 @@ by block, so a product of a billion strings needs little memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -73,8 +74,11 @@ class StringProduct:
             most=most,
         )
         if product.n > MAX_STRINGS:
-            digits = len(str(product.n))
-            number = f"{product.n:,}" if digits <= _MAX_DIGITS_SHOWN else f"1e{digits - 1}"
+            n = product.n
+            # Python refuses to print integers of more than 4,300 digits, so the number of digits
+            # comes from the logarithm.
+            is_short = n < 10**_MAX_DIGITS_SHOWN
+            number = f"{n:,}" if is_short else f"1e{math.floor(math.log10(n))}"
             raise ParamsError(
                 f"a product must have at most {MAX_STRINGS:,} strings, got {number}: "
                 "use fewer prefixes or a smaller alphabet"
@@ -84,9 +88,13 @@ class StringProduct:
     @property
     def n(self) -> int:
         """Number of strings."""
-        lengths = range(self.least, self.most + 1)
-        continuations: int = sum(len(self.characters) ** length for length in lengths)
-        return len(self.prefixes) * continuations
+        n_characters, n_lengths = len(self.characters), self.most - self.least + 1
+        if n_characters == 1:
+            return len(self.prefixes) * n_lengths
+        # A geometric series, because the sum of the powers would take minutes for lengths of
+        # thousands of characters. Without characters it has the value 1 if `least` is 0, else 0.
+        series: int = n_characters ** (self.most + 1) - n_characters**self.least
+        return len(self.prefixes) * (series // (n_characters - 1))
 
     def read_blocks(self) -> Iterator[Texts]:
         """Yield the strings in blocks: the shortest continuations first, prefix by prefix."""

@@ -56,10 +56,10 @@ def completion(*, shell: str = argument_field(type=click.Choice(["bash", "zsh", 
 
     Source it in the start file of the shell, such as ~/.bashrc.
     """
-    kind = get_completion_class(shell)
+    script_class = get_completion_class(shell)
     # click supports exactly the three shells that the argument allows.
-    assert kind is not None
-    click.echo(kind(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
+    assert script_class is not None
+    click.echo(script_class(cli, {}, "rappor", "_RAPPOR_COMPLETE").source())
 
 
 STEPS: Final = {
@@ -98,6 +98,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         typed = tuple(sys.argv[1:] if arguments is None else arguments)
+        # `obj` is the object that commands find in click's context: the words of the command line.
+        # `rappor decode --html` prints them in its report.
         cli.main(args=typed, prog_name="rappor", standalone_mode=False, obj=typed)
     except click.Abort:
         return _fail("interrupted", INTERRUPTED)

@@ -19,10 +19,11 @@ from rappor.base.errors import ParamsError
 from rappor.cli.options import list_typed_options, with_options
 
 
-class Explained(click.Command):
-    """Base class of commands and groups, with a complete summary and with examples.
+class DocumentedCommand(click.Command):
+    """Base class of commands and groups whose help page has examples, and whose summary is not cut.
 
-    The first paragraph of the function's docstring is the summary.
+    The summary of a command is the first paragraph of the docstring of its function. The list of
+    all commands shows it.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class Explained(click.Command):
                     formatter.write(textwrap.indent(example, "  ") + "\n")
 
 
-class Command(Explained):
+class Command(DocumentedCommand):
     """Command whose errors name options.
 
     Parameters
@@ -77,15 +78,16 @@ class Command(Explained):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error of the library names the option instead of the parameter.
+        """Run the command, and replace the name of a parameter in an error by the option.
 
-        Case: the library raises "epsilon_1 must be ...", and the person has typed --epsilon-1.
+        Case: the library raises "epsilon_1 must be ...". The person has typed --epsilon-1 and knows
+        no epsilon_1, so the message becomes "--epsilon-1 must be ...".
         """
         try:
             return super().invoke(ctx)
         except ParamsError as error:
             name, must, constraint = str(error).partition(" must be ")
-            # The parameter of the library may have the prefix "n_", as in n_reports.
+            # The parameter may have the prefix "n_", which the option lacks, as in n_reports.
             typed = list_typed_options()
             flag = typed.get(name) or typed.get(name.removeprefix("n_"))
             if flag is None:
@@ -111,7 +113,7 @@ def command(*examples: str, **settings: Any) -> Any:
     return decorate
 
 
-class Group(Explained, click.Group):
+class Group(DocumentedCommand, click.Group):
     """Group of commands. The error of an unknown command names a similar command."""
 
     command_class = Command
@@ -129,8 +131,10 @@ class Group(Explained, click.Group):
             self.add_command(command)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands in the order of the steps."""
-        return list(self.commands) if self._steps else super().list_commands(ctx)
+        """Return the names of the commands, in the order of the steps or of the alphabet."""
+        if not self._steps:
+            return super().list_commands(ctx)  # click sorts the names
+        return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of the commands under the headings of the steps."""
@@ -166,6 +170,3 @@ def show_refusal(error: click.ClickException, program: str) -> None:
     # The message of NoArgsIsHelpError is the help page, which is no error sentence.
     if not isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(f"{program}: {error.format_message()}", err=True)
-
-
-Group.group_class = Group

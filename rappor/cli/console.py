@@ -42,19 +42,22 @@ _FEW_STEPS: Final = 1000
 """Smallest number of steps of a stage for which the display contains a rate. With fewer steps, the
 remaining time is enough information."""
 
+_DELIMITERS: Final = {"comma": ",", "semicolon": ";", "tab": "\t"}
+"""Characters that separate the columns of a table, by their names in the warning about a table."""
+
 
 def print_json(record: Any, **more: Any) -> None:
     """Print a record, and additional entries, as one line of JSON."""
     click.echo(to_json_text(record, **more))
 
 
-def width() -> int:
+def get_width() -> int:
     """Return the number of columns of the terminal, or 100 without a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
 
 
 def print_parts(*parts: str | Table[Any], indent: int = 0) -> None:
-    """Print texts and tables, as wide as the terminal, indented by some blanks.
+    """Print texts and tables, as wide as the terminal. Each line begins with `indent` blanks.
 
     Strings of devices and analysts may contain control characters, or marks that change the reading
     direction. Their pictures or code points are printed instead, so a terminal does not execute
@@ -63,17 +66,17 @@ def print_parts(*parts: str | Table[Any], indent: int = 0) -> None:
     for part in parts:
         if isinstance(part, Table):
             # click removes the bold type if standard output is not a terminal.
-            titles, line_break, rows = part.to_text(width() - indent).partition("\n")
+            titles, line_break, rows = part.to_text(get_width() - indent).partition("\n")
             text = click.style(titles, bold=True) + line_break + rows
         else:
             # A line break of the text stays. `visible` would replace it by its picture.
-            text = wrap("\n".join(map(visible, part.split("\n"))), width() - indent)
+            text = wrap("\n".join(map(visible, part.split("\n"))), get_width() - indent)
         click.echo(textwrap.indent(text, " " * indent))
 
 
 def print_title(title: str) -> None:
     """Print a title."""
-    click.secho(wrap(visible(title), width()), bold=True)
+    click.secho(wrap(visible(title), get_width()), bold=True)
 
 
 def print_section(title: str, *parts: str | Table[Any]) -> None:
@@ -90,7 +93,7 @@ def print_table(table: Table[Any], *notes: str) -> None:
 
 def print_pairs(table: Table[Any]) -> None:
     """Print a table of properties and values without the titles of its columns."""
-    click.echo(table.to_text(width(), include_titles=False))
+    click.echo(table.to_text(get_width(), include_titles=False))
 
 
 def warn_about_candidates(candidates: Candidates | None) -> None:
@@ -108,13 +111,24 @@ def warn_about_candidates(candidates: Candidates | None) -> None:
             f"{candidates.n_duplicates:,} repeated ones",
             err=True,
         )
-    for number, what in (
+    for number, predicate in (
         (candidates.n_spaced, "begin or end with white space"),
         (candidates.n_marked, "begin with a byte-order mark"),
     ):
         if number:
             click.echo(
-                f"candidates: lines that {what}, which is part of their strings: {number:,}",
+                f"candidates: lines that {predicate}, which is part of their strings: {number:,}",
+                err=True,
+            )
+    # Case: a table with a column of strings and other columns, such as `value,weight`. A candidate
+    # is a whole line, and no device reports the line of a table.
+    for name, delimiter in _DELIMITERS.items():
+        if not candidates.is_in_memory or len(candidates) < 2:
+            break
+        if all(delimiter in text for text in candidates.strings):
+            click.echo(
+                f"candidates: every line contains a {name}, which is part of its string; of a "
+                "table pass the column of the strings alone, without its title",
                 err=True,
             )
 
@@ -124,11 +138,13 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return the rate, or no text for a stage of few steps."""
-        few = task.total is not None and task.total < _FEW_STEPS
-        return Text("" if few or task.speed is None else f"{task.speed:,.0f}/s")
+        has_few_steps = task.total is not None and task.total < _FEW_STEPS
+        if has_few_steps or task.speed is None:
+            return Text("")
+        return Text(f"{task.speed:,.0f}/s")
 
 
-class Slow:
+class ProgressDisplay:
     """Progress display that appears only on a terminal, and only after a second of work.
 
     A short command therefore prints only its result, and a script gets no control characters. Call
@@ -137,7 +153,7 @@ class Slow:
     """
 
     def __init__(self, console: Console | None = None, *, after: float = 1.0) -> None:
-        """Start the clock.
+        """Store the time at which the display may appear.
 
         Parameters
         ----------
@@ -145,19 +161,20 @@ class Slow:
         after : number of seconds before the display appears.
         """
         self._console = console or Console(stderr=True)
-        self._starts = time.monotonic() + after
+        self._earliest_start = time.monotonic() + after
         self._display: Progress | None = None
         self._task = TaskID(0)
 
-    def __enter__(self) -> Slow:
+    def __enter__(self) -> ProgressDisplay:
         return self
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         """Display the progress of a stage."""
         if self._display is None:
-            if not self._console.is_terminal or time.monotonic() < self._starts:
+            if not self._console.is_terminal or time.monotonic() < self._earliest_start:
                 return
-            # The display is created at its first use, because a command may end before.
+            # The display is created only now. Most commands end within the first second, and need
+            # none.
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),

@@ -26,13 +26,13 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
-_WAYS: Final = (
+_ALTERNATIVES: Final = (
     {"registry_path", "metric_name"},
     {"profile"},
     {"bits", "hashes", "cohorts", "f", "g", "p", "q"},
 )
-"""Names of the arguments of each way to name parameters. Arguments of two ways contradict each
-other."""
+"""Three alternatives to name parameters, each as a set of names of arguments. A command line may
+have arguments of one alternative only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,9 @@ class ExaminedParams:
     @property
     def metric_or_placeholder(self) -> Metric:
         """The metric. Parameters without a metric get a placeholder, because an audit needs one."""
+        # Generalized randomized response is allowed only with one report in an epoch, and such an
+        # epoch must end. Other parameters get the longest epoch, in which all reports of a device
+        # share one permanent response.
         is_once = self.params.response.needs_interval_epoch
         return self.metric or Metric(
             name="any",
@@ -68,8 +71,8 @@ class ExaminedParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """Arguments and options of the three ways."""
+class _ParamsOptions:
+    """Arguments and options of the three alternatives to name parameters."""
 
     metric_name: str | None = metric_argument(required=False)
     registry_path: str | None = registry_option(required=False)
@@ -113,7 +116,7 @@ class _Options:
 
     def read(self) -> ExaminedParams:
         """Return the parameters that the command line names."""
-        _check_one_way()
+        _check_one_alternative()
         if self.registry_path is not None and self.metric_name is not None:
             registry = Registry.load(self.registry_path)
             metric = registry.metric(self.metric_name)
@@ -142,17 +145,20 @@ class _Options:
 
 
 def examined_params_options() -> Any:
-    """Declare METRIC, --registry, --profile and the letters. The command gets ExaminedParams."""
-    return option_group(_Options, then=_Options.read)
+    """Declare METRIC, --registry, --profile, and an option for each number of a parameter set.
+
+    The command gets `ExaminedParams`.
+    """
+    return option_group(_ParamsOptions, convert=_ParamsOptions.read)
 
 
-def _check_one_way() -> None:
-    """Raise a usage error for arguments of several ways.
+def _check_one_alternative() -> None:
+    """Raise a usage error if the person has typed arguments of several alternatives.
 
-    Without the error, the arguments of all ways but one would be ignored silently.
+    Without the error, `read` would silently ignore the arguments of all alternatives but one.
     """
     typed = list_typed_options().keys()
-    if sum(bool(way & typed) for way in _WAYS) > 1:
+    if sum(bool(alternative & typed) for alternative in _ALTERNATIVES) > 1:
         raise click.UsageError(
             "give only one of: a METRIC of a registry, a --profile, parameters (-k, -f, -g, "
             "-p, -q, --hashes, --cohorts)"

@@ -15,12 +15,12 @@ _RANGE: Final = re.compile(r"(.)-(.)", re.DOTALL)
 
 
 class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in late versions only
-    """Whole number from `least` to `most`. People may write 1e9."""
+    """Type of a whole number from `least` to `most`, for which people may also write 1e9."""
 
     name = "number"
 
     def __init__(self, least: int | None = None, most: int | None = None) -> None:
-        """Store the range. None leaves an end open; the library then checks the number."""
+        """Store the range. None means no limit, because the library checks the number itself."""
         self._least = least
         self._most = most
 

@@ -16,8 +16,9 @@ and its `__post_init__` checks that the options do not contradict each other.
 
 A declaration is a field of `dataclasses`. Its metadata contains either
 
-    "option"   the function that builds the option, and "flags", its flags, or
-    "inner"    the declarations of a group by name, and "make", the function of their values.
+    "option"   the function that builds the option of click, and "flags", its flags; or
+    "inner"    the declarations of the options of a group, by name, and "make", the function that
+               makes the argument of the command from the values of these options.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Option(click.Option):
         record = super().get_help_record(ctx)
         if record is None:
             return None
+        # click shows a default that is a text of `show_default` in parentheses. They are removed.
         text = re.sub(r"\[default: \((.*?)\)(?=[;\]])", r"[default: \1", record[1])
         # A port is a name made of digits: 8,080 is no port.
         if self.name != "port":
@@ -134,16 +136,16 @@ def argument_field(**settings: Any) -> Any:
 
 
 def option_group(
-    record: type[Any], *, then: Callable[[Any], Any] | None = None, **declarations: Any
+    record: type[Any], *, convert: Callable[[Any], Any] | None = None, **declarations: Any
 ) -> Any:
     """Declare all options that the fields of a dataclass declare. The command gets an instance.
 
     Parameters
     ----------
     record : the dataclass.
-    then : function of the instance. The command gets its result in place of the instance.
-    declarations : declarations of fields that have none, because the dataclass belongs to the
-        library.
+    convert : function of the instance. The command gets its result in place of the instance.
+    declarations : declarations of options by the name of the field. A dataclass of the library,
+        such as `ErrorControl`, declares no options, so the command declares them.
     """
     fields = [
         *declarations.items(), *((field.name, field) for field in dataclasses.fields(record))
@@ -151,8 +153,8 @@ def option_group(
     inner = {name: field.metadata for name, field in fields if field.metadata}
 
     def make(values: Mapping[str, Any]) -> Any:
-        filled = record(**values)
-        return filled if then is None else then(filled)
+        instance = record(**values)
+        return instance if convert is None else convert(instance)
 
     return dataclasses.field(metadata={"inner": inner, "make": make})
 
@@ -163,7 +165,11 @@ def _declare(build: Callable[..., Any], flags: str = "", default: Any = None) ->
 
 
 def with_options(function: Callable[..., None]) -> Any:
-    """Return a function of click that has the options of a command, and passes their values."""
+    """Return a function to which click has added the declared options of a command.
+
+    click calls it with the values of all options. It makes the arguments of the command from them,
+    and calls the command.
+    """
     arguments = inspect.signature(function).parameters.values()
     declarations = {argument.name: argument.default.metadata for argument in arguments}
 
@@ -299,17 +305,34 @@ def list_typed_options() -> dict[str, str]:
     }
 
 
-def refuse_options(option: str, *others: str) -> None:
+def refuse_options(option: str, *ignored: str) -> None:
     """Raise a usage error if the person has typed arguments that an option would ignore.
 
     Parameters
     ----------
     option : the option, such as "--by".
-    others : names of the ignored arguments.
+    ignored : names of the ignored arguments.
     """
-    typed = [flag for name, flag in list_typed_options().items() if name in others]
+    typed = [flag for name, flag in list_typed_options().items() if name in ignored]
     if typed:
         raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RepetitionOptions:
+    """Number of devices behind the reports, for devices that reported several times."""
+
+    devices: float | None = option_field(
+        "N",
+        "Number of devices that sent all reports, if they reported several times. Default: the "
+        "number that the counts contain, or an estimate from several files.",
+        type=float,
+    )
+    reports_per_device: float | None = option_field(
+        "N",
+        "Number of reports of each device, instead of --devices. 1 if no device reported twice.",
+        type=float,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +349,19 @@ class Output:
     as_json: bool = json_option()
 
 
-def save_chart(record: DisplayedRecord, path: str | None) -> None:
-    """Save the chart of a record. Without a path, do nothing."""
-    if path is not None:
-        record.plot().save(path)
+def save_chart(record: DisplayedRecord, path: str | None, *, days: str = "") -> None:
+    """Save the chart of a record. Without a path, do nothing.
+
+    Parameters
+    ----------
+    record : the record.
+    path : path of the file.
+    days : days of the reports, for a record that does not contain them.
+    """
+    if path is None:
+        return
+    chart = record.plot()
+    if days:
+        subject = ", ".join(filter(None, (chart.subject, days)))
+        chart = dataclasses.replace(chart, subject=subject)
+    chart.save(path)

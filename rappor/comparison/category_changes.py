@@ -5,6 +5,29 @@ calls `estimate_category_changes`. The input is T samples, such as weeks, and th
 sum to 0. The output is the change of each of k categories. `change_regression.py` does the same for
 strings, where one bit belongs to several strings.
 
+The idea
+--------
+The share of a category in one sample has an exact interval, which is valid with few reports, too.
+The interval of a change is built from these intervals: the distances between an estimate and its
+interval ends are added like standard errors, as the root of the sum of their squares.
+
+*Example.* A category has the share .20 with the interval .17 to .24 in the first week, and .30 with
+the interval .26 to .33 in the second week. With the weights -1 and 1 the change is .10. It is
+smallest if the first share is at its upper end, .04 higher, and the second share at its lower end,
+.04 lower. If the weeks have different devices, both errors are independent, so the lower end of the
+change is .10 - sqrt(.04^2 + .04^2) = .043. In the same way its upper end is
+.10 + sqrt(.03^2 + .03^2) = .142.
+
+The steps:
+
+1. Estimate the categories of each sample, and the part of their variance that comes from the
+   devices (`_read_sample`).
+2. Add the estimates, multiplied by their weights.
+3. Add the squared distances. If samples have devices in common, a part of their noise is equal and
+   cancels (`_combine`).
+4. Add the variance of the devices that changed their value (`_add_changed_devices`).
+5. Find the p-value: the error probability at which the interval begins to include 0.
+
 Theory of operation
 -------------------
 | symbol | meaning |
@@ -23,28 +46,25 @@ Their distances from the estimates are squared and added:
 
 The upper end exchanges l_t and u_t.
 
-*Example.* A category has the share .20 with the interval .17 to .24 in the first week, and .30 with
-the interval .26 to .33 in the second week. With the weights -1 and 1 the change is .10. Its lower
-end is .10 - sqrt(.04^2 + .04^2) = .043, and its upper end .10 + sqrt(.03^2 + .03^2) = .142, if the
-weeks have different devices.
-
-This is method 10 of Newcombe (Statistics in Medicine 1998),
-with exact intervals in place of Wilson's. Zou and Donner (Statistics in Medicine 2008) extend it to
-any weights and to correlated estimates.
+This is method 10 of Newcombe (Statistics in Medicine 1998), with exact intervals in place of
+Wilson's. Zou and Donner (Statistics in Medicine 2008) extend it to any weights and to correlated
+estimates.
 
 Samples may have devices in common. So each squared distance is split into two parts. The part that
 comes from the devices has the correlation rho between samples. The part that comes from the coins
 of each report is independent.
 
-If the true change is as large as an end of the interval, some devices changed their value. The
-distance of an end therefore includes the variance of these devices, which is 0 if the end is 0
-(`rappor.comparison.shared_devices`). If rho is unknown, the largest possible variance of the device
-parts is assumed. It already includes the devices that changed, so nothing is added.
+An end of the interval is a possible true change. If that change is not 0, some devices changed
+their value, and their noise does not cancel. The distance of an end therefore includes the variance
+of as many devices as a change of this size needs (`rappor.comparison.shared_devices`). If rho is
+unknown, the largest possible variance of the device parts is assumed. It belongs to samples of
+different devices, whose noise does not cancel, so nothing is added for devices that changed.
 
-In a *complete* metric every value is in a category. Its shares sum to 1, and so do the estimates.
+In a *complete* metric every value is in a category, so the true shares sum to 1. The estimates of
+each sample are then adjusted to the sum 1, which reduces their variances and correlates them
+(`rappor.decoding.closed_form`).
 
-The p-value is the error probability at which the interval begins to include 0. So test and interval
-never contradict each other. With few reports the intervals are wide, and still valid.
+The p-value comes from the interval, so test and interval never contradict each other.
 """
 
 from __future__ import annotations
@@ -79,8 +99,9 @@ _LARGEST_Z: Final = 37.0
 positive float64."""
 
 _HALVINGS: Final = 20
-"""Number of bisections for a z score. Twenty bisections reach the precision 37 / 2^20 = 4e-5, which
-is a relative error of 2e-3 for the smallest p-value."""
+"""Number of bisections for a z score. Twenty bisections reach the precision 37 / 2^20 = 4e-5. A
+p-value falls about as exp(-z^2 / 2), so a change of z by 4e-5 changes it by the factor
+1 + 4e-5 z: by 2e-3 at the largest z, and by less elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,7 +113,8 @@ class _Sample:
     categories : estimates and exact intervals of the categories.
     device_share : (k,) float64. The part of the variance of each estimate that comes from the
         devices, divided by the whole variance.
-    per_device : (k,) float64. 1 / effective number of devices.
+    per_device : (k,) float64. 1 / (effective number of devices): the variance of an estimate that
+        comes from the devices, if the variance of each device is 1.
     permanent : (2, k) float64. Variance of the permanent response of one device to a 0 and to a 1,
         after de-biasing, so in squared shares.
     """
@@ -108,12 +130,13 @@ class CategoryContrast:
 
     Attributes
     ----------
-    categories : (T,) estimates of each sample.
+    categories : list of T estimates, one for each sample.
     device_share : (T, k) float64. As in `_Sample`.
     weights : (T, 1) float64. Weights of the samples.
     device_correlation : rho; None if unknown.
     estimate : (k,) float64. The weighted sum of each category.
-    changed : variance of each sum, from devices that changed to or from the category.
+    changed : variance that a change adds to each sum, from devices that changed to or from the
+        category.
     """
 
     def __init__(
@@ -133,7 +156,8 @@ class CategoryContrast:
         """
         counts = [collection for sample in samples for collection in sample.counts]
         repetitions = [repetition for sample in samples for repetition in sample.repetitions]
-        # Raises DecodeError for samples with different categories, before any computation.
+        # Only for its DecodeError if the samples have different categories. The estimates of all
+        # samples together are not used.
         estimate_categories(debias(counts, repetitions), counts[0].params)
         read_samples = [_read_sample(sample, complete=complete) for sample in samples]
         self.categories = [sample.categories for sample in read_samples]
@@ -155,14 +179,21 @@ class CategoryContrast:
             self._add_changed_devices(read_samples, device_correlation)
 
     def _add_changed_devices(self, samples: Sequence[_Sample], device_correlation: float) -> None:
-        """Add the variance of devices whose value changed (rho > 0).
+        """Compute the variance of devices whose value changed (rho > 0).
 
-        Without this variance, intervals of changes covered too rarely: a device with a new value is
-        a new device in the row, so its noise does not cancel.
+        With common devices, the noise of a device with the same value cancels in the change. The
+        noise of a device with a new value does not cancel: it draws a new permanent response.
+        Without its variance, intervals covered the true changes too rarely.
+
+        A change delta has the variance of `ChangeVariance`, |delta| linear - delta^2 square, from
+        devices that changed to or from the category (`rappor.comparison.shared_devices` derives all
+        formulas). With v_0 and v_1 the variances of the permanent response to a 0 and to a 1,
+        `linear` contains the factor 1 + v_0 + v_1: the 1 is the sampling of these devices.
         """
         noise = np.maximum([sample.std_error**2 for sample in self.categories], LEAST_NOISE)
-        # (T, k): difference between the share in each sample and the mean of all samples, if the
-        # weighted sum is 1 (`rappor.comparison.contrast_rows` derives the formula).
+        # (T, k): if the change were 1, the share in each sample, minus the mean of all samples. A
+        # sample whose weight or noise is large takes a larger part of the change
+        # (`rappor.comparison.contrast_rows` derives the formula).
         slope = self.weights * noise / (self.weights**2 * noise).sum(axis=0)
         per_device = np.array([sample.per_device for sample in samples])
         weights = np.broadcast_to(self.weights, per_device.shape)
@@ -173,8 +204,9 @@ class CategoryContrast:
         zero_variance, one_variance = np.mean([sample.permanent for sample in samples], axis=0)
         self.changed = ChangeVariance(linear * (1 + zero_variance + one_variance), square)
         # A device that changes between two other categories has a 0 of this category in both
-        # samples, and draws a new permanent response to it. `estimate_other_changes` counts such
-        # devices by the significant changes of all categories, at normal p-values.
+        # samples, and draws a new permanent response to it. The difference of its two responses has
+        # the variance 2 v_0. `estimate_other_changes` estimates the share of such devices from the
+        # changes of all categories that are significant by a normal test.
         z = np.abs(self.estimate) / np.maximum(self._null_error, 1e-300)
         self._other_devices_variance = (
             2 * zero_variance * linear * estimate_other_changes(self.estimate, 2 * special.ndtr(-z))
@@ -215,10 +247,12 @@ class CategoryContrast:
         below, above = estimates - ends[:, 0], ends[:, 1] - estimates
         # The lower end combines lower ends of samples with positive weight, and upper ends of
         # samples with negative weight. The upper end combines the opposite ends.
+        # `down` and `up` are the distances of the lower and the upper end of each sum, without the
+        # variance of changed devices.
         is_positive = self.weights > 0
         down = self._combine(np.where(is_positive, below, above))
         up = self._combine(np.where(is_positive, above, below))
-        # The squared distance that devices add which changed between two other categories.
+        # Devices that changed between two other categories add this squared distance to both ends.
         others_square = special.ndtri(np.asarray(error) / 2) ** 2 * self._other_devices_variance
         down, up = (np.sqrt(distance**2 + others_square) for distance in (down, up))
         return self.changed.interval(self.estimate, down, up, error)
@@ -299,7 +333,7 @@ def estimate_category_changes(
         std_error=contrast.std_error,
         p_value=contrast.p_value,
         interval=contrast.interval,
-        how="answers",
+        how="answers",  # the name of this method in the JSON output (`Changes.how`)
     )
 
 
@@ -321,8 +355,9 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
     variance = compute_pooled_device_variance(categories.estimate)
     devices = (target.reports / target.reports_per_device).reshape(shape)
     per_device = (categories.weight**2 / np.maximum(devices, LEAST_NOISE)).sum(axis=0)
-    # If no device (or every device) is in a category, the device variance comes from the permanent
-    # response to a 0 (or to a 1) alone. Times the number of devices, it is the variance of one.
+    # At share 0 (or 1) all devices have the same true bit, so the device variance comes from their
+    # permanent responses to a 0 (or to a 1) alone. Divided by `per_device`, it is the variance of
+    # the response of one device.
     ends = (np.zeros(shape[1]), np.ones(shape[1]))
     permanent = np.array([compute_pooled_device_variance(end) for end in ends]) / per_device
     if complete:
@@ -333,8 +368,10 @@ def _read_sample(sample: AddedCollections, *, complete: bool) -> _Sample:
         # Estimates are adjusted to the sum 1 by the linear function
         #     estimate - s (total - 1) / sum of s
         # with s the covariance of each estimate with the total (`sum_covariance`). `projection` is
-        # the matrix P of this function, so a covariance C of the estimates becomes P C P'. C has
-        # the device part of each variance on its diagonal.
+        # the matrix P of this function, so a covariance C of the estimates becomes P C P'. Here C
+        # is the part that comes from the devices. Fresh coins are independent between categories,
+        # so the covariances of two categories come from the devices completely. Only the diagonal
+        # of C is replaced by its device part.
         categories = CompleteCategoryEstimates.of(categories)
         projection = (
             np.eye(len(index))

@@ -23,10 +23,11 @@ The selection and the fit are those of `decode` (`rappor.estimator.selection`, `
 differences:
 
 - A share may fall as well as rise, but the selection only finds coefficients above 0. So the
-  selection has every candidate twice: once with a column of 1, and once with a column of -1.
-  Afterwards both columns become one signed estimate (`_merge_signs`).
-- A changed string that is no candidate may raise or lower a row. So the taper, which gives outliers
-  a smaller weight, works above and below the fit (`ContrastRows.compute_excess`).
+  design matrix of the selection has two columns for each candidate: the rows that it sets contain 1
+  in the first column, and -1 in the second. Afterwards both columns become one signed estimate
+  (`_merge_signs`).
+- A changed string that is no candidate may raise or lower a row. The fit gives outliers a smaller
+  weight (the taper), here above and below the fitted value (`ContrastRows.compute_excess`).
 
 The *device noise* of a sample comes from the devices that happen to be in the sample, and from the
 permanent response, which a device draws once for a value. rho is the correlation of the device
@@ -41,8 +42,9 @@ The variance of a change has two parts (`rappor.comparison.shared_devices`):
   variance of the fit, plus the part of the sampling variance that the fit omits (`sampling`). A
   device with one value in two samples has the same noise in both, which cancels in their
   difference. A device whose value changed draws a new permanent response, which adds noise to all
-  rows. If rho is unknown, this noise is included in `device_share`, which is estimated from the
-  rows. If the caller passed rho, this noise is included in tau^2, the common variance of the rows.
+  rows. If rho is unknown, `device_share` includes this noise, because `device_share` is estimated
+  from the rows. If the caller passed rho, tau^2 includes this noise: the variance that the fit adds
+  to the variance of every row.
 - *The variance that a change of this string adds* (`ChangeVariance`). Devices changed to or from
   the string, and the permanent response to a 1 may have a larger variance than the response to a 0.
   This part is 0 if the string did not change, so the test of no change omits it. It depends on the
@@ -83,8 +85,8 @@ from rappor.estimator.screening import Screening, ScreeningTask
 from rappor.estimator.selection import Selection, select_candidates
 
 Interval = Callable[[float], tuple[Floats, ...]]
-"""Function from the probability that an interval misses the true change to the lower and the upper
-ends of two-sided intervals, (c,) float64 each."""
+"""An `Interval` maps the probability that an interval misses the true change to the lower and the
+upper ends of c two-sided intervals, (c,) float64 each."""
 
 _MIN_QUANTILE_PROBABILITY: Final = 1e-300
 """Smallest probability for which a normal quantile is computed. Smaller numbers would give
@@ -146,7 +148,11 @@ class _SignedPool:
         self.n_terms = design.n_terms
 
     def screen(self, task: ScreeningTask, always: Integers, progress: Progress) -> Screening:
-        """Screen every candidate, with both signs."""
+        """Compute a one-step estimate of every candidate, with both signs.
+
+        `always` are the numbers of candidates that the screening may not drop. All candidates are
+        in memory here, so it drops none.
+        """
         unsigned = self._design.screen(task, always, progress)
         return Screening(
             index=np.arange(self.n_candidates),
@@ -175,8 +181,8 @@ def estimate_string_changes(
     candidates : c candidates.
     sampling : (c,) float64, in squared shares. The part of the sampling variance of each string
         that the fit omits. The fit treats the h rows of a string in a cohort as independent, but
-        the devices of the string are the same in all h rows. If rho is unknown, the largest
-        possible variance.
+        the devices of the string are the same in all h rows. If rho is unknown, it must be the
+        largest possible variance of all rho.
     progress : function that reports the progress.
     """
     # The test of all rows uses `device_share` = 1, the largest possible device variance. If many
@@ -193,6 +199,7 @@ def estimate_string_changes(
     full_selection = fit_all_by_least_squares(target, design, selection)
     most_selected = SATURATED_SHARE * len(target)
     is_saturated = full_selection is None and len(selection.selected) > most_selected
+    # `full_selection` is None unless very many strings changed.
     selection = full_selection or selection
     p_value = _compute_p_values(target, selection)
     change_variance = _compute_change_variance(target, selection)
@@ -238,15 +245,15 @@ def _compute_change_variance(target: ContrastRows, selection: Selection) -> Chan
     -------
     `linear` and `square`, (e,) float64 each, in squared shares.
     """
-    # Unchanged devices cancel in proportion to rho, and changed devices do not cancel. So both
-    # effects are proportional to rho. If rho is unknown, 1 - `device_share` takes its role:
-    # `device_share` is 1 if the samples have no devices in common, and 0 if all device noise
-    # cancels.
+    # Without changes, the device noise cancels in proportion to rho. The noise of changed devices
+    # does not cancel, so both effects are proportional to rho, too. If rho is unknown,
+    # 1 - `device_share` takes the place of rho: `device_share` is 1 if the samples have no devices
+    # in common, and 0 if all device noise cancels.
     rho = (
         1 - target.device_share if target.device_correlation is None else target.device_correlation
     )
     has_reports = (target.reports > 0) & (target.sampling > 0)
-    # If rho is 0, the samples have different devices. The variance of the fit is then complete.
+    # If rho is 0, the samples have no common devices, and the variance of the fit is complete.
     if not has_reports.any() or not rho:
         zeros = np.zeros(len(selection.estimate))
         return ChangeVariance(zeros, zeros)
@@ -378,7 +385,7 @@ def _mirror(target: ContrastRows, fit: Fit) -> tuple[ContrastRows, Fit]:
     mirrored_fit = replace(
         fit, residual=-fit.residual, fitted=-fit.fitted, coefficients=-fit.coefficients
     )
-    return target.mirrored(), mirrored_fit
+    return target.mirror(), mirrored_fit
 
 
 def _compute_p_values(target: ContrastRows, selection: Selection) -> Floats:
@@ -387,7 +394,11 @@ def _compute_p_values(target: ContrastRows, selection: Selection) -> Floats:
     z = np.where(is_finite, selection.estimate / np.where(is_finite, selection.std_error, 1.0), 0.0)
     rises = compute_p_values(target, selection.fit, z, selection.selected)
     falls = compute_p_values(*_mirror(target, selection.fit), -z, selection.selected)
-    return np.where(is_finite, np.minimum(2 * np.where(z > 0, rises, falls), 1.0), 1.0)
+    # The tails are those of a candidate that draws its rows at random. The rows of a frequent
+    # string that did not change have more noise than random rows. Their noise is part of z, so the
+    # normal tail of z is a second lower bound.
+    one_sided = np.maximum(np.where(z > 0, rises, falls), special.ndtr(-np.abs(z)))
+    return np.where(is_finite, np.minimum(2 * one_sided, 1.0), 1.0)
 
 
 def _build_critical_values(

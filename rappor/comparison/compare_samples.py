@@ -28,7 +28,7 @@ BASELINES: Final = ("first", "previous")
 
 UNKNOWN_CORRELATION: Final = (
     "It is not known how many devices are in both samples, so errors of changes are estimated from "
-    "the data, or are the largest possible where that fails."
+    "the data, or are the largest possible errors if the data do not suffice."
 )
 """Sentence about the device noise if `device_correlation` is not passed. Results contain it in
 their line of assumptions."""
@@ -47,9 +47,10 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
 ) -> Comparison:
     """Estimate the change of each candidate's share between samples.
 
-    Samples are periods, segments or metrics of the same values. If the samples have the same k, h
-    and m, their bits are subtracted one by one. Strings with an unchanged share cancel, even if
-    they are no candidates. README.md of this package has the statistics.
+    Samples are periods, segments or metrics of the same values. If the samples have the same number
+    of bits k, of hash functions h and of cohorts m, the proportions of ones at each bit of each
+    cohort are subtracted. Strings with an unchanged share cancel, even if they are no candidates.
+    README.md in the folder of this module explains the statistics.
 
     Parameters
     ----------
@@ -60,9 +61,9 @@ def compare_samples(  # noqa: PLR0913 - all that a caller may know of the sample
     error_control : the error rate of changes over all candidates and samples, and the confidence
         level.
     device_correlation : rho, the correlation of the device noise of two samples, in [0, 1]: 0 if
-        samples share no device, 1 if they share all devices and each device has the same part of
-        the reports of every sample. By default, the errors of changes are estimated from the
-        variance of the bits.
+        samples share no device, 1 if they share all devices and each device sends the same
+        proportion of the reports in every sample. By default, the errors of changes are estimated
+        from the variance of the bits.
     baseline : "first" compares each sample with the first one, "previous" with the one before it.
     complete : as for `decode`: every value is in one of the categories or buckets.
     progress : as for `decode`.

@@ -59,7 +59,7 @@ def compare_segments(
     Raises
     ------
     ParamsError
-        The counts are no list, or an argument is outside its range.
+        `counts` is no list of `Counts`, or an argument is outside its range.
     DecodeError
         There are no reports, no segments or no candidates, or the counts do not fit together.
 
@@ -82,7 +82,11 @@ def compare_segments(
     >>> [comparison.candidates[i] for i in comparison.shown_rows]
     ['dog', 'cat']
     """
-    check_type("counts", counts, Iterable, "pass a list with the counts of every segment")
+    remedy = "pass a list with the counts of every segment"
+    check_type("counts", counts, Iterable, remedy)
+    counts = list(counts)
+    for collection in counts:
+        check_type("each element of counts", collection, Counts, remedy)
     by_segment = _group_by_segment(
         [collection for collection in counts if collection.n_reports], dimension
     )

@@ -26,7 +26,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from rappor.counts.arrays import Booleans, Integers
 from rappor.counts.installations import Installations
 from rappor.decoding.diagnostics import Caution
 from rappor.decoding.estimates import number_or_none
-from rappor.decoding.spreadsheet_csv import csv_text
+from rappor.decoding.spreadsheet_csv import format_csv
 from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.encodings import get_encoding
@@ -70,6 +70,9 @@ COLUMNS: Final = (
     "group",
 )
 """Columns of the CSV file, in order. `Comparison.rows` explains them."""
+
+_Period = TypeVar("_Period")
+"""`select_thirds` returns periods, or indices of periods, as it got them."""
 
 _ERROR_COLUMNS: Final = ("std_error", "ci_low", "ci_high")
 """Attributes of `SampleEstimates` that the row of a share contains beside the share."""
@@ -167,8 +170,8 @@ class Comparison(DisplayedRecord):
     smoothed : estimates of each sample together with the `window` - 1 samples before it, (T, c).
         None if `window` is 1.
     detected_overall : (c,) bool. True if the pooled samples or any single sample detect the string.
-    contrasts : all contrasts. `primary` contains the contrasts that answer the question, such as
-        the slope of a trend. Contrasts of other kinds are supplementary.
+    contrasts : all contrasts. The kind of the first contrast answers the question, such as the
+        slope of a trend: these contrasts are `primary`. Other kinds are supplementary.
     device_correlation : correlation of the device noise of two samples: 0 if they share no device,
         1 if they share all; None if unknown.
     assumptions : one line about the assumed devices. All errors depend on these assumptions.
@@ -236,6 +239,14 @@ class Comparison(DisplayedRecord):
         return tuple(
             contrast for contrast in self.contrasts if contrast.kind == self.contrasts[0].kind
         )
+
+    @property
+    def thirds(self) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+        """Periods of the first and of the last third of a trend, only periods with reports.
+
+        Tables of a trend contain the mean shares of both thirds as the shares before and after.
+        """
+        return select_thirds([sample for sample in self.samples if sample.reports])
 
     @property
     def n_changed(self) -> int:
@@ -316,9 +327,17 @@ class Comparison(DisplayedRecord):
     def rows(self, *, include_all: bool = False) -> Iterator[dict[str, Any]]:
         """Yield shares and contrasts of each candidate as dictionaries.
 
-        `what` is "share", "smoothed" or the kind of a contrast. `name` is the name of the sample or
-        the contrast. `estimate`, `before` and `after` are shares of all reports. A number that does
-        not exist is None.
+        The keys are those of `COLUMNS`, as far as the row has them:
+
+        - All rows: "candidate"; "what", which is "share", "smoothed" or the kind of a contrast;
+          "name" of the sample or of the contrast; and "group" if the candidate has a group.
+        - Shares: "estimate", "std_error", "ci_low", "ci_high" and "detected", as in
+          `SampleEstimates`.
+        - Contrasts: the keys of `SampleContrast.row`, as in the attributes of `SampleContrast`.
+
+        "estimate", "before" and "after" are shares of all reports of a sample, or sums of such
+        shares. A number that does not exist is None. The estimate of a contrast may differ from
+        "after" minus "before" (`SampleContrast`).
 
         Parameters
         ----------
@@ -420,7 +439,7 @@ class Comparison(DisplayedRecord):
 
         A text that a spreadsheet would evaluate as a formula gets an apostrophe in front.
         """
-        return save_text(csv_text(COLUMNS, self.rows(include_all=include_all)), path)
+        return save_text(format_csv(COLUMNS, self.rows(include_all=include_all)), path)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the comparison as one HTML page, and write it to `path` if given.
@@ -433,6 +452,12 @@ class Comparison(DisplayedRecord):
         """Return the columns of the table by name, for data frames."""
         rows = list(self.rows(include_all=True))
         return {name: [row.get(name) for row in rows] for name in COLUMNS}
+
+
+def select_thirds(periods: Sequence[_Period]) -> tuple[tuple[_Period, ...], tuple[_Period, ...]]:
+    """Return the first and the last third of the periods with reports: at least one period each."""
+    n_third = max(len(periods) // 3, 1)
+    return tuple(periods[:n_third]), tuple(periods[-n_third:])
 
 
 def build_comparison(
@@ -450,7 +475,7 @@ def build_comparison(
     columns : (T,) descriptions of the samples.
     requested : the contrasts. The kind of the first contrast is the primary kind.
     progress : function that reports the progress.
-    details : further attributes of the `Comparison`, by name.
+    details : attributes of the `Comparison` that its caller determines, by name, such as `by`.
     """
     separate = samples.separate
     order = np.arange(len(separate.candidates))

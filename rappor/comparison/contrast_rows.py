@@ -5,12 +5,37 @@ samples, such as weeks, and their weights. The output is a `ContrastRows`. `chan
 fits its rows like the rows of one sample (a `ContrastRows` is a `Target`), and obtains changes of
 shares in place of shares.
 
+The idea
+--------
+A row is the proportion of ones at one bit of one cohort. Many strings set the same bit, and the
+analyst does not know all of them. But a string whose share did not change adds the same amount to
+the row in both weeks. If one week is subtracted from the other, this amount cancels, and only the
+strings with a changed share remain. So the differences are explained by few strings, and strings
+that are no candidates disturb only if they changed.
+
+*Example.* In two weeks, a row has the de-biased proportions .30 and .34, with the variances .0001
+and .0003. With the weights -1 and 1 the contrast of the row is .04. If the weeks have different
+devices, its variance is .0001 + .0003 = .0004, and its standard error .02. If both weeks have the
+same devices, a part of their noise is equal and cancels, and the variance is smaller.
+
+The steps of `build_contrast_rows`:
+
+1. Pool the collections of a sample that have the same bits for each string (`PooledRows`).
+2. Subtract: add the pooled proportions, multiplied by the weights of their samples. Weights of
+   samples without reports in a cohort are taken over by other samples (`spread_weights`).
+3. Estimate the mean level of each row over all samples, which determines its variance
+   (`_estimate_mean_levels`).
+4. Compute coefficients of the variance that devices with a changed value add.
+
+If rho is unknown, `estimate_device_share` then estimates how much device noise has cancelled.
+
 Theory of operation
 -------------------
 | symbol | meaning | shape |
 |---|---|---|
+| row | a bit of a cohort. A sample has n rows | |
 | t | a sample, one of T | |
-| y_t | de-biased proportions of the rows of sample t | (n,) |
+| y_t | proportions of ones of sample t, de-biased: the expected noise is subtracted | (n,) |
 | w_t | weight of sample t. The weights sum to 0 | number |
 | beta_t | share of a string in sample t | number |
 | x | column of the string: 1 in the rows that it sets | (n,) |
@@ -30,33 +55,41 @@ the same row, and with weights w_t that sum to 0
 contains only strings whose share changed. Unchanged strings cancel, candidates or not, together
 with all of their collisions.
 
-*Example.* In two weeks, a row has the de-biased proportions .30 and .34, with the variances .0001
-and .0003. With the weights -1 and 1 the contrast of the row is .04, and its variance .0004 if the
-weeks have different devices.
-
 *The variance of a row.* The variance of a row of one sample is the sum of two variances: the
 variance of the fresh coins in each report, and the variance of the devices
 (`rappor.estimator.debias`). Samples with devices in common have the same device noise
-(`rappor.comparison.shared_devices`). If rho is unknown, `device_share` is estimated from the
-variance of the rows, plus one standard error (`estimate_device_share`). It is one number for all
-rows. The estimate excludes rows that frequent strings set, and rows whose contrast exceeds the
-noise.
+(`rappor.comparison.shared_devices`).
+
+If rho is unknown, `device_share` is estimated from the observed variance of the rows
+(`estimate_device_share`). It is one number for all rows. One standard error is added to the
+estimate, so that intervals are rather too wide than too narrow. The estimate excludes rows that
+show more than noise: the rows of frequent strings, and rows whose contrast is far from 0.
 
 *The level of a row.* Both variances depend on the levels, which are estimated in two steps. The
 precision-weighted mean m of the samples has the weights p_t = (1 / v_t) / P, with P the sum of all
 1 / v_t. Its noise is uncorrelated with the noise of the contrast, because the covariance is the sum
-over t of w_t p_t v_t = (sum of w_t) / P = 0. So the computed variance of a row does not follow the
-noise of its contrast. If the contrast is theta, the level of sample t is m + slope_t theta, with
+over t of w_t p_t v_t = (sum of w_t) / P = 0. So the noise that enlarges the contrast of a row does
+not change the computed variance of the row. If the contrast is theta, sample t has the level
+m + slope_t theta, with
 
     slope_t = w_t v_t / sum over s of w_s^2 v_s
 
-Of all levels whose contrast is theta, these are nearest to m, each distance measured in standard
-deviations of its sample.
+*Derivation.* The levels m + d_t must have the contrast theta: sum of w_t d_t = theta, because the
+weights sum to 0. Of all such levels, those are most probable that minimise the sum of d_t^2 / v_t.
+With a Lagrange multiplier, d_t is proportional to w_t v_t, and the condition gives the factor.
 
-*Devices that changed their value.* They draw new permanent noise in all rows, so the variance of
-the rows includes this noise. Two further effects affect only the rows of changed strings, which the
-estimate of `device_share` excludes: the sampling of these devices, and the larger permanent noise
-of a 1. `sampling`, `sampling_square` and `permanent` describe these effects.
+*Devices that changed their value.* A device with a new value draws new permanent responses in all
+rows, whatever the values are. This noise is in the observed variance of all rows, and therefore in
+the estimate of `device_share`.
+
+Two further effects are only in the rows of the strings whose share changed, and the estimate of
+`device_share` excludes these rows:
+
+- Sampling: the devices that changed are a random sample of the population.
+- Permanent response to a 1: it may have a larger variance than the response to a 0.
+
+So both effects are computed. The attributes `sampling`, `sampling_square` and `permanent` of
+`ContrastRows` contain their coefficients.
 """
 
 from __future__ import annotations
@@ -73,7 +106,7 @@ from scipy import special
 
 from rappor.comparison.shared_devices import compute_changed_sampling, compute_device_variance
 from rappor.counts.arrays import Booleans, Floats, Integers
-from rappor.estimator.debias import Target, debias
+from rappor.estimator.debias import FEW_ONES, Target, debias
 from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.device_correlation import FREQUENT_Z
 from rappor.estimator.fit import LEAST_NOISE
@@ -81,7 +114,7 @@ from rappor.protocol.params import Params
 
 _MIN_ROWS: Final = 256
 """Smallest number of rows from which `device_share` is estimated. With fewer rows, the rows of
-changed strings would dominate the estimate, and `device_share` stays 1."""
+changed strings would dominate the estimate, so `device_share` stays 1, its largest value."""
 
 _OUTLIER_Z: Final = float(-special.ndtri(0.5e-4))
 """Standard deviations beyond which a row is not noise, and is excluded from the estimate of
@@ -90,7 +123,8 @@ _OUTLIER_Z: Final = float(-special.ndtri(0.5e-4))
 _MAX_LOST_WEIGHT: Final = 0.02
 """Largest share of the weights of one sign that may belong to samples without reports in a cohort.
 The other samples of this sign take over the weight. If the share is larger, the rows of the cohort
-are excluded: their contrast would compare other periods than the caller requested."""
+are excluded: with the other samples alone, their contrast would be the change between other periods
+than the caller requested."""
 
 _ITERATIONS: Final = 4
 """Number of rounds in the estimate of `device_share`. Each round excludes rows by the previous
@@ -102,10 +136,10 @@ Shape = tuple[int, int, int, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PooledRows:
-    """The rows of one sample under all parameter sets of one shape: a weighted mean.
+    """The rows of one sample, pooled over all parameter sets of one shape.
 
-    Reports of different parameter sets measure the same levels with different noise. Their mean is
-    weighted by 1 / variance.
+    Reports of different parameter sets measure the same levels with different noise. A pooled row
+    is their mean, weighted by 1 / variance.
 
     Attributes
     ----------
@@ -136,9 +170,22 @@ class PooledRows:
         return cls(targets=targets, weights=weights)
 
     @property
-    def has_reports(self) -> Booleans:
-        """(n,) bool. True for rows of cohorts with reports."""
-        return np.asarray(self.weights.sum(axis=0) > 0)
+    def reports(self) -> Floats:
+        """(n,) float64. Number of reports in the row's cohort, of all parameter sets."""
+        return add_arrays(target.reports for target in self.targets)
+
+    @property
+    def has_one_sided_noise(self) -> Booleans:
+        """(n,) bool. True for all rows if a parameter set has p* = 0 or q* = 1."""
+        return np.asarray(np.any([target.has_one_sided_noise for target in self.targets], axis=0))
+
+    @property
+    def density(self) -> Floats:
+        """(n,) float64. Probability that a random string sets the row.
+
+        It depends on k and h only, so all parameter sets of a shape have the same density.
+        """
+        return self.targets[0].density
 
     @property
     def proportions(self) -> Floats:
@@ -153,7 +200,7 @@ class PooledRows:
 
         Rows of empty cohorts have the variance 0.
         """
-        return self._add_squared("compute_noise_variance", theta)
+        return self._add_weighted_variances("compute_noise_variance", theta)
 
     def compute_device_variance(self, theta: Floats) -> Floats:
         """Compute the part of the variance that comes from the devices, (n,).
@@ -164,44 +211,64 @@ class PooledRows:
         ----------
         theta : (n,) float64. True proportions.
         """
-        return self._add_squared("compute_device_variance", theta)
+        return self._add_weighted_variances("compute_device_variance", theta)
 
-    def device_variance_at(self, level: float) -> Floats:
+    def compute_device_variance_at(self, level: float) -> Floats:
         """Compute the device variance, (n,), with the same true proportion in all rows."""
         return self.compute_device_variance(np.full(self.weights.shape[1], level))
 
     @property
     def inverse_devices(self) -> Floats:
-        """(n,) float64. 1 / effective number of devices of each row. 0 for empty cohorts."""
+        """(n,) float64. 1 / (effective number of devices) of each row. 0 for empty cohorts.
+
+        Devices with the variance 1 each would give the row this variance: the sum of weight^2 / D
+        over the parameter sets, with D the reports divided by the reports per device.
+        """
         return add_arrays(
             weight**2 * target.reports_per_device / np.maximum(target.reports, 1.0)
             for weight, target in zip(self.weights, self.targets, strict=True)
         )
 
-    def fourth_cumulant(self, theta: Floats) -> Floats:
-        """Compute an upper bound on the fourth cumulant of each row, (n,).
+    def bound_third_cumulant(self, theta: Floats) -> Floats:
+        """Compute an upper bound on the third cumulant of each row, (n,). See `_bound_cumulant`."""
+        return self._bound_cumulant(theta, order=3)
 
-        The fourth cumulant of a binomial count is at most its variance. A de-biased row is a count
+    def bound_fourth_cumulant(self, theta: Floats) -> Floats:
+        """Compute an upper bound on the fourth cumulant of each row, (n,). See `_bound_cumulant`.
+
+        The fourth cumulant of a random number is its fourth central moment minus 3 variance^2. It
+        is 0 for a normal number. A row with few ones is not normal, and its square varies more than
+        the square of a normal number by this cumulant (`compute_rows_p_value`).
+        """
+        return self._bound_cumulant(theta, order=4)
+
+    def _bound_cumulant(self, theta: Floats, *, order: int) -> Floats:
+        """Compute an upper bound on the third or the fourth cumulant of each row, (n,).
+
+        A binomial count with the variance s = N mu (1 - mu) has the third cumulant s (1 - 2 mu) and
+        the fourth cumulant s (1 - 6 mu (1 - mu)). Both are at most s. A de-biased row is a count
         divided by N g, with N reports and g = q* - p*. If the row has the variance v, the count has
-        the variance v (N g)^2, and the row a fourth cumulant of at most v (N g)^2 / (N g)^4
-        = v / (N g)^2.
+        the variance v (N g)^2, and the row a cumulant of order r of at most v (N g)^2 / (N g)^r
+        = v / (N g)^(r - 2).
 
         Parameters
         ----------
         theta : (n,) float64. True proportions.
+        order : order r of the cumulant, 3 or 4.
         """
-        terms = []
+        cumulants = []
         for weight, target in zip(self.weights, self.targets, strict=True):
-            # The smallest divisor is for empty cohorts, whose weight is 0.
+            # An empty cohort would have the divisor 0. Its weight is 0, so any divisor will do.
             divisor = np.maximum(target.reports * (target.q_star - target.p_star), 1e-9)
             variance = np.where(weight > 0, target.compute_noise_variance(theta), 0.0)
-            terms.append(weight**4 * variance / divisor**2)
-        return add_arrays(terms)
+            cumulants.append(weight**order * variance / divisor ** (order - 2))
+        return add_arrays(cumulants)
 
-    def _add_squared(self, name: str, theta: Floats) -> Floats:
-        """Compute the sum of squared weights times a variance of the targets, (n,).
+    def _add_weighted_variances(self, name: str, theta: Floats) -> Floats:
+        """Compute a variance of the pooled rows, (n,): sum over targets of weight^2 times variance.
 
-        `name` is the method of `Target` that computes the variance at true proportions theta, (n,).
+        `name` is the method of `Target` that computes the variance of a target at true proportions
+        theta, (n,).
         """
         return add_arrays(
             weight**2 * np.where(weight > 0, getattr(target, name)(theta), 0.0)
@@ -220,9 +287,10 @@ class ContrastRows(Target):
         cohort of the row has weight 0, and the other samples of the same sign take over its weight
         (`spread_weights`). So the weights of every row with reports sum to 0.
     device_correlation : rho; None if unknown.
-    device_share : device variance of the contrast, divided by the largest possible device variance.
-        If the caller passed rho, it is always 1: the method `variances` then computes the device
-        variance at rho, and nothing remains to be estimated.
+    device_share : device variance of the contrast, divided by the device variance that
+        `compute_variances` returns. If rho is unknown, that is the largest possible variance, and
+        `device_share` is estimated. If the caller passed rho, it is the variance at rho, so
+        `device_share` is 1.
     mean : (n,) float64. m: smoothed mean level of all samples, which determines the noise of a row.
     slope : (T, n) float64. Difference between the level of each sample and `mean` if the contrast
         of the row is 1.
@@ -231,6 +299,11 @@ class ContrastRows(Target):
         adds |delta| `sampling` - delta^2 `sampling_square`. Both are 0 for empty cohorts.
     permanent : (2, n) float64. Variance of the permanent response of one device to a 0 and to a 1,
         after de-biasing, so in squared shares.
+    unit : (n,) float64. Contrast that one 1 adds to a row or subtracts from it, as a share. Of
+        several samples it is the mean, weighted by their parts of the variance. 0 for empty
+        cohorts.
+    unchanged : (2, n) float64. The two parts of the variance (`compute_variances`) without any
+        change.
     """
 
     samples: tuple[tuple[PooledRows, ...], ...]
@@ -242,24 +315,36 @@ class ContrastRows(Target):
     sampling: Floats
     sampling_square: Floats
     permanent: Floats
+    unit: Floats
+    unchanged: Floats
 
     @property
     def has_one_sided_noise(self) -> Booleans:
         """(n,) bool. True for rows that have a sample with p* = 0 or q* = 1."""
         # In such rows a true 0 is never sent as 1, or a true 1 never as 0, so tails are not normal.
-        is_certain = [
-            [rows.targets[0].has_one_sided_noise for rows in shape_rows]
+        by_shape = [
+            np.any([rows.has_one_sided_noise for rows in shape_rows], axis=0)
             for shape_rows in self.samples
         ]
-        return np.asarray(np.concatenate(is_certain, axis=1).any(axis=0))
+        return np.concatenate(by_shape)
 
     def compute_noise_variance(self, theta: Floats) -> Floats:
-        """Compute the variance of each row, (n,), if the true contrasts are theta, (n,)."""
-        fresh, devices = self.variances(theta)
-        variance = np.maximum(fresh + self.device_share * devices, LEAST_NOISE)
-        return np.where(self.reports > 0, variance, np.inf)
+        """Compute the variance of each row, (n,), if the true contrasts are theta, (n,).
 
-    def variances(self, theta: Floats) -> tuple[Floats, Floats]:
+        In a row with few expected ones it is at least the variance without any change.
+        """
+        fresh, devices = self.compute_variances(theta)
+        variance = fresh + self.device_share * devices
+        # Case: a sample of 30 reports has no 1 in the rows of a string that a large sample has at
+        # 70 %. One 1 was expected, so this happens by chance. The fit then explains it by a change
+        # of 70 points, at which the share in the small sample is 0, and so is nearly all noise.
+        # The change would be 7 standard errors, and with the noise without a change it is one.
+        without_change = self.unchanged[0] + self.device_share * self.unchanged[1]
+        is_sparse = without_change < FEW_ONES * self.unit**2
+        variance = np.where(is_sparse, np.maximum(variance, without_change), variance)
+        return np.where(self.reports > 0, np.maximum(variance, LEAST_NOISE), np.inf)
+
+    def compute_variances(self, theta: Floats) -> tuple[Floats, Floats]:
         """Compute the two parts of the variance if the true contrasts are theta, (n,).
 
         Returns
@@ -277,14 +362,14 @@ class ContrastRows(Target):
         devices = self.weights * np.sqrt(device_variance)
         return np.asarray(fresh), compute_device_variance(devices, self.device_correlation)
 
-    def fourth_cumulant(self) -> Floats:
+    def bound_fourth_cumulant(self) -> Floats:
         """Compute an upper bound on the fourth cumulant of each row, (n,), if nothing changed."""
         levels = np.tile(self.mean, (len(self.weights), 1))
         return np.asarray(
-            (self.weights**4 * self._stack_samples("fourth_cumulant", levels)).sum(axis=0)
+            (self.weights**4 * self._stack_samples("bound_fourth_cumulant", levels)).sum(axis=0)
         )
 
-    def mirrored(self) -> ContrastRows:
+    def mirror(self) -> ContrastRows:
         """Return the rows with all weights negated: rises become falls."""
         return replace(
             self, proportions=-self.proportions, weights=-self.weights, slope=-self.slope
@@ -296,7 +381,38 @@ class ContrastRows(Target):
         The distance is two-sided, because the shares of strings that are no candidates rise and
         fall. `Target.compute_excess` is one-sided.
         """
-        return np.asarray(np.abs(self.proportions - fitted) / np.sqrt(variance))
+        return self.standardise(self.proportions - fitted, variance)
+
+    def standardise(self, residual: Floats, variance: Floats) -> Floats:
+        """Compute the distance of each residual from 0, (n,), in standard deviations.
+
+        In a row with few expected ones, a single 1 is many standard deviations from 0 without being
+        unusual. The root of the deviance of a Poisson count replaces the distance in such rows. The
+        count has the variance of the row and jumps by u, the `unit` of the row. So its mean is
+        mu = variance / u^2, and a residual of x jumps has the deviance
+
+            2 ((mu + x) log((mu + x) / mu) - x)
+
+        A residual that lacks ones is treated like one that has too many. It is never an outlier: at
+        most mu < `FEW_ONES` ones can be missing.
+
+        Parameters
+        ----------
+        residual : (n,) float64. Contrasts minus their expectation.
+        variance : (n,) float64. Variance of each row, all of it or with other noise.
+
+        Returns
+        -------
+        (n,) float64, at least 0.
+        """
+        distance = np.abs(residual) / np.sqrt(variance)
+        unit = np.where(self.unit > 0, self.unit, 1.0)
+        mean = variance / unit**2
+        is_sparse = (self.unit > 0) & (mean < FEW_ONES)
+        mu, jumps = mean[is_sparse], (np.abs(residual) / unit)[is_sparse]
+        deviance = 2 * (special.rel_entr(mu + jumps, mu) - jumps)
+        distance[is_sparse] = np.sqrt(np.maximum(deviance, 0.0))
+        return np.asarray(distance)
 
     def _stack_samples(self, name: str, levels: Floats) -> Floats:
         """Compute a variance of every sample's rows, (T, n), by a method of `PooledRows`.
@@ -331,7 +447,7 @@ def list_shapes(sample: AddedCollections) -> set[Shape]:
     return {shape_of(counts.params) for counts in sample.counts}
 
 
-def shared_params(samples: Sequence[AddedCollections]) -> list[Params]:
+def list_shared_params(samples: Sequence[AddedCollections]) -> list[Params]:
     """Return one parameter set of each shape that all samples share, in the order of the rows."""
     shapes = {shape_of(counts.params): counts.params for counts in samples[0].counts}
     shared = set.intersection(*map(list_shapes, samples))
@@ -356,11 +472,13 @@ def build_contrast_rows(
         each sample.
     device_correlation : rho; None if unknown.
     """
-    shapes = [shape_of(params) for params in shared_params(samples)]
+    shapes = [shape_of(params) for params in list_shared_params(samples)]
     pooled = tuple(
         tuple(PooledRows.from_collections(sample, shape) for sample in samples) for shape in shapes
     )
     first_targets = [shape_rows[0].targets[0] for shape_rows in pooled]
+    # The stacked target has the layout of the rows. The proportions and the numbers of reports in
+    # it are replaced below.
     stacked = debias(
         [target.counts[0] for target in first_targets],
         [target.repetitions[0] for target in first_targets],
@@ -372,20 +490,23 @@ def build_contrast_rows(
             [[value(sample) for sample in shape_rows] for shape_rows in pooled], axis=1
         )
 
-    has_reports, proportions = (
-        stack(lambda rows: rows.has_reports),
-        stack(lambda rows: rows.proportions),
-    )
-    noise = stack(lambda rows: rows.compute_noise_variance(rows.targets[0].density))
-    n_reports = stack(lambda rows: rows.targets[0].reports)
-    row_weights = spread_weights(weights, has_reports)
-    # A row may lack samples, because a sample has no reports in the cohort. Only samples with a
-    # weight take part in the means and the minimum below.
+    proportions = stack(lambda rows: rows.proportions)
+    noise = stack(lambda rows: rows.compute_noise_variance(rows.density))
+    n_reports = stack(lambda rows: rows.reports)
+    row_weights = spread_weights(weights, n_reports > 0)
+    # A sample without reports in the cohort of a row has the weight 0 in the row. Only samples with
+    # a weight contribute to the means and the minimum below. If too much weight is lost, all
+    # weights of a row are 0 (`spread_weights`), and the row counts as a row without reports.
     is_used = row_weights != 0
     is_complete = is_used.any(axis=0)
     # slope_t of the module docstring.
     weighted_noise = row_weights * np.maximum(noise, LEAST_NOISE)
     slope = weighted_noise / np.where(is_complete, (row_weights * weighted_noise).sum(axis=0), 1.0)
+    # A row has the variance mu u^2 and the third cumulant mu u^3 if it counts mu ones of u each.
+    # Their ratio u is taken at the expected background, because it hardly depends on the level.
+    third_cumulant = stack(lambda rows: rows.bound_third_cumulant(rows.density))
+    unit = (np.abs(row_weights) ** 3 * third_cumulant).sum(axis=0)
+    unit /= np.maximum((row_weights**2 * noise).sum(axis=0), LEAST_NOISE)
     inverse_devices = stack(lambda rows: rows.inverse_devices)
     sampling, sampling_square = compute_changed_sampling(row_weights, inverse_devices, slope)
     # The device variance of a sample is the variance of one device, divided by the number of
@@ -393,15 +514,16 @@ def build_contrast_rows(
     # is the variance of its permanent response to a 0 (or a 1).
     total_inverse_devices = np.maximum(inverse_devices.sum(axis=0), np.finfo(float).tiny)
     zero_variance, one_variance = (
-        stack(functools.partial(PooledRows.device_variance_at, level=level)).sum(axis=0)
+        stack(functools.partial(PooledRows.compute_device_variance_at, level=level)).sum(axis=0)
         / total_inverse_devices
         for level in (0.0, 1.0)
     )
-    return ContrastRows(
-        **{sample.name: getattr(stacked, sample.name) for sample in fields(Target)}
+    rows = ContrastRows(
+        **{field.name: getattr(stacked, field.name) for field in fields(Target)}
         | {
             "proportions": (row_weights * proportions).sum(axis=0),
-            # The smallest number of reports in the cohort, of all samples with a weight.
+            # The sample with the fewest reports in the cohort, of all samples with a weight. The
+            # number is 0 only for rows that are excluded.
             "reports": np.where(is_complete, np.where(is_used, n_reports, np.inf).min(axis=0), 0.0),
             "n_reports": sum(counts.n_reports for sample in samples for counts in sample.counts),
         },
@@ -416,7 +538,10 @@ def build_contrast_rows(
         sampling=sampling,
         sampling_square=sampling_square,
         permanent=np.maximum([zero_variance, one_variance], 0.0),
+        unit=unit,
+        unchanged=np.zeros((2, len(stacked))),
     )
+    return replace(rows, unchanged=np.stack(rows.compute_variances(np.zeros(len(rows)))))
 
 
 def _estimate_mean_levels(
@@ -463,21 +588,23 @@ def spread_weights(weights: Floats, has_reports: Booleans) -> Floats:
     weights : (T,) float64; they sum to 0.
     has_reports : (T, n) bool. Whether a sample has reports in the row's cohort.
     """
-    rows = np.zeros(has_reports.shape)
+    row_weights = np.zeros(has_reports.shape)
     is_complete = np.ones(has_reports.shape[1], dtype=bool)
     for sign in (-1.0, 1.0):
+        # The absolute weights of the samples with this sign, and their sum over the samples with
+        # reports in the row.
         one_sign = np.maximum(sign * weights, 0.0)
         present = one_sign @ has_reports
         is_complete &= present >= (1 - _MAX_LOST_WEIGHT) * one_sign.sum()
         scale = one_sign.sum() / np.where(present > 0, present, 1.0)
-        rows += sign * one_sign[:, None] * has_reports * scale
-    return rows * is_complete
+        row_weights += sign * one_sign[:, None] * has_reports * scale
+    return row_weights * is_complete
 
 
 def _shrink(rows: Floats, variance: Floats, collection_index: Integers) -> Floats:
     """Shrink rows, (n,), to the mean of their collection (James and Stein).
 
-    Assumption: within a collection, the true rows have mean `level` and variance `spread`. So the
+    Assumption: within a collection, the true rows have mean `center` and variance `spread`. So the
     distance of a row from the mean is multiplied by spread / (spread + variance). If all strings
     are rare, `spread` is about 0 and all rows become the mean. If a frequent string lifts some
     rows, `spread` is large and the rows hardly change.
@@ -493,13 +620,13 @@ def _shrink(rows: Floats, variance: Floats, collection_index: Integers) -> Float
     """
     weight = 1 / variance
     total = np.maximum(np.bincount(collection_index, weight), np.finfo(float).tiny)
-    level = (np.bincount(collection_index, weight * rows) / total)[collection_index]
+    center = (np.bincount(collection_index, weight * rows) / total)[collection_index]
     # Empty cohorts have infinite variance and weight 0. The bound avoids 0 times infinity.
     excess = np.bincount(
-        collection_index, weight * ((rows - level) ** 2 - np.minimum(variance, 1e300))
+        collection_index, weight * ((rows - center) ** 2 - np.minimum(variance, 1e300))
     )
     spread = np.maximum(excess / total, 0.0)[collection_index]
-    return np.asarray(level + spread / (spread + variance) * (rows - level))
+    return np.asarray(center + spread / (spread + variance) * (rows - center))
 
 
 def estimate_device_share(target: ContrastRows) -> ContrastRows:
@@ -507,7 +634,7 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
 
     Model: a row without changed strings, minus the change of the background, has the mean square
     fresh + device_share x devices, where fresh and devices are the two parts of its variance
-    (`ContrastRows.variances`). Summed over these rows,
+    (`ContrastRows.compute_variances`). Summed over these rows,
 
         device_share = sum of (square - fresh) / sum of devices
 
@@ -517,17 +644,21 @@ def estimate_device_share(target: ContrastRows) -> ContrastRows:
     than `_MIN_ROWS` rows, `device_share` stays 1.
     """
     zeros = np.zeros(len(target))
-    fresh, devices = target.variances(zeros)
-    squares = (
-        target.proportions - compute_group_means(target, target.compute_noise_variance(zeros))
-    ) ** 2
+    fresh, devices = target.compute_variances(zeros)
+    residual_rows = target.proportions - compute_group_means(
+        target, target.compute_noise_variance(zeros)
+    )
+    squares = residual_rows**2
     is_usual = (target.reports > 0) & (devices > 0) & ~_find_frequent_rows(target)
     if is_usual.sum() < _MIN_ROWS:
         return target
     device_share, std_error = 1.0, 0.0
     for _ in range(_ITERATIONS):
         expected = fresh + min(max(device_share, 0.0), 1.0) * devices
-        is_used = is_usual & (squares <= _OUTLIER_Z**2 * expected)
+        # Case: so few reports that most rows have no 1, and a row with a 1 is 5 or more standard
+        # deviations from 0. If these rows were outliers, no noise would remain to be estimated.
+        distance = target.standardise(residual_rows, np.maximum(expected, LEAST_NOISE))
+        is_used = is_usual & (distance <= _OUTLIER_Z)
         total = float(devices[is_used].sum())
         if not total > 0:
             return target
@@ -581,7 +712,7 @@ def compute_rows_p_value(target: ContrastRows) -> float:
     if degrees <= 0:
         return 1.0
     square_variance = 2 * degrees + float(
-        np.sum((target.fourth_cumulant() / variance**2)[has_reports])
+        np.sum((target.bound_fourth_cumulant() / variance**2)[has_reports])
     )
     # A gamma distribution with mean d and variance V has the shape d^2 / V and the scale V / d.
     gamma_shape = degrees**2 / square_variance

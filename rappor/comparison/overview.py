@@ -29,7 +29,8 @@ from rappor.estimator.error_control import ErrorControl
 
 _MAX_NEAREST: Final = 5
 """Number of candidates that the overview contains if no candidate is detected: those with the
-smallest p-values. They show a reader that the counts were tested, but too few for a detection."""
+smallest p-values. They show a reader that the candidates were tested, and how close they came to a
+detection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +87,8 @@ class Overview:
     def devices(self) -> float:
         """The effective number of devices of the latest periods.
 
-        As many devices with one report each would give the same standard errors. It is the number
-        of reports divided by the reports per device, which is at least 1.
+        It is the number of reports divided by the reports per device, which is at least 1. So many
+        devices with one report each would give the same standard errors.
         """
         return sum(
             collection.n_reports / max(collection.repetition.reports_per_device, 1.0)
@@ -196,7 +197,8 @@ def compute_overview(  # noqa: PLR0913 - what is decoded, and how
         released,
         candidates,
         by=by,
-        # Comparisons have no weights for ranks.
+        # A comparison tests changes. The order of the candidates says which strings are frequent,
+        # and not which strings have changed, so it gives the tests no weights.
         error_control=replace(error_control, ranked=False),
         complete=complete,
         progress=progress,

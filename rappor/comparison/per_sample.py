@@ -10,7 +10,7 @@ string combines all tests by Bonferroni's inequality:
 *Example.* With T = 10 samples, a string has p_pooled = .04, and p_t = .0001 in one sample. Then
 10 p_t = .001, and p = 2 (.001) = .002.
 
-The functions run in this order: `listed_candidates` reads the candidates, `decode_separately`
+The functions run in this order: `normalize_for_samples` reads the candidates, `decode_separately`
 decodes, and `SeparateDecodes.tabulate` writes the tables of a comparison. README.md of this package
 describes which coverage the intervals of the detected strings have.
 """
@@ -72,8 +72,8 @@ class SeparateDecodes:
     per_sample : (T,) estimates of each sample. None for a sample without reports.
     pooled : estimates of all samples together, at half of the error rate.
     detected : (c,) bool. True if the pooled samples or any single sample detect the string.
-    error_control : the error control of each sample's decode. Its confidence level is higher than
-        the requested level, because the intervals must hold for the detected strings.
+    error_control : the error control of each sample's decode. For strings, its confidence level is
+        higher than the requested level, because the intervals must hold for the detected strings.
     largest_p_value : largest p-value at which one sample detects a string: the requested error rate
         times R / c, where the pooled samples detect R of c strings.
     """
@@ -188,7 +188,7 @@ def decode_separately(
     )
 
 
-def listed_candidates(
+def normalize_for_samples(
     candidates: Candidates | Iterable[str] | None, counts: Sequence[Counts]
 ) -> Candidates | None:
     """Return the candidates, normalised as devices normalise values.

@@ -82,21 +82,10 @@ def split_periods(released: ReleasedCounts, by: str | None) -> tuple[str, list[C
     if not periods:
         raise DecodeError("counts must have at least 1 report, got 0")
     within = _resolve_range(released, periods)
-    kind = by or _common_kind(periods, within)
-    if kind is None:
-        # The periods of the counts have different lengths.
-        calendar = [CalendarPeriod(period.first, period.last) for period in periods]
-    else:
-        calendar = list(_generate_calendar(kind, within))
-    by_first_day = {calendar_period.first: calendar_period for calendar_period in calendar}
+    kind = by or _find_common_kind(periods, within)
+    # Without a common kind, the periods of the counts have different lengths.
+    calendar = _fill_calendar(kind, within, periods) if kind else _copy_periods(periods)
     has_daily_counts = kind is not None and all(period.first == period.last for period in periods)
-    for period in periods:
-        first, last = find_period(period.first, kind, within=within) if kind else _days_of(period)
-        if period.last > last:
-            raise DecodeError(
-                f"by must not be finer than the counts, got {by} for the period {period.name}"
-            )
-        by_first_day[first].collections += period.collections
     for day in released.withheld:
         for calendar_period in calendar:
             calendar_period.withheld += calendar_period.first <= day <= calendar_period.last
@@ -112,7 +101,51 @@ def split_periods(released: ReleasedCounts, by: str | None) -> tuple[str, list[C
     return kind or "period", calendar
 
 
-def _days_of(period: Period) -> DayRange:
+def _copy_periods(periods: Sequence[Period]) -> list[CalendarPeriod]:
+    """Return the periods of the counts as they are, each with its own counts.
+
+    Raises
+    ------
+    DecodeError
+        There are more than `MOST_PERIODS` periods.
+    """
+    if len(periods) > MOST_PERIODS:
+        raise DecodeError(
+            f"a trend has at most {MOST_PERIODS:,} periods, got {len(periods):,}: ask for less"
+        )
+    return [
+        CalendarPeriod(period.first, period.last, collections=list(period.collections))
+        for period in periods
+    ]
+
+
+def _fill_calendar(kind: str, within: DayRange, periods: Sequence[Period]) -> list[CalendarPeriod]:
+    """Return every period of the range, with the counts of its days.
+
+    Parameters
+    ----------
+    kind : "day", "week" or "month".
+    within : the first and the last day of the range.
+    periods : the periods of the counts.
+
+    Raises
+    ------
+    DecodeError
+        A period of the counts reaches beyond a period of the calendar, or the range has more than
+        `MOST_PERIODS` periods.
+    """
+    calendar = {period.first: period for period in _generate_calendar(kind, within)}
+    for period in periods:
+        first, last = find_period(period.first, kind, within=within)
+        if period.last > last:
+            raise DecodeError(
+                f"by must not be finer than the counts, got {kind} for the period {period.name}"
+            )
+        calendar[first].collections += period.collections
+    return list(calendar.values())
+
+
+def _get_day_range(period: Period) -> DayRange:
     """Return the first and the last day of a period."""
     return period.first, period.last
 
@@ -132,7 +165,7 @@ def _resolve_range(released: ReleasedCounts, periods: Sequence[Period]) -> DayRa
     return first, last
 
 
-def _common_kind(periods: Sequence[Period], within: DayRange) -> str | None:
+def _find_common_kind(periods: Sequence[Period], within: DayRange) -> str | None:
     """Return the kind of which all periods are: "day", "week" or "month".
 
     Return None if there is no such kind: the lengths differ, or a period is no whole calendar
@@ -140,7 +173,8 @@ def _common_kind(periods: Sequence[Period], within: DayRange) -> str | None:
     """
     for kind in PERIOD_KINDS:
         if all(
-            find_period(period.first, kind, within=within) == _days_of(period) for period in periods
+            find_period(period.first, kind, within=within) == _get_day_range(period)
+            for period in periods
         ):
             return kind
     return None

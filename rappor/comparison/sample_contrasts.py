@@ -79,8 +79,10 @@ class SampleContrast:
         are categories; "separate" if the samples have no shape in common and their estimates were
         subtracted.
     before, after : (c,) float64. Mean shares of the compared samples, from the separate decodes.
-    estimate, std_error : (c,) float64. Estimates from weighted sums of the bits. They are more
-        precise than the difference of `before` and `after`.
+    estimate, std_error : (c,) float64. If `how` is "rows", the estimate comes from weighted sums of
+        the bits. It is more precise than `after` minus `before`, and may differ from it. A slope of
+        three or more periods is a weighted sum of all of them, so it differs in any case. All other
+        estimates equal `after` minus `before`.
     ci_low, ci_high : (c,) float64. Intervals of each candidate by itself.
     p_value : (c,) float64, two-sided.
     changed : (c,) bool. True if the change is significant at the error rate over all candidates and

@@ -8,11 +8,13 @@ first. There are three ways to estimate a contrast:
 | counts | estimator | `Changes.how` |
 |---|---|---|
 | categories | sums of the shares, with exact intervals (`category_changes`) | "answers" |
-| strings with common k, h and m | regression on subtracted bits (`change_regression`) | "rows" |
-| strings without common k, h and m | sums of the separate decodes | "separate" |
+| strings whose samples have the same k, h and m | regression on differences of bits | "rows" |
+| other strings | sums of the estimates of the separate decodes | "separate" |
 
-The regression is more precise than the sums of separate decodes, because unchanged strings cancel
-in the subtracted bits, even if they are no candidates.
+k is the number of bits, h the number of hash functions and m the number of cohorts. If they are the
+same, a string sets the same bits in all samples. The regression (`change_regression`) then takes
+the bits of one sample less the bits of the other. Unchanged strings cancel in this difference, even
+if they are no candidates. So the regression is more precise than the sums of separate decodes.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from rappor.base.ranges import check_number
 from rappor.candidates.candidates import Candidates
 from rappor.comparison.category_changes import estimate_category_changes
 from rappor.comparison.change_regression import Changes, estimate_string_changes
-from rappor.comparison.contrast_rows import build_contrast_rows, shared_params
-from rappor.comparison.per_sample import SeparateDecodes, decode_separately, listed_candidates
+from rappor.comparison.contrast_rows import build_contrast_rows, list_shared_params
+from rappor.comparison.per_sample import SeparateDecodes, decode_separately, normalize_for_samples
 from rappor.comparison.shared_devices import compute_device_variance
 from rappor.counts.arrays import Floats, Integers
 from rappor.counts.counts import Counts
@@ -44,7 +46,7 @@ from rappor.estimator.device_assumptions import AddedCollections, add_collection
 from rappor.estimator.error_control import ErrorControl
 
 _ASSUMPTION_SOURCES: Final = {
-    "counts": "the most that the counts allow",
+    "counts": "the largest number that the counts allow",
     "days": "estimated from the variance of the counts that were added",
     "unknown": "nothing is known of the devices; if one reported again within a sample, the errors "
     "are larger",
@@ -52,8 +54,8 @@ _ASSUMPTION_SOURCES: Final = {
 """Sentence parts that explain where the assumed number of reports per device comes from."""
 
 _STD_ERROR_RANGE: Final = (1e-9, 1e6)
-"""Smallest and largest standard error that determines the precision of a sample, so that no weight
-of a trend line is infinite or 0."""
+"""Limits to which the standard error of a sample is clipped before it becomes a weight, so that no
+weight of a trend line is infinite or 0."""
 
 _SUM_TOLERANCE: Final = 1e-9
 """Largest absolute sum of the weights of a contrast, relative to the largest weight. Rounding
@@ -70,9 +72,10 @@ class Samples:
     added : the added collections of each of T samples. None for a sample without reports.
     candidates : the strings. None if the bits are categories.
     separate : the decode of each sample, and the decode of all samples pooled.
-    device_correlation : rho, the correlation of the device noise of any two samples: 0 if they
-        share no device, 1 if they share all devices and each device has the same part of the
-        reports of every sample. None if it is unknown.
+    device_correlation : rho, the correlation between two samples of the noise that a device repeats
+        in all its reports: its permanent response, and the chance that the device is in the sample.
+        rho is 0 if the samples share no device. It is 1 if they share all devices, and each device
+        sends the same share of the reports of every sample. None if it is unknown.
     complete : True if every value is in one of the categories.
     error_control : the requested error rate and confidence level.
     """
@@ -112,15 +115,16 @@ class Samples:
         ParamsError
             `error_control` is for a ranked list.
         """
-        # A comparison divides its error rate between tests of all samples together and of each
-        # sample. No such procedure with weights was tested.
+        # A ranked list gives each candidate a weight in the multiple tests. A comparison divides
+        # its error rate between tests of all samples together and tests of each sample. It has not
+        # been measured whether the error rate holds with both.
         error_control.refuse_ranked("comparisons")
         if device_correlation is not None:
             check_number("device_correlation", device_correlation, "[0, 1]", error=DecodeError)
         all_counts = [counts for sample in collections for counts in sample]
         if not any(counts.n_reports for counts in all_counts):
             raise DecodeError("counts must have at least 1 report, got 0")
-        listed = listed_candidates(candidates, all_counts)
+        listed = normalize_for_samples(candidates, all_counts)
         return cls(
             added=tuple(_add_sample(sample) for sample in collections),
             candidates=listed,
@@ -178,7 +182,9 @@ class Samples:
         # Samples with weight 0 take no part in the estimate.
         used = np.flatnonzero(weights)
         if len(weights) != len(self.added) or not set(used) <= set(self.nonempty):
-            raise DecodeError("weights must be one for each sample, and 0 for one without reports")
+            raise DecodeError(
+                "weights must have one number for each sample, and 0 for a sample without reports"
+            )
         if not len(used) or abs(weights.sum()) > _SUM_TOLERANCE * np.abs(weights).max():
             raise DecodeError(f"weights must sum to 0 and not all be 0, got {weights.tolist()}")
         added = [sample for index in used if (sample := self.added[index]) is not None]
@@ -224,7 +230,7 @@ class Samples:
             )
             for name in ("share", "std_error")
         )
-        params = shared_params(added)
+        params = list_shared_params(added)
         if not params:
             # The samples have no k, h, m, hash layout and normalizer in common. A string sets
             # different bits in each sample, so rows cannot be subtracted.
@@ -239,10 +245,10 @@ class Samples:
         if not target.reports.any():
             # No cohort has reports in all samples, so no row has a difference.
             return _add_separate_estimates(shares, errors, weights, self.device_correlation)
-        # The regression treats the h rows of a string in a cohort as independent measurements. But
-        # the devices of the string are spread over the cohorts once and not once for each bit. The
-        # rows lack the part 1 - 1/h of the sampling variance, so it is added here
-        # (`rappor.decoding.decoder` does the same).
+        # The regression treats the h rows of a string in a cohort as independent measurements, so
+        # it divides the sampling variance of a share by h. But the number of devices that have the
+        # string is drawn once, and all h rows contain it. So the part 1 - 1/h of the sampling
+        # variance is missing and is added here (`rappor.decoding.decoder` does the same).
         sampling_variance = np.clip(shares, 0, 1) * (1 - np.clip(shares, 0, 1))
         devices = np.array([[sample.n_devices] for sample in added])
         sampled = compute_device_variance(
@@ -275,7 +281,7 @@ class Samples:
 
         Parameters
         ----------
-        names : names of the t samples.
+        names : names of the T samples.
         """
         names_of_caution: dict[Caution, list[str]] = {}
         for name, estimates in zip(names, self.separate.per_sample, strict=True):
@@ -293,9 +299,10 @@ def _add_sample(collections: Sequence[Counts]) -> AddedCollections | None:
 
 
 def _compute_explained_rows(estimates: Estimates, candidates: Candidates, design: Design) -> Floats:
-    """Compute the part of each row that detected strings explain, (n,).
+    """Compute the fitted proportion of each row, (n,), from the detected strings alone.
 
-    It is the sum of the shares of the detected strings that set the row.
+    A row is one bit of one cohort. Its fitted proportion is the sum of the shares of the detected
+    strings that set the bit.
 
     Parameters
     ----------

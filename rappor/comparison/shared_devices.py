@@ -8,8 +8,9 @@ category).
 *Example.* The share of a value is .20 in one week and .24 in the next. Each week has 10,000
 devices, and the standard error of their device noise is .004 in each week. If the devices are
 different, the device noise of the change .04 has the variance 2 (.004)^2. If the devices are the
-same and nobody changed, it is 0, because the noise cancels. But 4 % of the devices took a new
-value, and their noise did not cancel. This module computes the variance between these extremes.
+same and none of them changed its value, the variance is 0, because the noise cancels. But at least
+4 % of the devices took a new value, and their noise does not cancel. This module computes the
+variance between these extremes.
 
 Theory of operation
 -------------------
@@ -49,15 +50,15 @@ variance
 
     (|delta| (1 + (v_0 + v_1) / g^2) - delta^2 + (phi - |delta|) 2 v_0 / g^2) / D
 
-- |delta| - delta^2 is the sampling variance: each device changed with probability |delta|.
-- |delta| (v_0 + v_1) / g^2 comes from the two permanent responses of a device that changed to or
+- `|delta| - delta^2` is the sampling variance: each device changed with probability |delta|.
+- `|delta| (v_0 + v_1) / g^2` comes from the two permanent responses of a device that changed to or
   from the value: one to a 0, and one to a 1.
-- (phi - |delta|) 2 v_0 / g^2 comes from devices that changed between two other values: they have a
-  0 in this row in both samples, and draw a new permanent response to the 0.
+- `(phi - |delta|) 2 v_0 / g^2` comes from devices that changed between two other values: they have
+  a 0 in this row in both samples, and draw a new permanent response to the 0.
 
-For strings, the fit estimates this noise
-from the many rows without a change (`rappor.comparison.change_regression`). Categories have no
-such rows, so the term is added explicitly. Without this variance, intervals of changed strings
+For strings, the fit estimates the noise of the last term from the many rows without a change
+(`rappor.comparison.change_regression`). Categories have no such rows, so the term is computed by
+`estimate_other_changes`. Without the variance of changed devices, intervals of changed strings
 covered only 65 % of the true changes at rho = 1.
 
 *Several samples.* Let u_t = w_t / sqrt(D_t). If c_st is the variance of the difference of two

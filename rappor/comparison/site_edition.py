@@ -26,7 +26,7 @@ from rappor.comparison.comparison import Comparison
 from rappor.counts.released_counts import ReleasedCounts
 
 _ID_DIGITS: Final = 16
-"""Hexadecimal digits of an ID: 64 bits of the hash."""
+"""An ID has 16 hexadecimal digits, the first 64 bits of the hash."""
 EDITION_ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
 """Pattern of an edition's ID, which is also the name of its folder."""
 
@@ -37,6 +37,10 @@ class EditionSummary:
 
     Attributes
     ----------
+    id : ID of the edition, and name of its folder.
+    metric : name of the metric.
+    by : kind of the periods: "day", "week", "month", or "period" if their lengths differ.
+    first, last : first and last day of the periods.
     reports : number of reports of all periods.
     strings : number of detected strings.
     """
@@ -84,6 +88,8 @@ class SiteEdition:
     candidates : the strings. None if the bits are categories.
     notice : lines of the privacy notice of the metric, as `rappor collects` prints them.
     program : name of the program that the metric is about; empty if the registry has no name.
+    complete : whether the trend assumes that every device has one of the listed categories
+        (argument `complete` of `trend`).
 
     Raises
     ------
@@ -97,6 +103,7 @@ class SiteEdition:
     candidates: Candidates | None
     notice: tuple[str, ...]
     program: str = ""
+    complete: bool = False
 
     def __post_init__(self) -> None:
         """Check that the candidates survive a round trip through a file of lines."""
@@ -152,6 +159,8 @@ class SiteEdition:
             "--confidence",
             f"{error_control.confidence!r}",
         ]
+        if self.complete:
+            arguments.append("--complete")
         return shlex.join([*arguments, "--json"])
 
     @property
@@ -164,6 +173,7 @@ class SiteEdition:
     @property
     def entry(self) -> EditionSummary:
         """The entry of the edition in the list of editions."""
+        # Periods of a trend have days. The days of the counts are for the types.
         return EditionSummary(
             id=self.id,
             metric=self.trend.metric,

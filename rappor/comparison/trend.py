@@ -25,12 +25,12 @@ from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_integer
 from rappor.candidates.candidates import Candidates
 from rappor.comparison.compare_samples import UNKNOWN_CORRELATION
-from rappor.comparison.comparison import Comparison, Sample, build_comparison
+from rappor.comparison.comparison import Comparison, Sample, build_comparison, select_thirds
 from rappor.comparison.per_sample import SampleEstimates
 from rappor.comparison.periods import CalendarPeriod, split_periods
 from rappor.comparison.sample_contrasts import RequestedContrast
 from rappor.comparison.samples import Samples
-from rappor.counts.released_counts import ReleasedCounts
+from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.error_control import ErrorControl
 
@@ -64,8 +64,10 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     smooth : number of periods of a moving window, for smoothed estimates: each period is decoded
         together with the `smooth` - 1 periods before it. 1 for no smoothed estimates.
     error_control : error rate of the detected strings, of the slopes and of the steps, and the
-        confidence level. The method "adaptive" is applied to detected strings as "bh".
-    complete : as for `decode`: every value is in one of the categories or buckets.
+        confidence level. The test of presence combines several periods, so its method is "bh" even
+        if "adaptive" is requested.
+    complete : as for `decode`: True if every value is in one of the categories of the metric, so
+        that the shares add to 1.
     progress : as for `decode`.
 
     Returns
@@ -104,7 +106,8 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
     >>> [sample.reports for sample in comparison.samples]
     [100000, 100000, 0, 100000]
     """
-    # Counts have no days: a trend needs the days that a collector stores beside the counts.
+    # Case: the caller passes plain `Counts`. They contain no days, and a trend needs the days that
+    # a collector stores beside its counts. The message names the function for counts without days.
     check_type(
         "released", released, ReleasedCounts, "compare_samples compares collections without days"
     )
@@ -149,9 +152,10 @@ def trend(  # noqa: PLR0913 - all that a caller may know of the counts
 def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[RequestedContrast]:
     """Yield the slope, the last third against the first, and the steps between periods.
 
-    With d_t the middle day of period t, p_t its precision (1 / variance of a share) and D the days
-    between the first and the last period, the change along the generalised least-squares line has
-    the weights
+    The slope is the change along a straight line through the shares of all periods. Let d_t be the
+    middle day of period t, and p_t its precision (1 / variance of a share). D is the number of days
+    between the first and the last period with reports. Periods with a large precision count more
+    (generalised least squares). The change along the line is a sum of the shares with the weights
 
         D p_t (d_t - mean d) / sum of p_t (d_t - mean d)^2,    mean d weighted by p_t
 
@@ -171,16 +175,22 @@ def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[
     if len(nonempty) < 2:
         return
     # Days are counted from the first period. Ordinals near 740,000 would cost digits of the slope.
-    days = np.array([(_day(sample.first) + _day(sample.last)) / 2 for sample in columns])
+    days = np.array(
+        [
+            (_convert_to_ordinal(sample.first) + _convert_to_ordinal(sample.last)) / 2
+            for sample in columns
+        ]
+    )
     days -= days[0]
     precision = samples.precision
     # Weights of the precision-weighted means of the first and of the last third of the periods.
-    n_third = max(len(nonempty) // 3, 1)
-    thirds = (nonempty[:n_third], nonempty[-n_third:])
-    first, last = (unit[third].sum(axis=0) * precision for third in thirds)
+    thirds = select_thirds(nonempty)
+    first, last = (unit[list(third)].sum(axis=0) * precision for third in thirds)
     first, last = first / first.sum(), last / last.sum()
     centered = days - np.average(days, weights=precision)
     slope = precision * centered / (precision * centered**2).sum()
+    # Tables show a share before and after the change. A line has no such shares, so the slope is
+    # shown beside the means of the first and of the last third.
     yield RequestedContrast(
         kind="slope",
         name=f"from {columns[nonempty[0]].name} to {columns[nonempty[-1]].name}, by the trend line",
@@ -190,15 +200,25 @@ def _request_contrasts(samples: Samples, columns: Sequence[Sample]) -> Iterator[
     )
     # With two periods, thirds and steps would repeat the slope.
     if len(nonempty) > 2:
+        first_days, last_days = (
+            _name_days(columns[third[0]], columns[third[-1]]) for third in thirds
+        )
         yield RequestedContrast.from_weights(
-            "thirds", "from the first third to the last", last - first
+            "thirds", f"from the first third ({first_days}) to the last ({last_days})", last - first
         )
         for before, after in itertools.pairwise(nonempty):
             name = f"from {columns[before].name} to {columns[after].name}"
             yield RequestedContrast.from_weights("step", name, unit[after] - unit[before])
 
 
-def _day(day: datetime.date | None) -> int:
+def _name_days(first: Sample, last: Sample) -> str:
+    """Return the days from the beginning of one period to the end of another, as ISO 8601."""
+    assert first.first is not None
+    assert last.last is not None
+    return Period(first=first.first, last=last.last, collections=()).name
+
+
+def _convert_to_ordinal(day: datetime.date | None) -> int:
     """Return the ordinal number of a period's day. Periods of a trend always have days."""
     assert day is not None
     return day.toordinal()

@@ -1,6 +1,6 @@
 """Sums of the bits of many packed reports, by cohort.
 
-A cohort is a group of devices with the same hash functions; a report contains the number of its
+A cohort is a group of devices with the same hash functions. A report contains the number of its
 cohort and k noisy bits. The sums (reports of each cohort, ones at each bit) are all that estimation
 needs of the reports.
 

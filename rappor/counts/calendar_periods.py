@@ -47,6 +47,10 @@ def find_period(day: datetime.date, kind: str, *, within: DayRange) -> DayRange:
 def find_interval(pace: str, epoch: str, day: datetime.date) -> DayRange:
     """Return the first and the last day of the interval that contains a day.
 
+    An interval is a whole day, week, month, quarter or year, cut at the first and the last day of
+    its epoch. A week in which an epoch begins therefore consists of two intervals: a device may
+    send a report in both, because it draws new permanent noise in the new epoch.
+
     Parameters
     ----------
     pace : length of an interval: "day", "week" (from Monday), "month", "quarter" or "year"

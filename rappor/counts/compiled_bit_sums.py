@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from rappor.base.jit import compile_kernel
 
 _PLANES: Final = 8
-"""Number of bit planes of a cohort, which count up to 255 reports. It is also the number of reports
-that are added at a time: eight reports fill the carries of the first three planes exactly."""
+"""Number of bit planes of a cohort. Eight planes count up to 255 reports. Reports are also added
+eight at a time, because the sum of eight bits has one carry into plane 3 (`_add_eight`)."""
 
 _FULL: Final = 248
 """Number of reports after which the planes of a cohort are emptied. Reports arrive in eights, and
@@ -142,8 +142,9 @@ def _add_eight(rows: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
     planes : (8, n_words) uint64, changed in place. Plane p of the counters of each word.
     """
     for w in range(rows.shape[1]):
-        # `ones`, `twos` and `fours` are the planes 0, 1 and 2. The carries of one plane (two words
-        # a and b) are inputs of the next plane.
+        # `ones`, `twos` and `fours` are the planes 0, 1 and 2. Two adders of one plane produce two
+        # words of carries, such as `twos_a` and `twos_b`. One adder of the next plane adds both to
+        # the plane. The last adder produces `eights`, the only word of carries into plane 3.
         ones, twos, fours = planes[0, w], planes[1, w], planes[2, w]
         twos_a, ones = _add_bits(ones, rows[0, w], rows[1, w])
         twos_b, ones = _add_bits(ones, rows[2, w], rows[3, w])
@@ -159,8 +160,9 @@ def _add_eight(rows: NDArray[np.uint64], planes: NDArray[np.uint64]) -> None:
 @compile_kernel
 def _add_bits(a: np.uint64, b: np.uint64, c: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Add three words as 64 full adders; return the word of carries and the word of sums."""
-    is_one_of_both = a ^ b
-    return (a & b) | (is_one_of_both & c), is_one_of_both ^ c
+    # Bits at which exactly one of a and b is 1. There c decides the carry.
+    difference = a ^ b
+    return (a & b) | (difference & c), difference ^ c
 
 
 @compile_kernel

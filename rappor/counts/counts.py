@@ -1,7 +1,7 @@
 """Counts: for each cohort, the number of reports and the number of ones at each bit.
 
 Counts are the input of every estimate. Collectors, files, database engines and simulations produce
-counts; an analyst passes them to `decode`. A cohort is a group of devices with the same hash
+counts. An analyst passes them to `decode`. A cohort is a group of devices with the same hash
 functions, and a parameter set contains the number k of bits, the number m of cohorts and the
 probabilities of the noise.
 
@@ -106,7 +106,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         object.__setattr__(self, "metric", metric)
         _check_ones(self.bit_counts, self.cohort_reports)
         if params.response.is_exclusive:
-            _check_exclusive(self.bit_counts, self.cohort_reports)
+            _check_one_bit_reports(self.bit_counts, self.cohort_reports)
         n_reports = self.n_reports
         # S is the sum of squared reports. Without reports there are no devices, so S = 0 is known.
         squares: int | None = 0
@@ -318,7 +318,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         n_left = self.n_reports - other.n_reports
         squares = None
         # No device has more reports after the subtraction, so the old sum of squares stays an upper
-        # bound. Case n_left < 0: `other` is no part of these counts, and the constructor raises.
+        # bound. n_left^2 is another upper bound: one device has sent all remaining reports. Case
+        # n_left < 0: `other` is no part of these counts, and the constructor raises.
         if self.sum_squared_reports is not None and n_left >= 0:
             squares = min(self.sum_squared_reports, n_left**2)
         return Counts(
@@ -390,6 +391,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
 
     @classmethod
     def _from_fields(cls, path: str | os.PathLike[str], fields: counts_file.CountsFields) -> Counts:
+        """Create counts from the fields of a counts file; raise FileError if they are invalid."""
         try:
             return cls(*fields)
         except (ReportError, MetricError) as error:
@@ -457,6 +459,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
 
     @classmethod
     def _from_arrow(cls, table: Any, name: str | os.PathLike[str]) -> Counts:
+        """Create counts from an Arrow table; raise FileError if the table is invalid."""
         try:
             return cls(*counts_tables.parse_arrow_table(table))
         except (ParamsError, ReportError, MetricError) as error:
@@ -509,6 +512,7 @@ def _copy_whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> 
 
 
 def _format_index(cohort: int, bit: int | None = None) -> str:
+    """Return the place of an error in the counts, such as "cohort 3, bit 7"."""
     return f"cohort {cohort}" if bit is None else f"cohort {cohort}, bit {bit}"
 
 
@@ -524,15 +528,20 @@ def _check_ones(bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]
         )
 
 
-def _check_exclusive(bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]) -> None:
-    """Raise ReportError if a cohort has more or fewer ones than reports that name one bucket."""
+def _check_one_bit_reports(
+    bit_counts: NDArray[np.int64], cohort_reports: NDArray[np.int64]
+) -> None:
+    """Raise ReportError unless each cohort has as many ones as reports.
+
+    A report of generalized randomized response names one bucket, so exactly one of its bits is 1.
+    """
     n_ones = bit_counts.sum(axis=1)
     is_wrong = n_ones != cohort_reports
     if is_wrong.any():
         j = int(is_wrong.argmax())
         raise ReportError(
-            f"ones must number the reports, because each report has exactly one 1, got {n_ones[j]} "
-            f"ones in {cohort_reports[j]} reports at {_format_index(j)}"
+            "ones must be as many as the reports, because each report has exactly one 1, got "
+            f"{n_ones[j]} ones in {cohort_reports[j]} reports at {_format_index(j)}"
         )
 
 

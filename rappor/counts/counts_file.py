@@ -43,7 +43,7 @@ from rappor.counts.counts_tables import is_table_of_counts
 from rappor.protocol.params import Params
 
 _FAMILY: Final = b"RAPPOR COUNTS "
-"""First bytes of a counts file of any version."""
+"""A counts file of any version begins with these bytes."""
 
 _MAGIC: Final = _FAMILY + b"1\n"
 """First line of a counts file of version 1. Another meaning of the bytes needs another version."""
@@ -58,7 +58,8 @@ _REGISTRY: Final = re.compile(rb"(?m)^\s*\[(budget|metrics\.)")
 
 _EXAMINED_BYTES: Final = 4096
 """Number of bytes of a foreign file that are read to name its format in the error message. The
-length of a page of memory. The first heading of a registry usually stands in the first lines."""
+first heading of a registry usually stands in the first lines, so 4 KiB are enough. A larger number
+recognises more files."""
 
 
 class CountsFields(NamedTuple):
@@ -104,7 +105,8 @@ def read_counts_file(path: str | os.PathLike[str]) -> CountsFields:
     Raises
     ------
     FileError
-        The file contains several parameter sets or none, or `read_all_counts` raises the error.
+        The file contains several parameter sets or none, or one of the reasons for which
+        `read_all_counts` refuses a file.
     """
     fields = read_all_counts(path)
     if len(fields) != 1:
@@ -141,6 +143,7 @@ def read_all_counts(path: str | os.PathLike[str]) -> list[CountsFields]:
 
 
 def _compute_digest_line(header: bytes, payload: bytes) -> bytes:
+    """Return the third line of a counts file: the SHA-256 of everything else in the file."""
     return hashlib.sha256(_MAGIC + header + payload).hexdigest().encode() + b"\n"
 
 
@@ -216,6 +219,7 @@ def parse_collector_response(data: bytes) -> tuple[dict[str, Any], list[CountsFi
     except ParamsError as error:
         raise ValueError(f"its parameters are wrong: {error}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+        # Python's parser raises RecursionError for JSON with thousands of nested brackets.
         # Case: a file of uploads, whose lines are JSON as well. The error names the right command.
         first_line = data.partition(b"\n")[0]
         resemblance = ""

@@ -131,6 +131,7 @@ def read_csv(
 
 
 def _list_columns(k: int) -> list[str]:
+    """Return the headings of a CSV of counts, without the optional column "squares"."""
     return ["cohort", "reports", *(f"bit_{i}" for i in range(k))]
 
 
@@ -172,6 +173,7 @@ def _parse_row(row: list[str], columns: list[str], indices: list[int], params: P
         raise ReportError(f"cohort must be in [0, {params.m - 1}], got {cohort}")
     # The row may contain the squares after the k bit counts.
     bit_counts = numbers[2 : 2 + params.k]
+    # `Counts` checks the ones as well. Here the error gets the number of the line.
     if max(bit_counts) > n:
         i = next(i for i, count in enumerate(bit_counts) if count > n)
         raise ReportError(f"bit_{i} must be at most the reports, got {bit_counts[i]} ones of {n}")
@@ -179,6 +181,7 @@ def _parse_row(row: list[str], columns: list[str], indices: list[int], params: P
 
 
 def _parse_cell(name: str, text: str) -> int:
+    """Parse a cell as a whole number; raise ReportError for any other text."""
     try:
         return read_whole_number(text)
     except ValueError:

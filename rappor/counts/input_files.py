@@ -30,7 +30,7 @@ from rappor.protocol.encodings import get_encoding
 from rappor.registry.metric import Metric
 
 _PARQUET: Final = b"PAR1"
-"""The first bytes of a Parquet file."""
+"""A Parquet file begins with these bytes."""
 
 _LONGEST_LINE: Final = 1 << 20
 """Largest number of bytes that are read to recognise a format: 1 MiB. The first line of a file of
@@ -57,7 +57,8 @@ def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
             # Parts are pieces of a string, such as its first letters, and each has parameters of
             # its own. The columns of the table do not contain the part.
             raise FileError(
-                path, f"{metric.name} has parts, and a table of CSV does not say which it is of"
+                path,
+                f"{metric.name} has parts, and a CSV table does not contain the name of its part",
             )
         return [Counts.from_csv(path, metric.params, metric.name)]
     if first_line.startswith(_PARQUET) or _is_upload(first_line):
@@ -70,12 +71,23 @@ def read_counts(path: str, metric: Metric | None = None) -> list[Counts]:
 
 
 def read_released(path: str, metric: Metric | None = None) -> ReleasedCounts | None:
-    """Read a collector's result with its days; return None for a file of counts without days."""
+    """Read a collector's result with its days; return None for a file of counts without days.
+
+    Parameters
+    ----------
+    path : path of the file.
+    metric : the metric of a CSV table, as for `read_counts`.
+
+    Raises
+    ------
+    FileError
+        The file contains no counts.
+    """
     try:
         return ReleasedCounts.load(path)
     except FileError:
-        # Case: the file contains no counts at all. `read_counts` then raises the error that names
-        # the format of the file.
+        # The file is a file of counts without days, or contains no counts at all. In the second
+        # case `read_counts` raises an error that names the format of the file.
         read_counts(path, metric)
         return None
 
@@ -83,6 +95,8 @@ def read_released(path: str, metric: Metric | None = None) -> ReleasedCounts | N
 def read_days(path: str) -> tuple[datetime.date, ...]:
     """Return the first and the last day of a collector's result; an empty tuple for other files."""
     with Path(path).open("rb") as file:
+        # Only the JSON of a collector begins with a brace. Other files of counts may be large, and
+        # are not read.
         if file.read(1) != b"{":
             return ()
         document = json.loads(b"{" + file.read())
@@ -114,7 +128,8 @@ def join_released(results: Sequence[ReleasedCounts]) -> ReleasedCounts:
     if len({result.metric for result in results}) > 1:
         names = ", ".join(result.metric for result in results)
         raise MetricError(f"counts must be of one metric, got {names}")
-    # The last result has the last intervals. Its numbers are those that a reader wants to see.
+    # Each result has the active installations of its last intervals. The joined result gets the
+    # installations of the result with the last day, because they are the present ones.
     latest = max(results, key=lambda result: result.last)
     periods = sorted(
         (period for result in results for period in result.periods),

@@ -10,18 +10,25 @@ with 1/d of its reports in each of them, because the block does not contain the 
 A number may therefore be a fraction.
 
 With `sampling_rate` s < 1, the secret of each device decides whether the device takes part, with
-probability s. D devices then send N reports, and N is binomial with D trials and probability s:
+probability s. The reports of an interval may have several rates, for example if devices with an
+older registry report under another fingerprint (short hash of the parameters). Each device has one
+rate s and sends one report in an interval. D_s is the number of all devices with the rate s,
+whether they take part or not, and N_s is the number of their reports. N_s is binomial with D_s
+trials and probability s, and the numbers of different rates are independent:
 
-    estimate of D                      N / s
-    standard error of the estimate     sqrt(N (1 - s)) / s
+    estimate of D = sum of D_s         D^ = sum of N_s / s
+    standard error of the estimate     e = sqrt(sum of N_s (1 - s) / s^2)
 
-The change from an interval with N reports to an interval with N' reports is N' / N - 1. By the
-delta method, its standard error is
+If a part of the reports has an unknown rate, the interval has no estimate.
 
-    (N' / N) sqrt((1 - s) (1 / N + 1 / N'))
+The change from an interval with the estimate D^ to an interval with the estimate D^' is
+D^' / D^ - 1. By the delta method, its standard error is
 
-if the two intervals sample devices independently. Within one epoch the same devices take part. Then
-N and N' grow together, and the error of the change is smaller.
+    (D^' / D^) sqrt((e / D^)^2 + (e' / D^')^2)
+
+if the two intervals sample devices independently. Within one epoch and under the same parameters,
+a device that takes part with one rate takes part with every larger rate. Then D^ and D^' grow
+together, and the error of the change is smaller.
 
 Two intervals are compared if both have the same length in the calendar and are released completely.
 A part that is released later would otherwise look like a decline.
@@ -34,10 +41,24 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _PACES: Final = ("day", "week", "month", "quarter", "year")
 """Lengths of an interval. A metric with `interval = "epoch"` has the length of its epoch."""
+
+
+class SampledReports(NamedTuple):
+    """Released reports of devices that took part with the same sampling rate.
+
+    Attributes
+    ----------
+    sampling_rate : share of the devices that took part, in (0, 1]; None if the devices may have
+        taken part with different rates.
+    reports : number of reports.
+    """
+
+    sampling_rate: float | None
+    reports: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +68,61 @@ class ActiveInterval:
     Attributes
     ----------
     first, last : first and last day of the interval, both included.
-    reports : number of released reports of the interval; None if no report of it is released.
+    parts : released reports of the interval, one entry for each sampling rate; empty if no report
+        is released. (These parts have nothing to do with the parts of a string metric.)
     is_complete : whether all reports of the interval are released.
+
+    Examples
+    --------
+    >>> october, november = (datetime.date(2026, month, 1) for month in (10, 11))
+    >>> interval = ActiveInterval(
+    ...     first=october, last=november - datetime.timedelta(days=1), is_complete=True,
+    ...     parts=(SampledReports(0.5, 200.0), SampledReports(1.0, 30.0)),
+    ... )
+    >>> interval.reports, interval.estimate_devices()
+    (230.0, (430.0, 20.0))
     """
 
     first: datetime.date
     last: datetime.date
-    reports: float | None
+    parts: tuple[SampledReports, ...]
     is_complete: bool
 
     @property
     def name(self) -> str:
         """The day as 2026-11-30, or the range as 2026-11-01/2026-11-30 (ISO 8601)."""
         return f"{self.first}" if self.first == self.last else f"{self.first}/{self.last}"
+
+    @property
+    def reports(self) -> float | None:
+        """Number of released reports of the interval; None if no report is released."""
+        return sum(part.reports for part in self.parts) if self.parts else None
+
+    @property
+    def has_unknown_rate(self) -> bool:
+        """Whether devices may have taken part with different rates that nobody can separate."""
+        return any(part.sampling_rate is None for part in self.parts)
+
+    @property
+    def sampling_rates(self) -> tuple[float, ...]:
+        """The known sampling rates of the reports, in order."""
+        rates = {part.sampling_rate for part in self.parts if part.sampling_rate is not None}
+        return tuple(sorted(rates))
+
+    def estimate_devices(self) -> tuple[float, float] | None:
+        """Return the number of devices and its standard error by the sampling.
+
+        The result is None without a released report, and if a sampling rate is unknown.
+        """
+        if not self.parts:
+            return None
+        devices = variance = 0.0
+        for rate, reports in self.parts:
+            if rate is None:
+                return None
+            devices += reports / rate
+            variance += reports * (1 - rate) / rate**2
+        return devices, math.sqrt(variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +149,6 @@ class Installations:
     ----------
     metric : name of the metric whose reports are counted.
     pace : length of an interval: "day", "week", "month", "quarter" or "year".
-    sampling_rate : share of the devices that take part, in (0, 1].
     intervals : the last intervals that have ended, in order.
     has_other_pace : whether reports of devices with another interval were excluded. A device with
         an older registry may still report daily although the registry now says weekly.
@@ -96,52 +158,56 @@ class Installations:
     >>> october, november = (datetime.date(2026, month, 1) for month in (10, 11))
     >>> day = datetime.timedelta(days=1)
     >>> installations = Installations(
-    ...     metric="page", pace="month", sampling_rate=0.5, has_other_pace=False,
+    ...     metric="page", pace="month", has_other_pace=False,
     ...     intervals=(
     ...         ActiveInterval(
-    ...             first=october, last=november - day, reports=200.0, is_complete=True
+    ...             first=october, last=november - day, is_complete=True,
+    ...             parts=(SampledReports(0.5, 200.0),),
     ...         ),
     ...     ),
     ... )
-    >>> installations.estimate_devices(installations.intervals[0])
+    >>> installations.latest.estimate_devices()
     (400.0, 20.0)
     """
 
     metric: str
     pace: str
-    sampling_rate: float
     intervals: tuple[ActiveInterval, ...]
     has_other_pace: bool
 
     @property
     def latest(self) -> ActiveInterval | None:
-        """The last interval with a number, or None without numbers."""
-        numbered = [interval for interval in self.intervals if interval.reports is not None]
+        """The last interval with a number of devices, or None without numbers."""
+        numbered = [interval for interval in self.intervals if interval.estimate_devices()]
         return numbered[-1] if numbered else None
 
-    def estimate_devices(self, interval: ActiveInterval) -> tuple[float, float]:
-        """Return the number of devices of an interval with a number, and its standard error."""
-        assert interval.reports is not None
-        share = self.sampling_rate
-        error = math.sqrt(interval.reports * (1 - share)) / share
-        return interval.reports / share, error
-
     def compute_change(self) -> Change | None:
-        """Return the change from the interval before the latest one; None if it is unknown."""
+        """Return the change to the latest interval with a number from the interval before it.
+
+        Returns None if there is no such interval, or if the two cannot be compared.
+        """
         latest = self.latest
         for before, after in itertools.pairwise(self.intervals):
             if after is not latest:
                 continue
-            if not (before.reports and after.reports):
+            estimate_before, estimate_after = before.estimate_devices(), after.estimate_devices()
+            if estimate_before is None or estimate_after is None:
                 return None
+            devices_before, error_before = estimate_before
+            devices_after, error_after = estimate_after
+            # A change from 0 devices has no ratio, and a change to 0 has no error by the delta
+            # method.
+            if not (devices_before and devices_after):
+                return None
+            # Reports that are released later would look like a change.
             if not (before.is_complete and after.is_complete):
                 return None
             # A week that an epoch cuts has fewer days, hence fewer devices.
             if self.pace == "week" and not _is_whole_week(before, after):
                 return None
-            ratio = after.reports / before.reports
-            variance = (1 - self.sampling_rate) * (1 / before.reports + 1 / after.reports)
-            return Change(before=before, ratio=ratio - 1, std_error=ratio * math.sqrt(variance))
+            ratio = devices_after / devices_before
+            error = ratio * math.hypot(error_before / devices_before, error_after / devices_after)
+            return Change(before=before, ratio=ratio - 1, std_error=error)
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,23 +216,8 @@ class Installations:
             "metric": self.metric,
             "unit": "devices that reported",
             "interval": self.pace,
-            "sampling_rate": self.sampling_rate,
-            "intervals": [self._format_interval(interval) for interval in self.intervals],
+            "intervals": [_format_interval(interval) for interval in self.intervals],
             "other_intervals": self.has_other_pace,
-        }
-
-    def _format_interval(self, interval: ActiveInterval) -> dict[str, Any]:
-        """Return the entry of an interval. Numbers that are not released are None."""
-        devices = error = None
-        if interval.reports is not None:
-            devices, error = self.estimate_devices(interval)
-        return {
-            "from": interval.first.isoformat(),
-            "to": interval.last.isoformat(),
-            "reports": interval.reports,
-            "devices": devices,
-            "std_error": error,
-            "complete": interval.is_complete,
         }
 
     @classmethod
@@ -180,13 +231,12 @@ class Installations:
         ValueError
             A value is outside its range.
         """
-        metric, pace, share = (document[key] for key in ("metric", "interval", "sampling_rate"))
-        if not isinstance(metric, str) or pace not in _PACES or not 0 < share <= 1:
-            raise ValueError("its active installations must have a metric, interval and share")
+        metric, pace = document["metric"], document["interval"]
+        if not isinstance(metric, str) or pace not in _PACES:
+            raise ValueError("its active installations must have a metric and interval")
         return cls(
             metric=metric,
             pace=pace,
-            sampling_rate=float(share),
             intervals=tuple(map(_parse_interval, document["intervals"])),
             has_other_pace=bool(document["other_intervals"]),
         )
@@ -197,14 +247,38 @@ def _is_whole_week(*intervals: ActiveInterval) -> bool:
     return all((interval.last - interval.first).days == 6 for interval in intervals)
 
 
+def _format_interval(interval: ActiveInterval) -> dict[str, Any]:
+    """Return the entry of an interval, in which an unknown number is None.
+
+    The sums are for people. `_parse_interval` computes them again from `parts`.
+    """
+    devices, error = interval.estimate_devices() or (None, None)
+    return {
+        "from": interval.first.isoformat(),
+        "to": interval.last.isoformat(),
+        "reports": interval.reports,
+        "devices": devices,
+        "std_error": error,
+        "complete": interval.is_complete,
+        "parts": [part._asdict() for part in interval.parts],
+    }
+
+
 def _parse_interval(entry: Mapping[str, Any]) -> ActiveInterval:
-    """Parse an entry of `intervals`; raise ValueError for an impossible number of reports."""
-    reports = entry["reports"]
-    if reports is not None and not (math.isfinite(reports) and reports >= 0):
-        raise ValueError("its active installations must be numbers of at least 0")
+    """Parse an entry of `intervals`; raise ValueError for an impossible rate or number."""
     return ActiveInterval(
         first=datetime.date.fromisoformat(entry["from"]),
         last=datetime.date.fromisoformat(entry["to"]),
-        reports=reports,
+        parts=tuple(map(_parse_part, entry["parts"])),
         is_complete=bool(entry["complete"]),
     )
+
+
+def _parse_part(entry: Mapping[str, Any]) -> SampledReports:
+    """Parse an entry of `parts`; raise ValueError for an impossible rate or number of reports."""
+    rate, reports = entry["sampling_rate"], entry["reports"]
+    if rate is not None and not 0 < rate <= 1:
+        raise ValueError("its active installations must have sampling rates in (0, 1]")
+    if not (math.isfinite(reports) and reports >= 0):
+        raise ValueError("its active installations must be numbers of at least 0")
+    return SampledReports(None if rate is None else float(rate), float(reports))

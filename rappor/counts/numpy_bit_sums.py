@@ -46,14 +46,18 @@ def add_rows(
         The first row with a cohort outside [0, m) or a 1 in an unused bit, or -1.
     """
     m, k = bit_counts.shape
-    padding = 0xFF00 >> (8 * packed.shape[1] - k) & 0xFF
+    # Mask of the unused bits, the highest bits of the last byte. Example: k = 13 leaves 3 of 16
+    # bits unused, and 0xFF00 >> 3 = 0x1FE0 has the low byte 0xE0 = 11100000.
+    n_unused = 8 * packed.shape[1] - k
+    padding = (0xFF00 >> n_unused) & 0xFF
     is_bad = (cohorts < 0) | (cohorts >= m) | ((packed[:, -1] & padding) != 0)
     if is_bad.any():
         return int(is_bad.argmax())
     rows = cohorts.astype(np.int64)
     cohort_reports += np.bincount(rows, minlength=m)
-    # A histogram has 256 m entries. It is faster than sorting if there are at least a quarter as
-    # many reports as entries.
+    # A histogram has 256 m entries. With less than one report for four entries, filling and adding
+    # the empty entries would take longer than sorting the reports. Both branches give the same
+    # sums.
     if 256 * m <= 4 * len(packed):
         _add_histograms(packed, rows, bit_counts)
     elif len(packed):

@@ -45,6 +45,9 @@ def compute_popcount_range(params: Params) -> tuple[int, int]:
     # p* < q*, so more true bits give more ones. The smallest possible number of true bits
     # determines the lower end, and the largest number determines the upper end.
     true_bit_counts = get_encoding(params).true_bit_counts
+    # low[c] is the probability of a popcount of at most c, with the fewest true bits. high[c] is
+    # the probability of a popcount of at least k - c, with the most true bits. `searchsorted`
+    # returns the smallest c at which this probability exceeds half of `FALSE_ALARM`.
     low = np.cumsum(_compute_popcount_distribution(params, true_bit_counts[0]))
     high = np.cumsum(_compute_popcount_distribution(params, true_bit_counts[-1])[::-1])
     least = int(np.searchsorted(low, FALSE_ALARM / 2, side="right"))

@@ -77,8 +77,8 @@ class ReleasedCounts:
     first, last : first and last day of the requested range, both included.
     periods : counts by period, in the order of their days.
     withheld : days with reports that are in no release window yet.
-    installations : number of devices that reported the metric that the registry names; None if the
-        response has none.
+    installations : active installations: the number of devices that reported a metric which the
+        registry chooses for this purpose, often another metric. None if the registry chooses none.
     """
 
     metric: str
@@ -129,7 +129,13 @@ class ReleasedCounts:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ReleasedCounts:
-        """Read a file that `save` or another program wrote; raise FileError for any other file."""
+        """Read a file with the response of a collector, written by `save` or another program.
+
+        Raises
+        ------
+        FileError
+            The file cannot be read, or contains something else.
+        """
         try:
             data = Path(path).read_bytes()
         except OSError as error:
@@ -189,6 +195,7 @@ def _group_by_period(
 
 
 def _parse_day(text: Any) -> datetime.date:
+    """Parse a day of a document; raise ValueError for any other value."""
     try:
         return datetime.date.fromisoformat(text)
     except (TypeError, ValueError):

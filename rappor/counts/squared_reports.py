@@ -214,7 +214,8 @@ def count_max_reports(pace: str, epoch: str, first: datetime.date, last: datetim
             first_of_epoch = datetime.date(year, month + 1, 1)
             last_of_previous = first_of_epoch - datetime.timedelta(days=1)
             # An epoch that begins on a Wednesday ends the interval of Monday and Tuesday. A device
-            # may send a report on Tuesday and one on Wednesday, although both are in one week.
+            # may send a report on Tuesday and one on Wednesday, although both are in one week. The
+            # epoch "life" ignores the border between the epochs: are both days in one week?
             if is_same_interval(pace, "life", first_of_epoch, last_of_previous):
                 n_intervals += 1
     return n_intervals

@@ -14,8 +14,13 @@ Theory of operation
 | c | half width of the band, in standard errors | number |
 
 All statistics describe the reports whose number is in a bucket: shares divided by their sum S. The
-derivative of such a ratio r = a's / S by the shares s is (a - r) / S. The ratio is therefore a
-contrast with these weights, and its standard error comes from the joint covariance.
+derivative of such a ratio r = a's / S by the shares s is (a - r) / S, because a's has the
+derivative a and S the derivative 1. The ratio is therefore a contrast with these weights, and its
+standard error comes from the joint covariance.
+
+*Example.* The edges 0, 10 and 20 make four buckets, with the shares .1, .5, .3 and .05, S = .95.
+The share below 10 has a = (1, 1, 0, 0), so it is .6 / .95 = .63. The mean has a = (0, 5, 15, 20):
+the edge 0, two middles, and the edge 20.
 
 The *band* of the distribution function contains an interval for the share below each edge. With the
 given confidence, all of these intervals contain the truth at once. Its half width c is chosen so
@@ -23,8 +28,10 @@ that the right side of this bound equals the error probability (Worsley, Biometr
 
     P(any A_j) <= sum P(A_j) - sum P(A_j and A_j+1)
 
-The right side is the expected number of times that the truth, from edge to edge, leaves the band or
-begins outside. At usual confidence levels this is rarely more than once, so the bound is close.
+P(A_j) is the probability of two normal tails beyond c, and P(A_j and A_j+1) follows from the
+correlation of the shares below two neighbouring edges (`_compute_joint_tail`). The right side is
+the expected number of times that the truth, from edge to edge, leaves the band or begins outside.
+At usual confidence levels this is rarely more than once, so the bound is close.
 
 The interval of a quantile contains all numbers x at which the estimated distribution function
 differs from the level by at most z of its standard errors at x (Woodruff, JASA 1952; Francisco and
@@ -50,13 +57,14 @@ from rappor.decoding.estimates import Estimates
 from rappor.protocol.encodings import get_encoding
 
 LEVELS: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Levels of the quantiles in the result: shares of the numbers below a quantile."""
+"""The result contains the quantiles at these levels. A level is the share of the numbers below the
+quantile."""
 
-_FEWEST: Final = 5.0
-"""Smallest S, in its standard errors. The ratio to a smaller sum is not nearly normal, and an
-interval would cover too rarely."""
+_LEAST_TOTAL_ERRORS: Final = 5.0
+"""Smallest S, in standard errors of S. The ratio to a smaller sum is not nearly normal, and its
+interval would contain the truth too rarely."""
 
-_FARTHEST: Final = 40.0
+_LARGEST_HALF_WIDTH: Final = 40.0
 """Largest half width of a band, in standard errors. A normal distribution has no probability beyond
 that a float64 could represent."""
 
@@ -100,7 +108,7 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     shares, covariance = estimates.covariance.compute_contrasts(np.arange(k), np.eye(k))
     total = float(shares.sum())
     # A ratio to a sum near 0 has no useful standard error.
-    if not total > _FEWEST * np.sqrt(max(covariance.sum(), 0.0)):
+    if not total > _LEAST_TOTAL_ERRORS * np.sqrt(max(covariance.sum(), 0.0)):
         raise DecodeError(
             f"the reports with a number must be more than noise, got {total:.3g} of all"
         )
@@ -158,7 +166,7 @@ def compute_band_critical_value(covariance: Floats, allowed: float) -> float:
     scale = np.sqrt(covariance.diagonal()[is_random])
     correlation = covariance[np.ix_(is_random, is_random)] / np.outer(scale, scale)
     next_correlations = np.clip(correlation.diagonal(1), -1.0, 1.0)
-    low, high = 0.0, _FARTHEST
+    low, high = 0.0, _LARGEST_HALF_WIDTH
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         outside = (

@@ -27,20 +27,28 @@ different categories i and l:
 
 Under RAPPOR every bit has its own noise, so only the sampling of devices connects two categories: a
 device has one category, and no other. Under generalized randomized response a report names one
-bucket, and no other. The share of the values outside all categories is 1 - sum b. It may have any
-value, so it contains no information about the categories.
+bucket, and no other.
 
-In a *complete* metric no value is outside the categories, so the shares sum to 1. Generalised least
-squares then give (Rao, Linear statistical inference, 4a)
+Values outside all categories have the remaining share, 1 - sum b. This share may be any number, so
+in general the sum of b says nothing about a single category. In a *complete* metric no value is
+outside the categories, so the shares sum to 1. Generalised least squares then give (Rao, Linear
+statistical inference, 4a)
 
-    b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
+    x = b - V1 (1'b - 1) / 1'V1,    covariance V - V1 1'V / 1'V1
 
-so each category loses a part of the excess over 1, in proportion to V1, the covariance of its
-estimate with the sum of all estimates.
+*Derivation.* x minimises (x - b)' V^-1 (x - b) among all x with 1'x = 1. With a Lagrange multiplier
+m, the derivative is 0 at x = b - m V1, and 1'x = 1 gives m = (1'b - 1) / 1'V1. So x is A b plus a
+constant, with A = I - V1 1' / 1'V1, and A V A' is the covariance above. Each category loses a part
+of the excess over 1, in proportion to V1, the covariance of its estimate with the sum of all
+estimates.
 
-With k categories of equal noise, the standard errors become smaller by the factor sqrt(1 - 1/k).
-Tests still use each bit alone, which is exact with few reports. The exact intervals of single bits
-are moved to the new estimates, and shrink in proportion to the standard errors.
+*Example.* Three uncorrelated estimates .50, .35 and .24 of equal variance have the sum 1.09. Each
+loses .03, and the result is .47, .32 and .21.
+
+With k uncorrelated categories of the variance v, the covariance has the diagonal v (1 - 1/k), so
+the standard errors become smaller by the factor sqrt(1 - 1/k). Tests still use each bit alone,
+which is exact with few reports. The exact intervals of single bits are moved to the new estimates,
+and shrink in proportion to the standard errors.
 """
 
 from __future__ import annotations
@@ -103,15 +111,19 @@ class CategoryEstimates:
         return self.adjust_interval(*self.proportions.interval(error))
 
     def adjust_interval(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """Return the ends, (k,) each, of the exact intervals of the proportions unchanged."""
+        """Return exact intervals of the proportions, whose ends are (k,) each, as they are.
+
+        `CompleteCategoryEstimates` adjusts them to the sum 1.
+        """
         return low, high
 
     def covariance(self, entries: Integers) -> Floats:
         """Compute the covariance of the shares of some categories, (r,) indices, as (r, r)."""
         share = np.clip(self.estimate[entries], 0.0, 1.0)
         covariance = np.zeros((len(entries), len(entries)))
-        # The covariance of one report, divided by the number of devices of a collection, is the
-        # covariance of the collection's estimates.
+        # Two ones of one report have the covariance `one_report` (the table of the module). Divided
+        # by (q* - p*)^2 and by the number of devices, it is the covariance of the estimates of a
+        # collection.
         for params, weight, devices in zip(
             self.params, self.weight[:, entries], self.devices, strict=True
         ):
@@ -119,6 +131,7 @@ class CategoryEstimates:
             mean = params.p_star + gap * share
             one_report = params.response.compute_covariance(mean[:, None], mean[None, :])
             covariance += np.outer(weight, weight) * one_report / (devices * gap**2)
+        # `compute_covariance` is for two different categories, so the diagonal is replaced.
         np.fill_diagonal(covariance, self.std_error[entries] ** 2)
         return covariance
 
@@ -167,6 +180,8 @@ class CompleteCategoryEstimates(CategoryEstimates):
 
     def shares(self, *, exclusive: bool) -> Floats:  # noqa: ARG002  # complete ones exclude each other
         """Compute the posterior shares, (k,), which sum to 1."""
+        # With V1 in place of variances, the projection subtracts a multiple of V1, as the
+        # constrained estimate does. Both are equal unless a share would be negative.
         return project_on_simplex(self.unconstrained.estimate, self.sum_covariance)
 
     def adjust_interval(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -213,11 +228,13 @@ def estimate_categories(target: Target, params: Params) -> CategoryEstimates:
     shape = (len(target.counts), n_categories)
     proportions = target.proportions.reshape(shape)
     noise_at_zero = target.compute_noise_variance(np.zeros(len(target))).reshape(shape)
-    # The noise depends on the shares, so the mean is computed twice: first with the noise at 0,
-    # then at the first mean.
+    # The noise depends on the shares, so the average is computed twice: first with the noise at
+    # the share 0, then with the noise at the first average.
     first_estimate = average_by_precision(proportions, noise_at_zero)[0]
     noise = target.compute_noise_variance(np.tile(first_estimate, shape[0])).reshape(shape)
     estimate, std_error, weight = average_by_precision(proportions, noise)
+    # All bits of a collection have the same number of reports and the same probabilities, so one
+    # column is enough.
     columns = {
         name: getattr(target, name).reshape(shape)[:, :1]
         for name in ("reports", "reports_per_device", "p_star", "q_star", "p", "q")
@@ -254,9 +271,16 @@ def average_by_precision(proportions: Floats, noise: Floats) -> tuple[Floats, Fl
 def project_on_simplex(estimate: Floats, variance: Floats) -> Floats:
     """Compute the shares with sum 1 that are nearest to the estimates, in standard errors.
 
-    The likelihood is normal, so the result is its maximum on the simplex: the shares are max(0,
-    estimate - mu variance), with mu chosen so that they sum to 1 ([DSSC08] for equal variances).
-    Share i is positive while mu < estimate_i / variance_i, so sorting these limits gives mu.
+    The *simplex* is the set of shares that are at least 0 and sum to 1. The result minimises the
+    sum of (share - estimate)^2 / variance on the simplex. With mu the Lagrange multiplier of the
+    sum, the derivative is 0 at share = estimate - mu variance, or the share is 0. So the shares are
+
+        max(0, estimate - mu variance)
+
+    with mu chosen so that they sum to 1 (Duchi et al., ICML 2008, for equal variances). Share i is
+    positive while mu < estimate_i / variance_i. Sorting these limits, largest first, gives mu: if
+    the first j categories are positive, mu is (sum of their estimates - 1) / sum of their
+    variances. The largest j whose last limit is above its mu is right.
 
     Parameters
     ----------

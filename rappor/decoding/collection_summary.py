@@ -1,4 +1,10 @@
-"""Summary of the reports of one parameter set: sizes of cohorts, true bits, residuals."""
+"""Summary of the reports of one parameter set: sizes of cohorts, true bits, residuals.
+
+`build_estimates` stores a `CollectionSummary` for each parameter set in `Estimates.collections`,
+and pages display it. A *true bit* is a bit that a device's value sets before the bit is randomized.
+The *residual* of a bit is the estimated share of the devices that set it, minus the share that the
+fit explains.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +33,7 @@ class CollectionSummary:
     true_bits : mean number of true bits in the reports of each cohort.
     residuals : (m, k) float64. Residual of each bit, in standard deviations of its noise. NaN in
         cohorts without reports. None if each bit is a category, because nothing is fitted.
-    sha256 : hash of the counts (`Counts.sha256`), after counts of one parameter set were added.
+    sha256 : hash of the sum of all counts of the parameter set (`Counts.sha256`).
     """
 
     metric: str

@@ -5,8 +5,17 @@ a candidate. `Estimates.contrast` and the sums of the table read the `RowCovaria
 
 Theory of operation
 -------------------
+| symbol | meaning | shape |
+|---|---|---|
+| a | weights of the rows in the contrast | (r,) |
+| beta | true shares | (r,), shares |
+| b | estimates of the shares | (r,), shares |
+| V | joint covariance of the estimates | (r, r), squared shares |
+| z | scores: estimates divided by their standard errors | (r,) |
+| d | derivatives of a sum of posterior means by the estimates | (r,) |
+
 A contrast is a weighted sum of shares, sum over rows i of a_i beta_i. Its standard error comes from
-the joint covariance V of the estimates b. The estimates to use depend on how the rows were chosen:
+the joint covariance V. The estimates to use depend on how the rows were chosen:
 
 | choice of the rows | value | variance |
 |---|---|---|
@@ -14,13 +23,20 @@ the joint covariance V of the estimates b. The estimates to use depend on how th
 | because the rows are detected | a' E(beta given the z scores) | two parts, see below |
 
 In the first case estimates and sums are unbiased. In the second case the rows were chosen because
-their estimates are high, so a' b is too large, by five standard errors in an ordinary collection.
-Two kinds of numbers in the table are such sums: `unallocated` is 1 minus the sum of all detected
-rows, and `remaining` contains sums of the detected rows that a short table leaves out.
+their estimates are high, so a' b is too large. In an ordinary collection, the sum of all detected
+shares is too large by five of its standard errors. For example, strings of the true share .010 with
+the standard error .003 are detected above .012: each detected estimate is too large by .002 or
+more, and a sum over rows adds these errors. Two kinds of numbers in the table are such sums:
+`unallocated` is 1 minus the sum of all detected rows, and `remaining` contains sums of the detected
+rows that a short table leaves out.
 
-The posterior mean of a share under an empirical-Bayes prior (`prior.py`) is not too large. The
-posterior distribution of a share depends on its estimate, and a choice by the estimates adds no
-information to the estimates. The variance of a sum of posterior means has two parts:
+The second case therefore uses *posterior means*. A prior is the distribution of the true shares of
+all candidates, and `prior.py` learns it from the scores of all candidates (empirical Bayes). The
+posterior mean of a share is the mean of all true shares that could have led to this estimate. It
+lies below a high estimate, because small shares are more frequent than large shares. It is already
+a mean given the estimate, so the choice of high estimates does not make it too large.
+
+The variance of a sum of posterior means has two parts:
 
 - The variance that the sum would have if the errors of all estimates were independent. It includes
   the error of the fitted prior (`Posterior.sum`).
@@ -32,7 +48,7 @@ variance .0001, and the covariance -.00002. Their difference is .03. With a = (1
 is .0001 + .0001 + 2 (.00002) = .00024, and its standard error .015.
 
 The prior is fitted to the scores of the detected rows and to the histogram of all other p-values.
-Lists and streams both have such a histogram.
+For a stream (a list that does not fit into memory), this histogram is all that is stored.
 
 An *entry* is a candidate, or an identifiability group: candidates with the same bits, which have
 one estimate. Rows of the table refer to entries.
@@ -122,7 +138,8 @@ class Contrast:
         """Return all fields, ready for JSON. A number that is not finite becomes None.
 
         A quantile of numeric values is infinite if it lies outside the outer edges of the buckets.
-        The key `beyond` then contains the side, by field: "above" or "below" all edges.
+        An interval is infinite if the counts contain no information. The key `beyond` then contains
+        the side of each infinite number, by field: "above" or "below" all finite numbers.
         """
         fields = dataclasses.asdict(self)
         infinite = {
@@ -205,6 +222,8 @@ class DetectedEntries:
         prior = fit_prior(scores, bin_counts)
         error_covariance = covariance(entries)
         error_covariance[np.diag_indices_from(error_covariance)] = 0.0
+        # The means use the exact scores. Their variance uses the bins, because `Posterior.sum`
+        # needs the scores to which the prior was fitted.
         return cls(
             entries=entries,
             mean=Posterior(prior, z).mean * scale,
@@ -231,15 +250,16 @@ class DetectedEntries:
         if not weights.any():
             return 0.0, 0.0
         # The posterior contains shares in standard errors, so the coefficient of an entry is its
-        # weight times its standard error. `Posterior.sum` takes one coefficient for each bin, the
-        # mean over the candidates of the bin: their scores are equal, so only the sum of their
-        # coefficients matters to the mean of the contrast.
+        # weight times its standard error. `Posterior.sum` takes one coefficient for each bin. All
+        # candidates of a bin have the same score, hence the same posterior mean, so their
+        # coefficients can be replaced by the mean coefficient of the bin.
         coefficients = np.bincount(self.score_bins, weights * self.std_error, len(self.bin_counts))
         moments = self.posterior.sum(coefficients / self.bin_counts, self.bin_counts)
         # Let x and y be normal errors with covariance C. The covariance of two functions g(x) and
         # h(y) is C E[g'] E[h'], to first order in C (Price, IRE Transactions 1958). Posterior means
-        # are functions of the estimates. `influence` is the derivative of the sum by each estimate,
-        # d of the module docstring.
+        # are functions of the estimates. `moments.influence` is the derivative of the sum by each
+        # score. A score is the estimate divided by its standard error, so dividing once more gives
+        # d, the derivative by each estimate.
         influence = moments.influence[self.score_bins] / self.std_error
         variance = moments.variance + float(influence @ self.error_covariance @ influence)
         return float(weights @ self.mean), max(variance, 0.0)
@@ -262,8 +282,8 @@ class RowCovariance:
     entry : (c,) int64. Entry of each row. Rows of one identifiability group have the same entry.
     estimate, std_error : (e,) float64. Estimate of each entry, as a share.
     covariance : function that returns the covariance of the estimates of some entries.
-    detected : the posterior of the detected entries. None for the encoding `boolean`, which has one
-        entry.
+    detected : the posterior of the detected entries. None for the encodings `boolean` and `set`:
+        their shares do not exclude each other, so no sum of all shares is known to be at most 1.
     """
 
     entry: Integers
@@ -313,11 +333,17 @@ class RowCovariance:
         Raises
         ------
         DecodeError
-            As in `compute_contrasts`, and also if a row is not detected.
+            As in `compute_contrasts`, and also if a row is not detected, or if the shares do not
+            exclude each other.
         """
         detected = self.detected
+        if detected is None:
+            raise DecodeError(
+                "detected must be False for boolean metrics and sets: posterior means are computed "
+                "only for shares that exclude each other"
+            )
         # A row that is not detected has no posterior mean.
-        if detected is None or not np.isin(self.entry[rows], detected.entries).all():
+        if not np.isin(self.entry[rows], detected.entries).all():
             raise DecodeError("rows must all be detected, got one that is not")
         return detected.contrast(self._weigh_entries(rows, weights[None], detected.entries)[0])
 
@@ -341,7 +367,8 @@ class RowCovariance:
         # would need the share of each member, and the counts contain only the total.
         n_members = np.isin(self.entry, self.entry[rows]).sum()
         is_complete = n_members == len(rows)
-        # Case: two members have different weights. The later weight replaced the earlier weight.
+        # Case: two members have different weights. Above, the later weight has replaced the earlier
+        # weight, so the entry does not have the weight of the earlier member.
         has_equal_weights = np.array_equal(entry_weights[:, columns], weights)
         if not is_complete or not has_equal_weights:
             raise DecodeError(
@@ -369,7 +396,8 @@ def _compute_other_scores(p_values: PValues, entries: Integers) -> tuple[Floats,
     counts = p_values.counts - count_p_values(p_values.in_memory[entries])
     bins = np.flatnonzero(counts)
     # The geometric mean of the two edges of a bin represents its p-values. The first bin begins at
-    # 0, which would give an infinite score, so its upper edge represents it.
+    # 0, which would give an infinite score, so its upper edge represents it. The score is the
+    # normal quantile of the p-value: .025 gives 1.96.
     middle = np.sqrt(np.maximum(EDGES[bins], EDGES[1]) * EDGES[bins + 1])
     return -special.ndtri(middle), counts[bins]
 
@@ -379,14 +407,16 @@ def add_sampling(covariance: Floats, estimate: Floats, devices: float) -> Floats
 
     The devices are a random sample of a population, and a device has one value. If the sample has
     more devices with value i by chance, it has fewer devices with value l. So two shares beta_i and
-    beta_l have the sampling covariance -beta_i beta_l / D, with D the number of devices. The
-    diagonal of `covariance` already contains the sampling variance of each share.
+    beta_l have the sampling covariance -beta_i beta_l / D, with D the number of devices. Shares of
+    .5 and .3 among 10,000 devices have the covariance -1.5e-5. The diagonal of `covariance` already
+    contains the sampling variance of each share.
 
     Parameters
     ----------
     covariance : (r, r) float64, in squared shares.
     estimate : (r,) float64. Estimates of beta, clipped to [0, 1] here.
-    devices : D, the effective number of devices.
+    devices : D, the effective number of devices: the number of devices with one report each that
+        would give the same sampling variance.
 
     Returns
     -------

@@ -8,24 +8,45 @@ is a module of `rappor.estimator`:
                              ^                             |
                              +---- screen the residual <---+
 
-Three kinds of counts take different ways:
+| step | result | module |
+|---|---|---|
+| de-bias | estimated share of the devices that set each bit of each cohort | `debias` |
+| screen | a score of every candidate; only the best take part in the selection | `screening` |
+| select, refit | candidates with a significant share, each with a column of its own | `selection` |
+| test | p-value: probability that an absent candidate has such an estimate | `presence_tests` |
+
+*Example.* Of 10,000 candidates, 40 are selected. A least-squares fit of their 40 columns and a
+constant background explains the bits. The other 9,960 candidates are scored by the bits that the
+fit does not explain. All 10,000 are tested, and 38 are detected at a false discovery rate of 5 %.
+
+Three cases are decoded differently:
 
 - Categories, booleans and buckets have a bit for each value, so a closed form replaces the
   regression (`closed_form`). Every category has a row in the table.
 - Strings have a column of bits for each candidate, and the regression is as drawn above. Every
   candidate has a row.
-- More candidates than `MOST_ROWS` are read as a stream, several times, and only the best candidates
-  have rows.
+- Strings with more candidates than `MOST_ROWS`: the candidates are read as a stream, several times,
+  and only the best candidates have rows.
 
 Candidates with the same bits in every cohort (an identifiability group) cannot be distinguished. An
 *entry* is a candidate, or a group: it has one column in the regression, one estimate and one
 p-value. Every member of a group has a row of the table, with the estimate of its entry.
 
-All ways end in the same table, whose rows share one joint covariance. METHOD.md in this folder
+All cases end in the same table, whose rows share one joint covariance. METHOD.md in this folder
 derives the formulas.
 
 Arrays have these axes: n rows of the regression (bits of cohorts), c entries. Estimates, standard
-errors and their squares are shares of all reports.
+errors and their squares are shares of all reports. Functions of this module use these symbols:
+
+| symbol | meaning |
+|---|---|
+| e, beta | estimated share of a string, its true share |
+| D | effective number of devices: reports divided by reports per device |
+| R | reports per device |
+| k, h | bits of a cohort, and bits that a string sets in a cohort |
+| w | weight of a row in the fit |
+| p*, q* | probability that a reported bit is 1 if the value does not set it, and if it does |
+| mu | probability of a reported 1 in a row |
 """
 
 from __future__ import annotations
@@ -67,7 +88,7 @@ from rappor.estimator.near_capacity import (
     fit_all_for_test,
     fit_all_if_saturated,
 )
-from rappor.estimator.p_values import PValues, least_p_value
+from rappor.estimator.p_values import PValues, compute_least_p_value
 from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.rank_weights import RankWeights
 from rappor.estimator.score_tests import (
@@ -77,15 +98,20 @@ from rappor.estimator.score_tests import (
     compute_ones_variance,
 )
 from rappor.estimator.selection import SCREENED, Selection, select_candidates
-from rappor.estimator.set_refit import has_sets, refit_sets
+from rappor.estimator.set_refit import (
+    SetDesign,
+    describe_correlation,
+    has_sets,
+    refit_sets,
+)
 from rappor.estimator.shrinkage import ShrunkenFit
 from rappor.protocol.encodings import get_encoding
 
 MOST_ROWS: Final = 1 << 17
 """Largest number of candidates that all have rows. A longer list is read as a stream, and only the
-best candidates have rows: as many as the counts have bits of cohorts, and 10,000 more. If the
-number grows, more memory is needed: the hashed bits of 131,072 candidates take 67 MB at 128 cohorts
-and one hash function."""
+best candidates have rows: one for each bit of each cohort, and 10,000 more (a comment in `decode`
+explains this number). If the number grows, more memory is needed: the hashed bits of 131,072
+candidates take 67 MB at 128 cohorts and one hash function."""
 
 
 @explain_error_control
@@ -122,7 +148,7 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
         rows come first, detected or not. `Estimates.not_listed` is the share of all other strings.
     error_control : error rates of detections and intervals. The method "adaptive" is replaced by
         "bh" if strings have few reports. `Estimates.error_control` contains the method that was
-        applied. With `ranked`, the order of the candidates says how likely they are: the rank of a
+        applied. With `ranked`, candidates must be ordered by how likely they are. The rank of a
         candidate is its position among the listed strings and, after them, `candidates`. A repeated
         string keeps its first rank.
     distribution : True also estimates the shares of the complete list together
@@ -144,11 +170,12 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     Raises
     ------
     DecodeError
-        There are no reports or no candidates; the collections have different parts, segments,
-        normalizers or categories; a number is outside its range; `error_control` is for a ranked
-        list, and the encoding has fixed categories; the candidates are a table of estimates of the
-        same metric. For more than `MOST_ROWS` candidates also: `distribution` is True,
-        or the candidates have too few different bits.
+        There are no reports or no candidates. The collections have different parts, segments,
+        normalizers or categories. A number is outside its range. `error_control` is for a ranked
+        list, although the encoding has fixed categories. `complete` is True for a yes-or-no
+        question. The candidates are a table of estimates of the same metric. For more than
+        `MOST_ROWS` candidates also: `distribution` is True, or too many candidates would have the
+        same bits in all cohorts.
     FileError
         A file of candidates cannot be read to its end.
     ParamsError
@@ -168,9 +195,10 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     target = debias(
         *add_collections(collections, devices=devices, reports_per_device=reports_per_device)
     )
-    # A stream keeps one candidate for each row of the regression, the most that can be detected,
-    # and enough candidates for two screenings. A candidate that is not kept although it could be
-    # detected raises an error (`Thresholds.largest`).
+    # A stream keeps the best candidates. n rows determine at most n shares, so at most n candidates
+    # are selected. Beside them, the selection screens the best `SCREENED` candidates. The stream
+    # keeps twice this number, so that two screenings may choose different candidates. If a
+    # candidate that is not kept could be detected, an error is raised (`Thresholds.largest`).
     n_kept = len(target) + 2 * SCREENED
     most_in_memory = max(n_kept, MOST_ROWS)
     listed_strings = normalize_listed(listed, collections)
@@ -212,7 +240,10 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
                 others=selection.other_ratios,
             )
         design: Columns = distinct.design
-        # A shrunken fit has no selected columns that could be refitted.
+        # The value of a device may be a set of items, each of which belongs to a bucket. The linear
+        # fit adds the shares of all items of a bucket, so it counts a device twice that has two of
+        # them. `refit_sets` fits a model without this error. A shrunken fit has no selected columns
+        # to refit.
         if has_sets(target) and not isinstance(selection.fit, ShrunkenFit):
             target, design, selection = refit_sets(target, design, selection)
         estimates = _build_string_estimates(
@@ -286,7 +317,7 @@ def normalize_candidates(
     """
     if not all(get_encoding(collection.params).is_hashed for collection in collections):
         if candidates is not None or listed_strings:
-            raise DecodeError("candidates must be omitted: this encoding answers for every bit")
+            raise DecodeError("candidates must be omitted: each bit of this encoding is a category")
         return None
     normalizer, field_names = _find_spelling(collections)
     if not isinstance(candidates, Candidates):
@@ -294,8 +325,9 @@ def normalize_candidates(
         candidates = Candidates.from_list(strings, normalize=normalizer, field_names=field_names)
     _check_spelling(candidates, normalizer, field_names)
     if listed_strings:
-        # A product with no further characters is the strings themselves. `from_list` would
-        # normalise them again, and some normalizers are not idempotent.
+        # `Candidates.product` appends characters to strings, here none, so it yields the strings
+        # as they are. `from_list` would normalise them a second time, and some normalizers change a
+        # text again that they have normalised.
         listed_candidates = Candidates.product(
             listed_strings, "", 0, 0, normalize=normalizer, field_names=field_names
         )
@@ -355,7 +387,8 @@ def _check_origins(candidates: Candidates, collections: Sequence[Counts]) -> Non
     metrics = {collection.metric for collection in collections} - {""}
     fingerprints = {collection.params.fingerprint for collection in collections}
     for origin in sorted(candidates.origins):
-        # A metric with a new fingerprint has other hash functions, but the same devices.
+        # A metric with a new fingerprint has other hash functions, but the same devices, so chance
+        # and noise of the devices may repeat. Its results are refused, too.
         if origin.fingerprint in fingerprints or metrics.intersection(origin.metric.split()):
             raise DecodeError(
                 f"candidates must not be a result of the same metric, got {candidates.name}, a "
@@ -387,8 +420,8 @@ def _is_streamed(
         return False
     if distribution:
         raise DecodeError(
-            f"distribution needs all candidates at once: of more than {most_in_memory:,}, those of "
-            "a list or of a file up to 64 MB"
+            f"distribution needs all candidates at once: more than {most_in_memory:,} candidates "
+            "must be a list, or a file of up to 64 MB"
         )
     return True
 
@@ -415,7 +448,7 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
     weights : weights of the entries of a ranked list. None for an unranked list.
     """
     tail, p_values = _compute_p_values(target, selection)
-    detection = error_control.for_ones(_compute_ones_variance(target))
+    detection = error_control.for_ones_variance(_compute_ones_variance(target))
     thresholds = Thresholds(detection, p_values, weights)
     forgery_effects = compute_string_effects(target, design, selection, tail, thresholds)
     entries = EntryEstimates(
@@ -448,10 +481,12 @@ def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, P
     is_identified = np.isfinite(selection.std_error)
     z = np.where(is_identified, selection.estimate / selection.std_error, 0.0)
     if isinstance(selection.fit, ShrunkenFit):
-        # A shrunken fit has no selection that the tail must correct for. The number of patterns of
-        # bits still bounds every p-value.
+        # A shrunken fit accounts for the collisions of all candidates in its standard errors, and
+        # selects nothing. So z scores of absent candidates are compared with the normal tail. An
+        # absent string may have exactly the bits of a present string by chance, so no p-value may
+        # be smaller than the probability of this event (`compute_least_p_value`).
         tail = build_normal_tail()
-        tested = np.maximum(tail.p_values(z), least_p_value(target))
+        tested = np.maximum(tail.p_values(z), compute_least_p_value(target))
     else:
         tail = compute_null_tail(target, selection.fit)
         tested = compute_p_values(target, selection.fit, z, selection.selected)
@@ -486,9 +521,13 @@ def _collect_diagnostics(
         goodness_of_fit["all_candidates_p_value"] = diagnostics.compute_fit_p_value(
             target, complete_fit
         )
+    of_sets = {}
+    if isinstance(design, SetDesign):
+        of_sets["correlation"] = describe_correlation(target, design, selection)
     return {
         **diagnostics.describe_cohorts(target),
         **fit,
+        **of_sets,
         "selected": len(selection.selected),
         "undetected_intervals": diagnostics.count_undetected_intervals(
             selection.estimate, selection.std_error, thresholds.detected
@@ -504,14 +543,20 @@ def _compute_ones_variance(target: Target) -> float:
     """Compute the variance of the number of ones at the bits of an absent string, in reports^2.
 
     An absent string has one bit (per hash function) in each cohort. The devices of all cohorts
-    together send ones at these bits by chance only.
+    together send ones at these bits by chance only. If the variance of their number is small,
+    there are few reports, and the error control "adaptive" is replaced
+    (`ErrorControl.for_ones_variance`).
     """
     pairs = zip(target.counts, target.effective_devices, strict=True)
     return sum(compute_ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
 def _estimate_posterior_shares(target: Target, selection: Selection) -> Floats:
-    """Compute the posterior shares and the roots of their mean squared errors, (2, c)."""
+    """Compute the posterior shares and their errors, (2, c).
+
+    An error is the root of the mean squared difference between the posterior share and the true
+    share.
+    """
     share, error = estimate_shares(selection.estimate, selection.std_error)
     return np.stack([share, _add_shared_sampling(target, share, error)])
 
@@ -519,32 +564,39 @@ def _estimate_posterior_shares(target: Target, selection: Selection) -> Floats:
 def _add_shared_sampling(target: Target, share: Floats, std_error: Floats) -> Floats:
     """Add the sampling variance that the h bits of one string share. Returns standard errors, (c,).
 
-    The devices of a string are spread unevenly over the cohorts. The noise of the rows includes
-    this sampling variance, but as if each of a string's h bits in a cohort had different devices.
-    The bits have the same devices. With beta the share of the string and D the number of devices
-    (reports divided by reports per device), the variance of the mean of h bits lacks
+    Chance decides how many devices of a cohort have the string. Averaged over the cohorts, this
+    gives an estimate the sampling variance beta (1 - beta) / D. The fit treats the h rows of a
+    cohort as independent, so it counts only 1/h of this variance. But the same devices set all h
+    bits, so the mean of the h rows has all of it. The fit lacks the difference,
 
         (1 - 1/h) beta (1 - beta) / D
 
     With h = 1 nothing is added. Over several parameter sets, (1 - 1/h) / D is averaged by reports.
+
+    *Example.* With h = 2, beta = .1 and 100,000 devices, the missing variance is 4.5e-7. A standard
+    error of .0010 becomes sqrt(1e-6 + 4.5e-7) = .0012.
     """
-    missing_reports = sum(
-        counts.n_reports * (1 - 1 / counts.params.h) * repetition.reports_per_device
-        for counts, repetition in zip(target.counts, target.repetitions, strict=True)
+    # (1 - 1/h) R, averaged by reports. 1/D is R/N, with N the number of all reports.
+    missing_repetition = (
+        sum(
+            counts.n_reports * (1 - 1 / counts.params.h) * repetition.reports_per_device
+            for counts, repetition in zip(target.counts, target.repetitions, strict=True)
+        )
+        / target.n_reports
     )
     clipped_share = np.clip(share, 0.0, 1.0)
-    missing_variance = (
-        missing_reports / target.n_reports * clipped_share * (1 - clipped_share) / target.n_reports
-    )
-    return np.sqrt(std_error**2 + missing_variance)
+    sampling_variance = clipped_share * (1 - clipped_share) / target.n_reports
+    return np.sqrt(std_error**2 + missing_repetition * sampling_variance)
 
 
 def _compute_variance_without_own_devices(target: Target, selection: Selection) -> Floats:
     """Compute the variance of each estimate, (c,), without the variance by its own devices.
 
-    Intervals add this variance at their ends instead (`build_normal_interval`). The noise of a row
-    includes the devices of the strings in the fit, and of no other string. Their variance is
-    therefore subtracted for the strings in the fit only.
+    A string of share e raises the variance of its own estimate by e (c - e) / D
+    (`_compute_variance_slope`). Intervals add this variance at their ends, with the end in place of
+    e (`build_normal_interval`), so it must not be counted here, too. The noise of a row includes
+    the devices of the strings in the fit, and of no other string. Their variance is therefore
+    subtracted for the strings in the fit only.
     """
     clipped_share = np.clip(selection.estimate, 0.0, 1.0)
     variance = selection.std_error**2
@@ -563,14 +615,25 @@ def _compute_variance_without_own_devices(target: Target, selection: Selection) 
 def _compute_variance_slope(target: Target, selection: Selection) -> float:
     """Compute the slope c: the devices of a string of share e add the variance e (c - e) / D.
 
-    D is the number of devices (`_count_sampling_devices`). With mu the probability of a 1 at a bit
-    of an absent string, R reports per device, h bits of a string in a cohort, and p and q of the
-    instantaneous response, a row's variance (`rappor.estimator.debias`) has the slope
+    D is the number of devices (`_count_sampling_devices`). Let mu be the probability of a 1 at a
+    bit of an absent string, g = q* - p*, and p and q the probabilities of the instantaneous
+    response. A share e raises mu to x = mu + g e. A row of N reports, D = N / R, has the variance
+    (`rappor.estimator.debias`)
 
-        ((1 - 2 mu) + (R - 1) (p + q - 2 mu)) / (R (q* - p*))
+        (x (1 - x) + (R - 1) (x - p) (q - x)) / (N g^2)
 
-    The mean of h bits has 1/h of the slope of the coins. The sampling of the devices has the slope
-    1, which all bits share. The result is the mean over the rows, by their weights in the fit.
+    Inserting x gives the variance at e = 0, plus e (c - e) / D with
+
+        c = ((1 - 2 mu) + (R - 1) (p + q - 2 mu)) / (R g)
+
+    That is c for one bit. A string sets h bits in a cohort, and its estimate is their mean. c has
+    two parts. Without noise only the sampling of the devices remains, with the variance
+    e (1 - e) / D, so the sampling contributes 1 to c. The same devices set all h bits, so a mean
+    over the bits does not reduce this part. The remaining part, c - 1, comes from independent coins
+    of single bits, and a mean over h bits divides it by h. The result, 1 + (c - 1) / h, is averaged
+    over the rows by their weights in the fit.
+
+    *Example.* With p* = .1, q* = .6, mu = .1, R = 1 and h = 1, c is .8 / .5 = 1.6.
     """
     gap, repeated = target.q_star - target.p_star, target.reports_per_device
     mean = target.p_star + gap * target.density
@@ -586,11 +649,17 @@ def _count_sampling_devices(target: Target, selection: Selection) -> float:
     """Compute the number of evenly spread devices that have the sampling variance of the rows.
 
     With w the weight of a row, k its number of bits and n_j the effective devices of its cohort,
+    the number is
 
         (sum of w)^2 / sum of k w^2 / n_j
 
-    For equal cohorts and weights this is the effective number of all devices. Uneven cohorts, or
-    rows with little weight, make it smaller.
+    *Derivation for h = 1.* The estimate of a string is about the mean of its rows, weighted by w.
+    Its sampling variance is beta (1 - beta) times the sum of w^2 / n_j, divided by (sum of w)^2,
+    both over the rows of the string. A string sets each row with probability 1/k. So the sums over
+    its rows are on average 1/k of the sums over all rows.
+
+    For equal cohorts and weights the result is the effective number of all devices. Uneven cohorts,
+    or rows with little weight, make it smaller.
     """
     has_reports = target.reports > 0
     weight = selection.fit.weight[has_reports]
@@ -614,19 +683,19 @@ def _compute_covariance(
     target : n rows.
     design : the columns of all entries.
     selection : the fit.
-    entries : (r,) int64. Indices of entries.
+    entries : (r,) int64, increasing. Indices of entries.
 
     Returns
     -------
     (r, r) float64. Noise, collisions and sampling of devices.
     """
     if isinstance(selection.fit, ShrunkenFit):
-        covariance = selection.fit.covariance_of(entries)
+        covariance = selection.fit.compute_covariance_of(entries)
     else:
         fitted = np.union1d(selection.selected, entries)
         is_requested = np.isin(fitted, entries)
         is_extended = len(fitted) > len(selection.selected)
-        complete_covariance = selection.fit.covariance(
+        complete_covariance = selection.fit.compute_covariance(
             design.columns(fitted) if is_extended else None
         )
         covariance = complete_covariance[np.ix_(is_requested, is_requested)]
@@ -644,8 +713,9 @@ def _decode_categories(
     Raises
     ------
     DecodeError
-        `error_control` is for a ranked list. The categories are declared in any order, such as by
-        size or by the alphabet, so their order says nothing.
+        `error_control` is for a ranked list: categories are declared in any order, such as by size
+        or by the alphabet, so their order is no prior knowledge. Or `complete` is True for the
+        encoding `boolean`.
     """
     if error_control.ranked:
         raise DecodeError(

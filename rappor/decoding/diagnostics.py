@@ -22,14 +22,20 @@ cohort), divided by its standard deviation sd.
 | G | (1 - 2 mu) / sqrt(n u), skewness of the number of ones |
 | X, W | basis of the fit, (n rows, p coefficients), and diagonal matrix of its weights |
 
-e^2 has the variance 2 + K, and the covariance of e^2 and e is G. The fit sets p combinations of
-residuals to zero, so the sum of e^2 over all rows has the variance
+e has the mean 0, the variance 1, the third moment G and the fourth moment 3 + K. So e^2 has the
+variance (3 + K) - 1 = 2 + K, and e^2 and e have the covariance G. The fit sets p combinations of
+the residuals to zero: X' (e / sd), with the covariance X' W X. Their covariance with the sum of e^2
+is t. As in a regression, knowing these combinations reduces the variance of the sum by
+t' (X' W X)^-1 t, so the sum of e^2 over all rows has the variance
 
     sum of (2 + K) - t' (X' W X)^-1 t,    t = X' (G / sd)
 
-The mean of the sum is the number of degrees of freedom, and the variance above is scaled from the
-number of rows to this number. The sum is compared with the gamma distribution of this mean and
-variance. With many ones, it is the chi-squared distribution.
+The mean of the sum is the number of degrees of freedom. The variance above is for as many squares
+as rows, so it is multiplied by the degrees of freedom divided by the number of rows. The sum is
+compared with the gamma distribution of this mean and variance. With many ones, K and G are near 0,
+and it is the chi-squared distribution. A row with one expected 1 (n = 1,000, mu = .001) has K = 1,
+so e^2 has the variance 3 and not 2. The chi-squared distribution would call such counts a bad fit
+too often.
 
 *Sizes of cohorts* test if devices drew their cohorts evenly. A chi-squared statistic of N reports
 in m equal cells has the mean m - 1 and the variance 2 (m - 1) (N - 1) / N. It is compared with the
@@ -38,9 +44,14 @@ gamma distribution of this mean and variance.
 *Bits with too many ones* show strings that are no candidates. The p-value of a bit is the upper
 tail of a binomial count with the mean mu.
 
-With R reports per device, n reports count as n / phi reports, with phi the variance of a number of
-ones relative to independent reports (`rappor.estimator.proportion_tests`). The sizes of cohorts
-vary R times as much.
+*Popcounts*, the numbers of ones in reports, show forged reports. A report of a value with t true
+bits has t q* + (k - t) p* ones on average. So the mean popcount of a cohort, less k p* and divided
+by q* - p*, estimates t. The encoding bounds the mean of t for honest devices: with h = 2 it is
+between 1 and 2, because two hash functions may choose one bit.
+
+If a device sends R reports, its reports are not independent. The number of ones in n reports then
+has phi times the variance of n independent reports (`rappor.estimator.proportion_tests`), so the
+effective number of reports is n / phi. The sizes of cohorts have R times the variance.
 """
 
 from __future__ import annotations
@@ -57,7 +68,7 @@ from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Booleans, Floats
 from rappor.estimator.debias import Target
 from rappor.estimator.fit import Fit
-from rappor.estimator.p_values import least_p_value
+from rappor.estimator.p_values import compute_least_p_value
 from rappor.estimator.tail_probabilities import upper_tail
 from rappor.protocol.encodings import get_encoding
 
@@ -112,20 +123,25 @@ EVEN_FROM: Final = 200
 1.7 % of collections, and up to .1 % in .6 %. From this number on it is 1.4 % and .15 % at most."""
 
 FEW_PATTERNS: Final = 1e-3
-"""Smallest possible p-value (`least_p_value`) above which a table warns of too few cohorts. The
-Bonferroni threshold of 50 candidates at 5 % is equal to this number, so with a larger smallest
+"""Smallest possible p-value (`compute_least_p_value`) above which a table warns of too few cohorts.
+The Bonferroni threshold of 50 candidates at 5 % is equal to this number, so with a larger smallest
 p-value the table could detect nothing."""
 
 FAR_ABOVE_ZERO: Final = 8.0
 """Number of standard errors above which an estimate is far above 0. A candidate with such an
 estimate is detected, unless the bits are so few that absent strings often share them."""
 
+SHIFT_FROM: Final = 0.4
+"""Number of standard errors by which correlated items may shift an estimate without a warning. Such
+a shift lowers the coverage of a 95 % interval to .93. With a larger number the coverage without a
+warning can be lower."""
+
 _LEAST_VARIANCE: Final = 1e-12
 """Variance that replaces a variance of 0, where p* = 0 and no device sends the bit."""
 
 
 def describe_cohorts(target: Target) -> dict[str, Any]:
-    """Describe the sizes of the cohorts, and the cohorts with impossible numbers of ones.
+    """Describe the sizes of the cohorts, and the cohorts with odd numbers of ones.
 
     Returns
     -------
@@ -171,7 +187,8 @@ def _test_balance(devices: Floats) -> float:
 def _compute_gamma_tail(value: float, *, mean: float, variance: float) -> float:
     """Compute P(X >= value) of the gamma distribution with this mean and variance.
 
-    If the variance exceeds mean^2, a value up to the mean gets the p-value 1.
+    The distribution has the scale variance / mean and the shape mean^2 / variance. If the variance
+    exceeds mean^2, a value up to the mean gets the p-value 1.
     """
     # With very few reports the variance exceeds mean^2, and the gamma distribution has its mode at
     # 0. Its lower tail is no approximation of the statistic.
@@ -229,12 +246,15 @@ def estimate_true_bits(target: Target, number: int) -> TrueBits:
 
 
 def _find_odd_popcounts(target: Target, number: int) -> list[dict[str, Any]]:
-    """Find cohorts of one collection whose mean number of ones is impossible for honest devices."""
+    """Find the cohorts of one collection whose mean number of true bits is outside its limits.
+
+    Honest devices exceed the limits with probability `FALSE_ALARM` at most.
+    """
     bits = estimate_true_bits(target, number)
     odd = np.flatnonzero((bits.mean < bits.low) | (bits.mean > bits.high))
     return [
-        {"collection": number, "cohort": cohort, "true_bits": mean, "std_error": most}
-        for cohort, mean, most in zip(
+        {"collection": number, "cohort": cohort, "true_bits": mean, "std_error": error}
+        for cohort, mean, error in zip(
             odd.tolist(), bits.mean[odd].tolist(), bits.std_error[odd].tolist(), strict=True
         )
     ]
@@ -257,7 +277,8 @@ def describe_fit(
     devices = float(np.mean(target.compute_device_variance(fit.fitted)[has_reports]))
     finite_errors = std_error[np.isfinite(std_error)]
     # A candidate is detected if its z score exceeds the normal quantile of the threshold. Noise
-    # lowers the z score by less than the `_POWER` quantile with probability `_POWER`.
+    # lowers the z score by less than the `_POWER` quantile with probability `_POWER`. For example,
+    # the threshold 1e-4 needs a true share of 3.72 + .84 = 4.56 standard errors.
     detectable_z = float(special.ndtri(_POWER) - special.ndtri(threshold))
     detectable_share = None
     if len(finite_errors):
@@ -269,9 +290,10 @@ def describe_fit(
             "all_candidates_p_value": None,
         },
         "collision_share": float(fit.tau2 / (fit.tau2 + noise)),
+        # The number includes rows whose weight the taper reduces without setting them aside.
         "set_aside_rows": int((fit.taper_weight[has_reports] < 1).sum()),
         "unexplained_bits": _list_unexplained_bits(target, fit),
-        "least_p_value": least_p_value(target),
+        "least_p_value": compute_least_p_value(target),
         "detectable_share": detectable_share,
         **_describe_halving(target, coins=noise - devices, devices=devices, tau2=fit.tau2),
     }
@@ -293,6 +315,22 @@ def _sum_squares(target: Target, fit: Fit) -> float:
     """
     has_reports = target.reports > 0
     return float((fit.residual[has_reports] ** 2 / fit.coin_variance[has_reports]).sum())
+
+
+def get_decisive_fit_p_value(goodness_of_fit: Mapping[str, Any]) -> float:
+    """Return the p-value that decides whether candidates explain the counts.
+
+    It is the larger of two p-values: of the fit of the selected candidates, and of the fit of all
+    candidates, which is only computed if the first fit is bad. If the second fit is good, the list
+    is complete, and many of its strings are too rare to be selected.
+
+    Parameters
+    ----------
+    goodness_of_fit : the entry of this name in the diagnostics.
+    """
+    p_value: float = goodness_of_fit["p_value"]
+    all_candidates_p_value: float | None = goodness_of_fit.get("all_candidates_p_value")
+    return max(p_value, all_candidates_p_value or 0.0)
 
 
 def count_undetected_intervals(estimate: Floats, std_error: Floats, detected: Booleans) -> int:
@@ -325,6 +363,8 @@ def _compute_effective_reports(target: Target, fit: Fit, noise: Floats) -> tuple
     mean, n_reports : (n,) float64 each.
     """
     gap = target.q_star - target.p_star
+    # Case: p* = 0, and no device sends the bit, so that mu is 0. The lower bounds keep the ratio
+    # positive and finite.
     mean = np.clip(target.compute_ones_probability(fit.fitted), 0.0, 1.0)
     variance = np.maximum(mean * (1 - mean), _LEAST_VARIANCE)
     smallest = _LEAST_VARIANCE / np.maximum(target.reports, 1)
@@ -342,9 +382,11 @@ def _compute_squares_variance(target: Target, fit: Fit) -> float:
     n = np.where(has_reports, n, 1.0)
     kurtosis = np.where(has_reports, (1 - 6 * bernoulli_variance) / (n * bernoulli_variance), 0.0)
     skewness = np.where(has_reports, (1 - 2 * mean) / np.sqrt(n * bernoulli_variance), 0.0)
-    skewness_of_columns = fit.basis.T @ (skewness / np.sqrt(fit.coin_variance))
+    skewness_of_columns = fit.basis.T @ (skewness / np.sqrt(fit.coin_variance))  # t
     explained = float(skewness_of_columns @ fit.inverse @ skewness_of_columns)
     n_rows = float(has_reports.sum())
+    # K is negative near mu = 1/2. The variance is at least that of normal residuals, 2 for each
+    # row, so a negative K never makes the test stricter.
     variance = 2 * n_rows + max(float(kurtosis.sum()) - explained, 0.0)
     return variance * fit.degrees_of_freedom / n_rows
 
@@ -360,6 +402,7 @@ def _list_unexplained_bits(target: Target, fit: Fit) -> list[dict[str, Any]]:
     # The taper has reduced the weight of every row with an excess beyond noise, so no other row
     # needs to be tested.
     rows = np.flatnonzero((target.reports > 0) & (fit.taper_weight < 1))
+    # The observed share of ones, among the effective number of reports.
     ones = (target.p_star + gap * target.proportions)[rows] * n[rows]
     p_values = upper_tail(np.clip(ones, 0.0, n[rows]), n[rows], mean[rows])
     rows = rows[p_values <= UNEXPLAINED_FALSE_ALARM / (target.reports > 0).sum()]
@@ -398,6 +441,10 @@ def _describe_halving(
 
     A change that cannot halve the share is None.
 
+    *Example.* With coins 6, devices 1 and tau2 1, the variance must fall from 8 to 2. More reports
+    leave tau2 = 1, so coins and devices must fall from 7 to 1: seven times as many reports are
+    needed. More reports of the same devices leave 2, and cannot halve the share.
+
     Parameters
     ----------
     target : the rows.
@@ -435,12 +482,25 @@ class Caution:
     sentence: str
 
 
-def _list_cautions_of_few_reports(n_reports: int, bucket_reports: float) -> Iterator[Caution]:
-    """Yield a warning if a regression has few reports of strings, or few for each bucket of sets.
+def _list_cautions_of_few_reports(
+    n_reports: int, bucket_reports: float, *, has_fit: bool, has_contrasts: bool
+) -> Iterator[Caution]:
+    """Yield a warning if there are few reports, or few for each bucket of sets.
 
-    The arguments are as in `list_cautions`.
+    The arguments are as in `list_cautions`. `has_fit` is False for a closed form.
     """
-    if n_reports < RELIABLE_FROM:
+    # The tests and intervals of the rows of a closed form are exact with few reports, but contrasts
+    # of several rows are normal. Case: three reports that all name the first of two equally
+    # frequent categories, as in one of eight such collections. The difference of the two categories
+    # then has a p-value of 4e-8.
+    if not has_fit:
+        if has_contrasts and n_reports < RELIABLE_FROM:
+            yield Caution(
+                "few_reports",
+                f"Sums, differences and quantiles are not reliable below {RELIABLE_FROM} reports, "
+                f"got {n_reports}. Tests and intervals of single rows are reliable.",
+            )
+    elif n_reports < RELIABLE_FROM:
         yield Caution(
             "few_reports",
             "Intervals and detections of strings are not reliable below "
@@ -455,14 +515,30 @@ def _list_cautions_of_few_reports(n_reports: int, bucket_reports: float) -> Iter
         )
 
 
+def _list_cautions_of_correlation(correlation: Mapping[str, float] | None) -> Iterator[Caution]:
+    """Yield the warning about correlated items. `correlation` is None if values are not sets."""
+    if (
+        correlation is not None
+        and correlation["p_value"] < FALSE_ALARM
+        and correlation["shift_errors"] > SHIFT_FROM
+    ):
+        yield Caution(
+            "correlated_items",
+            "Some items occur together, or exclude each other, more often than by chance. "
+            "Estimates assume independent items, and may be shifted by up to "
+            f"{correlation['shift_errors']:.2g} standard errors. Intervals of frequent items may "
+            "cover less than stated.",
+        )
+
+
 def list_cautions(
     diagnostics: Mapping[str, Any],
     n_reports: int,
     *,
     devices_known: bool = True,
     uneven_devices: float = math.inf,
-    has_sets: bool = False,
     bucket_reports: float = math.inf,
+    has_contrasts: bool = False,
 ) -> Iterator[Caution]:
     """Yield the warnings about the complete table.
 
@@ -473,8 +549,9 @@ def list_cautions(
     devices_known : False if the number of reports per device is not known.
     uneven_devices : effective number of devices if the counts contain repeated reports of which
         only the sum of squares is known, otherwise infinite.
-    has_sets : whether the reports are of sets.
     bucket_reports : of sets, the expected number of reports of the bucket of an absent item.
+        Infinite if the reports are of other values.
+    has_contrasts : whether the result displays sums, differences or quantiles of its rows.
     """
     if not devices_known:
         yield Caution(
@@ -490,17 +567,15 @@ def list_cautions(
             f"reports, p-values up to 1 % are twice too small below {EVEN_FROM} such devices, and "
             "smaller p-values more so. Use more devices.",
         )
-    # Closed forms have no fit, and their tests are exact with few reports.
     fit = diagnostics.get("goodness_of_fit")
-    if fit is not None:
-        yield from _list_cautions_of_few_reports(n_reports, bucket_reports)
-    # A bad fit of the selected candidates is no reason to warn if the fit of all candidates is
-    # good. The list is complete then, and many of its strings are too rare to be selected.
-    if (
-        fit is not None
-        and max(fit["p_value"], fit.get("all_candidates_p_value") or 0) < FIT_FALSE_ALARM
-    ):
-        cut = "sets may have been cut to the largest number of items, " if has_sets else ""
+    yield from _list_cautions_of_few_reports(
+        n_reports, bucket_reports, has_fit=fit is not None, has_contrasts=has_contrasts
+    )
+    if fit is not None and get_decisive_fit_p_value(fit) < FIT_FALSE_ALARM:
+        # Only sets have buckets. A cut set lowers the shares of its items.
+        cut = ""
+        if math.isfinite(bucket_reports):
+            cut = "sets may have been cut to the largest number of items, "
         p_value = f"= {fit['p_value']:.1e}" if fit["p_value"] >= _LEAST_P else f"< {_LEAST_P:g}"
         yield Caution(
             "bad_fit",
@@ -510,6 +585,7 @@ def list_cautions(
             "devices may have reported more often than assumed, or reports may be forged. "
             "The counts cannot show which. A good fit would not exclude forgeries.",
         )
+    yield from _list_cautions_of_correlation(diagnostics.get("correlation"))
     if (least := diagnostics.get("least_p_value", 0.0)) > FEW_PATTERNS:
         yield Caution(
             "few_patterns",
@@ -532,10 +608,10 @@ def list_cautions(
             "cover less than stated, and detected strings may be absent. More cohorts would help.",
         )
     if odd := diagnostics.get("odd_popcounts"):
-        subject = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
+        odd_cohorts = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"
         yield Caution(
             "odd_popcounts",
-            f"{subject} a number of ones that honest devices send with probability "
+            f"{odd_cohorts} a number of ones that honest devices send with probability "
             f"{FALSE_ALARM:.0e} at most. Reports may be forged.",
         )
     complete = diagnostics.get("complete")

@@ -1,13 +1,13 @@
-"""Estimate the shares of the complete list together, with the smallest total error.
+"""Estimate the shares of all candidates together, with the smallest total error.
 
 The decoder computes these posterior shares on request (`distribution=True`). They are for analysts
-who need the whole distribution of the strings and not the test of each string.
+who need the whole distribution of the strings and not the test of each string. Strings outside the
+list of candidates may exist. They have one share together, the remainder.
 
 Theory of operation
 -------------------
-Total variation is half of the sum of the absolute errors of all shares. The remainder, which is the
-share of all strings that are no candidates, counts as one share. The estimates are the shares with
-the smallest expected total variation.
+Total variation is half of the sum of the absolute errors of all shares. The remainder counts as one
+share. The estimates are the shares with the smallest expected total variation.
 
 | symbol | meaning |
 |---|---|
@@ -20,14 +20,23 @@ Twice the expected total variation is
 
     E sum |q_i - s_i| + E |sum q_i - T|
 
-At the minimum the derivative by each q_i is 0, so for every i
+E |q - s| has the derivative P(s <= q) - P(s > q) = 2 P(s <= q) - 1 by q. At the minimum the
+derivative by each q_i is 0: 2 P(s_i <= q_i) - 1 + 2 P(T <= sum q_i) - 1 = 0. So for every i
 
     P(s_i <= q_i) = u = P(T >= sum q_i)
+
+The posterior of a candidate has a point mass at 0, the probability that the candidate is absent. If
+the mass exceeds u, no q_i fulfils the equation. Then q_i = 0 has the smallest error, because every
+step away from 0 costs more than it gains. 0 is also the u-quantile of this posterior.
 
 The estimate of each share is therefore a quantile of its posterior. The level u is the same for all
 shares, and it equals the probability that the total exceeds the sum of the estimates. If many
 strings are perhaps present, each with a small share, then u is well above one half: an omitted
 string causes two errors, in its own share and in the remainder. The method has no tuning constant.
+
+*Example.* 100 candidates have the share .002 with probability .4 each, and otherwise 0. All medians
+(u = 1/2) are 0, although the expected sum of the shares, E T, is .08. The remainder would be too
+large by .08.
 
 The prior has no assumed shape and is learnt from all candidates (`prior.py`). It is fitted twice.
 The quantiles of single shares come from the smoothed prior. T comes from the prior of largest
@@ -53,12 +62,12 @@ from rappor.counts.arrays import Floats
 from rappor.decoding.prior import NO_NOISE, SMOOTHING, Posterior, fit_prior, round_scores
 
 _FINE: Final = 1e-4
-"""Largest error of the level u. It changes a share by at most a thousandth of its standard error.
-"""
+"""Largest error of the level u, a probability. It changes a share by at most a thousandth of its
+standard error. With a larger number the search needs fewer steps."""
 
 
 def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats]:
-    """Estimate the shares of the complete list together, and their standard errors, (c,) each.
+    """Estimate the shares of all candidates together, and their standard errors, (c,) each.
 
     Shares are not negative, and their sum is at most 1.
 
@@ -80,6 +89,8 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
         return share, error
     scale = np.maximum(std_error[is_finite], NO_NOISE)
     z = estimate[is_finite] / scale
+    # `rounded` contains the distinct rounded scores, `bins` the index of each candidate's score in
+    # `rounded`, and `counts` the number of candidates with each rounded score.
     rounded, bins, counts = round_scores(z)
     posterior = Posterior(fit_prior(rounded, counts, smoothing=SMOOTHING), rounded)
     mean, variance = posterior.mean[bins], posterior.variance[bins]
@@ -95,8 +106,8 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     def compute_quantiles(quantile: float) -> Floats:
         """Compute this posterior quantile of each share with a finite error."""
         curve = posterior.quantile(quantile)[bins]
-        # The slope of the curve is near 1 where it is not 0, so the rounding of the score is added
-        # back.
+        # The curve is the quantile of a share as a function of the score. Its slope is near 1
+        # where the quantile is not 0, so the rounding of the score is added back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + rounding, 0.0), 0.0) * scale)
 
     # The difference of u and the probability rises with u, so it has one zero.
@@ -118,7 +129,8 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
 def _compute_exceedance(mean: float, spread: float, value: float) -> float:
     """Compute the probability that the total T exceeds a value.
 
-    T is normal with this mean and standard deviation, conditional on being at most 1.
+    T is normal with this mean and standard deviation, conditional on being at most 1. So the
+    probability is 1 - P(T < value) / P(T < 1), with both probabilities before the condition.
     """
     if value >= 1:
         return 0.0

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from rappor.base.argument_checks import refuse_text
 from rappor.base.atomic_files import save_text
 from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.base.errors import DecodeError
@@ -43,7 +44,7 @@ from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.collection_summary import CollectionSummary
 from rappor.decoding.contrasts import Contrast, RowCovariance, compute_critical_value
 from rappor.decoding.diagnostics import Caution, list_cautions
-from rappor.decoding.spreadsheet_csv import csv_text
+from rappor.decoding.spreadsheet_csv import format_csv
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.encodings import get_encoding
 
@@ -81,8 +82,9 @@ class RemainingShare:
     ----------
     after : number of first rows that the share excludes.
     rows : number of detected rows after the first rows.
-    share : share of all reports, corrected for the selection of detected rows (posterior means). An
-        identifiability group counts once, at the first of its rows.
+    share : share of all reports: the sum of posterior means, because estimates of rows that were
+        selected as detected are too large (`contrasts`). An identifiability group counts once, at
+        the first of its rows.
     std_error : standard error of the share.
     """
 
@@ -136,8 +138,9 @@ class Estimates(DisplayedRecord):
         encoding is `boolean` or `set`, whose shares do not add up to 1.
     unallocated_std_error : standard error of `unallocated`.
     assumptions : one line about the devices behind the reports, on which all errors depend.
-    remaining : shares of the detected rows after the first 10, 20, 50, 100 and 1000 rows. Numbers
-        that are not below the number of detected rows are omitted.
+    remaining : shares of the detected rows after the first 10, 20, 50, 100 and 1000 detected rows,
+        in the order of `candidates`. Numbers that are not below the number of detected rows are
+        omitted.
     diagnostics : findings about the counts, ready for JSON. README.md of this folder lists the
         keys.
     collections : summary of each of g parameter sets.
@@ -223,8 +226,8 @@ class Estimates(DisplayedRecord):
                 self.reports,
                 devices_known=is_repetition_known,
                 uneven_devices=n_devices if has_squares else math.inf,
-                has_sets=self.has_sets,
                 bucket_reports=self._count_bucket_reports(),
+                has_contrasts=bool(self.contrasts),
             )
         )
 
@@ -318,8 +321,8 @@ class Estimates(DisplayedRecord):
         (r,) int64.
         """
         listed = self.is_listed
-        others = ~listed & self.detected if detected_only else ~listed
-        return np.concatenate([np.flatnonzero(listed), np.flatnonzero(others)])
+        unlisted = ~listed & self.detected if detected_only else ~listed
+        return np.concatenate([np.flatnonzero(listed), np.flatnonzero(unlisted)])
 
     def contrast(
         self,
@@ -398,7 +401,10 @@ class Estimates(DisplayedRecord):
         ------
         DecodeError
             There are no candidates, or as `contrast`.
+        ParamsError
+            `candidates` is one text instead of a list.
         """
+        refuse_text("candidates", candidates)
         weights = dict.fromkeys(candidates, 1.0)
         if not weights:
             raise DecodeError("candidates must be at least 1, got 0")
@@ -466,8 +472,8 @@ class Estimates(DisplayedRecord):
         # row.
         if unknown := [name for name in requested if name not in rows]:
             raise DecodeError(
-                f"candidates must have rows, got {len(unknown):,} without a row, such as "
-                f"{format_value(unknown[0])}"
+                f"candidates of a sum or difference must have rows in the table, got "
+                f"{len(unknown):,} without a row, such as {format_value(unknown[0])}"
             )
         return np.array([rows[name] for name in requested], dtype=np.int64)
 
@@ -502,8 +508,8 @@ class Estimates(DisplayedRecord):
             # contain.
             row["ci_low_adjusted"] = number_or_none(self.ci_low_adjusted[i])
             row["ci_high_adjusted"] = number_or_none(self.ci_high_adjusted[i])
-            row["forged_to_make"] = _integer_or_none(self.forged_to_make[i])
-            row["forged_to_hide"] = _integer_or_none(self.forged_to_hide[i])
+            row["forged_to_make"] = _convert_to_integer(self.forged_to_make[i])
+            row["forged_to_hide"] = _convert_to_integer(self.forged_to_hide[i])
         if self.posterior_share is not None and self.posterior_share_std_error is not None:
             row["posterior_share"] = float(self.posterior_share[i])
             row["posterior_share_std_error"] = number_or_none(self.posterior_share_std_error[i])
@@ -547,14 +553,14 @@ class Estimates(DisplayedRecord):
     ) -> str:
         """Return the rows as CSV with a header, and write them to `path` if it is not None.
 
-        The last columns are the metric and the fingerprints of the reports. So a program that reads
-        the table as a list of candidates knows that their order comes from these reports.
+        The last columns are the metric and the fingerprints of the reports. `decode` refuses the
+        table as a list of candidates of the same metric, because its order comes from the reports.
 
         A candidate that a spreadsheet would compute as a formula gets an apostrophe in front.
         """
         origin = dict(zip(ORIGIN_COLUMNS, self._describe_origin(), strict=True))
         rows = (row | origin for row in self.rows(detected_only=detected_only))
-        return save_text(csv_text([*self._columns(), *ORIGIN_COLUMNS], rows), path)
+        return save_text(format_csv([*self._list_columns(), *ORIGIN_COLUMNS], rows), path)
 
     def _describe_origin(self) -> tuple[str, str]:
         """Return the names of the metrics and the fingerprints of the reports, without repetitions.
@@ -579,14 +585,14 @@ class Estimates(DisplayedRecord):
             "candidate": list(self.candidates),
             "count": self.share * self.reports,
             # The first three columns are candidate, count and std_error.
-            **{name: getattr(self, name) for name in self._columns()[3:] if name != "listed"},
+            **{name: getattr(self, name) for name in self._list_columns()[3:] if name != "listed"},
             "listed": self.is_listed,
         }
         # The table shows counts, so the standard error is in reports, too.
         columns["std_error"] = self.std_error * self.reports
-        return {name: columns[name] for name in self._columns()}
+        return {name: columns[name] for name in self._list_columns()}
 
-    def _columns(self) -> list[str]:
+    def _list_columns(self) -> list[str]:
         """Return the names of the columns that this table has."""
         columns = [
             name for name in COLUMNS if name not in _OPTIONAL or getattr(self, name) is not None
@@ -607,7 +613,7 @@ def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:
     return max(row["ci_low_adjusted"], 0.0), max(row["ci_high_adjusted"], 0.0)
 
 
-def _integer_or_none(value: float) -> int | None:
+def _convert_to_integer(value: float) -> int | None:
     """Return a JSON integer, or None for a number that is not finite."""
     return int(value) if math.isfinite(value) else None
 

@@ -22,28 +22,33 @@ from rappor.base.sentence_numbers import format_count
 from rappor.counts.arrays import Floats
 from rappor.decoding.collection_summary import CollectionSummary
 from rappor.decoding.contrasts import Contrast
-from rappor.decoding.diagnostics import FIT_FALSE_ALARM, IMBALANCE
+from rappor.decoding.diagnostics import (
+    FIT_FALSE_ALARM,
+    IMBALANCE,
+    get_decisive_fit_p_value,
+)
 from rappor.decoding.estimates import Estimates
 from rappor.estimator.fit import TAPER
 from rappor.privacy.assessment import Loss, compute_loss
 from rappor.protocol.params import Params
 
-LISTED: Final = 1000
+MOST_LISTED_ROWS: Final = 1000
 """Largest number of rows on a page. Further rows are counted."""
 
-CHARTED: Final = 10
-"""Largest number of detected rows in the chart. It is one of the numbers of `Estimates.remaining`,
-which contains the sum of the rows after it."""
+MOST_CHARTED_ROWS: Final = 10
+"""Largest number of listed and detected rows in the chart. The page shows all later detected rows
+together as one share ("other detected"). A larger number makes the chart taller."""
 
-CHARTED_UNDETECTED: Final = 3
+CHARTED_UNDETECTED_ROWS: Final = 3
 """Number of undetected rows in the chart. They are the rows with the smallest p-values, so that the
 reader sees the limit of detection."""
 
-CELLS: Final = 64
+MOST_CELLS: Final = 64
 """Largest number of rows and columns of a grid of residuals, and of points in a chart of cohorts.
-"""
+Neighbouring cohorts and bits share a cell if there are more, because no page shows 65,536 cohorts
+of 2,040 bits."""
 
-LARGE: Final = 4.0
+LARGE_RESIDUAL: Final = 4.0
 """Residual, in standard deviations, above which a bit is listed. Noise exceeds it in one bit of
 16,000."""
 
@@ -79,7 +84,8 @@ class ResidualGrid:
     cells : (r, c) float64. For each block of neighbouring cohorts and bits, the residual with the
         largest absolute value. NaN if no cohort of the block has reports.
     cohorts, bits : number of cohorts and bits in a cell.
-    large : (cohort, bit, residual) of residuals beyond `LARGE`, the largest first, at most ten.
+    large : (cohort, bit, residual) of residuals beyond `LARGE_RESIDUAL`, the largest first, at most
+        ten.
     """
 
     cells: Floats
@@ -92,14 +98,19 @@ class ResidualGrid:
 class CohortRange:
     """Neighbouring cohorts: range of their numbers of reports, and of the true bits in a report.
 
+    The true bits are the ones of a value before noise. Their mean number in the reports of a cohort
+    is estimated from the number of ones. If it is outside its limits, some reports of the cohort
+    come from no honest device.
+
     Attributes
     ----------
     first, last : first and last cohort.
     least_reports, most_reports : smallest and largest number of reports.
-    least_bits, most_bits : smallest and largest mean number of true bits. None if no cohort has
-        reports.
-    low, high : limits of the true bits that hold for all honest cohorts of the range. None if no
-        cohort has reports.
+    least_bits, most_bits : smallest and largest estimate of the mean number of true bits. None if
+        no cohort has reports.
+    low, high : limits of these estimates. If all devices are honest, the estimates of all cohorts
+        are inside of the limits, except with a negligible probability (`diagnostics.TrueBits`).
+        None if no cohort has reports.
     """
 
     first: int
@@ -160,12 +171,12 @@ class EstimatesReport:
     Attributes
     ----------
     estimates : the table.
-    rows : at most `LISTED` rows, as `Estimates.rows` yields them: listed strings, then detected
-        strings, then the others.
+    rows : at most `MOST_LISTED_ROWS` rows, as `Estimates.rows` yields them: listed strings, then
+        detected strings, then all other candidates by p-value.
     charted : the rows of the chart.
-    masses : shares of all detected rows, of detected rows outside the chart, of the unallocated
-        reports, and of strings that the metric's entry does not list. Empty for the
-        encoding `boolean`.
+    joint_shares : shares of several rows together: of all detected rows, of detected rows outside
+        the chart, of the unallocated reports, and of strings that the metric's entry does not list.
+        Empty for the encodings `boolean` and `set`.
     unlisted_detected, unlisted_undetected : numbers of rows that the page only counts.
     collections : one report for each parameter set.
     groups : candidates that cannot be distinguished, at most `_LISTED_GROUPS` groups.
@@ -179,7 +190,7 @@ class EstimatesReport:
     estimates: Estimates
     rows: tuple[dict[str, Any], ...]
     charted: tuple[dict[str, Any], ...]
-    masses: tuple[Contrast, ...]
+    joint_shares: tuple[Contrast, ...]
     unlisted_detected: int
     unlisted_undetected: int
     collections: tuple[CollectionReport, ...]
@@ -198,19 +209,21 @@ class EstimatesReport:
 def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesReport:
     """Collect the content of a page about estimates."""
     origin = origin or Origin()
+    # Listed rows, detected or not, and after them the detected rows.
     leading = estimates.order(detected_only=True)
-    others = np.flatnonzero(~estimates.detected & ~estimates.is_listed)
-    # The others are sorted by p-value: the reader sees the candidates that were nearly detected.
-    others = others[np.argsort(estimates.p_value[others], kind="stable")]
-    listed_rows = np.concatenate([leading, others])[:LISTED]
+    undetected = np.flatnonzero(~estimates.detected & ~estimates.is_listed)
+    # Undetected rows are sorted by p-value, so that the reader sees the candidates that were nearly
+    # detected.
+    undetected = undetected[np.argsort(estimates.p_value[undetected], kind="stable")]
+    listed_rows = np.concatenate([leading, undetected])[:MOST_LISTED_ROWS]
     rows = tuple(estimates.row(int(i)) for i in listed_rows)
-    n_leading = min(len(leading), LISTED)
+    n_leading = min(len(leading), MOST_LISTED_ROWS)
     n_detected = int(estimates.detected[listed_rows].sum())
     return EstimatesReport(
         estimates=estimates,
         rows=rows,
         charted=_select_charted(rows, n_leading),
-        masses=tuple(masses(estimates)),
+        joint_shares=tuple(list_joint_shares(estimates)),
         unlisted_detected=int(estimates.detected.sum()) - n_detected,
         unlisted_undetected=(
             estimates.n_candidates - int(estimates.detected.sum()) - (len(listed_rows) - n_detected)
@@ -227,9 +240,12 @@ def report(estimates: Estimates, origin: Origin | None = None) -> EstimatesRepor
     )
 
 
-def _select_charted(rows: Sequence[dict[str, Any]], n_first: int) -> tuple[dict[str, Any], ...]:
-    """Select the rows of the chart: the first rows, and those nearest to detection."""
-    return (*rows[: min(n_first, CHARTED)], *rows[n_first:][:CHARTED_UNDETECTED])
+def _select_charted(rows: Sequence[dict[str, Any]], n_leading: int) -> tuple[dict[str, Any], ...]:
+    """Select the rows of the chart: the first rows, and the rows nearest to detection.
+
+    The first `n_leading` rows are listed or detected. The rows after them are sorted by p-value.
+    """
+    return (*rows[: min(n_leading, MOST_CHARTED_ROWS)], *rows[n_leading:][:CHARTED_UNDETECTED_ROWS])
 
 
 def hash_candidates(candidates: Sequence[str]) -> str:
@@ -240,31 +256,44 @@ def hash_candidates(candidates: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def masses(estimates: Estimates, *, after: int = CHARTED) -> Iterator[Contrast]:
-    """Yield the shares of groups of rows: all detected, later detected, unallocated, not listed.
+def list_joint_shares(
+    estimates: Estimates, *, after: int = MOST_CHARTED_ROWS
+) -> Iterator[Contrast]:
+    """Yield the shares of several rows together, each as one contrast.
+
+    They are: all detected rows; all detected rows after the first rows; the unallocated reports;
+    and the strings that the metric's entry does not list.
 
     Parameters
     ----------
     estimates : the table.
-    after : number of first rows that "other detected" excludes, one of the numbers of
-        `Estimates.remaining`.
+    after : number of first rows that "other detected" excludes. The rows have the reading order
+        (`Estimates.order`): listed rows, then detected rows.
     """
-    # A boolean metric has one share, which leaves nothing to explain.
-    if math.isnan(estimates.unallocated):
+    detected = estimates.covariance.detected
+    # Shares of a boolean metric or of sets do not add up to 1, so no reports are unallocated.
+    if detected is None:
         return
     error = estimates.unallocated_std_error
-    yield _build_mass(estimates, "all detected", 1 - estimates.unallocated, error)
-    for remaining in estimates.remaining:
-        if remaining.after == after:
-            name = f"other detected ({remaining.rows:,})"
-            yield _build_mass(estimates, name, remaining.share, remaining.std_error)
-    yield _build_mass(estimates, "unallocated", estimates.unallocated, error)
+    yield _build_joint_share(estimates, "all detected", 1 - estimates.unallocated, error)
+    # `Estimates.remaining` has the same sums in the order of the counts. A chart begins with the
+    # listed rows, which may be rare or undetected. The sum after the ten largest rows would then
+    # exclude large rows that the chart does not show.
+    rows = estimates.order(detected_only=True)
+    later = rows[after:][estimates.detected[rows[after:]]]
+    if len(later):
+        entry = estimates.covariance.entry
+        # A group counts once, at the first of its rows.
+        later_entries = np.setdiff1d(entry[later], entry[rows[:after]])
+        name = f"other detected ({len(later):,})"
+        yield _build_joint_share(estimates, name, *detected.sum_entries(later_entries))
+    yield _build_joint_share(estimates, "unallocated", estimates.unallocated, error)
     if estimates.not_listed is not None:
         yield estimates.not_listed
 
 
-def _build_mass(estimates: Estimates, name: str, share: float, std_error: float) -> Contrast:
-    """Build a contrast for a share of many rows."""
+def _build_joint_share(estimates: Estimates, name: str, share: float, std_error: float) -> Contrast:
+    """Build the contrast of a share of many rows, with a normal interval."""
     margin = NormalDist().inv_cdf((1 + estimates.error_control.confidence) / 2) * std_error
     return Contrast(
         name=name,
@@ -289,9 +318,11 @@ def _report_collection(summary: CollectionSummary) -> CollectionReport:
 
 
 def _summarise_cohorts(summary: CollectionSummary) -> Iterator[CohortRange]:
-    """Yield ranges of neighbouring cohorts, at most `CELLS`."""
+    """Yield ranges of neighbouring cohorts, at most `MOST_CELLS`."""
+    # Cohorts with more reports have narrower limits. A range shows its narrowest limits: the
+    # largest lower limit and the smallest upper limit.
     m, bits = summary.params.m, summary.true_bits
-    step = math.ceil(m / CELLS)
+    step = math.ceil(m / MOST_CELLS)
     for first in range(0, m, step):
         cohorts = slice(first, min(first + step, m))
         yield CohortRange(
@@ -314,9 +345,9 @@ def _reduce_range(choose: np.ufunc, values: Floats) -> float | None:
 
 
 def _summarise_residuals(residuals: Floats) -> ResidualGrid:
-    """Summarise residuals in a grid of at most `CELLS` rows and columns."""
+    """Summarise residuals in a grid of at most `MOST_CELLS` rows and columns."""
     m, k = residuals.shape
-    cohorts, bits = math.ceil(m / CELLS), math.ceil(k / CELLS)
+    cohorts, bits = math.ceil(m / MOST_CELLS), math.ceil(k / MOST_CELLS)
     rows, columns = math.ceil(m / cohorts), math.ceil(k / bits)
     # Pad to full blocks, so that the last block of a row has the same size. NaN never counts as the
     # largest residual.
@@ -333,20 +364,20 @@ def _summarise_residuals(residuals: Floats) -> ResidualGrid:
 
 
 def _list_largest(residuals: Floats) -> tuple[tuple[int, int, float], ...]:
-    """List the ten largest residuals beyond `LARGE`."""
+    """List the ten largest residuals beyond `LARGE_RESIDUAL`."""
     flat = np.nan_to_num(residuals.ravel())
     order = np.argsort(-np.abs(flat), kind="stable")[:10]
     positions = (divmod(int(position), residuals.shape[1]) for position in order)
     return tuple(
         (cohort, bit, float(residuals[cohort, bit]))
         for cohort, bit in positions
-        if abs(residuals[cohort, bit]) >= LARGE
+        if abs(residuals[cohort, bit]) >= LARGE_RESIDUAL
     )
 
 
 def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     """Answer a reviewer's sixteen questions from the data, or leave them to the reader."""
-    detection, n = estimates.error_control, estimates.n_candidates
+    error_control, n = estimates.error_control, estimates.n_candidates
     yield Check(
         "Is the question stated?",
         f"{n:,} candidates were tested. What does the answer decide, and was this written "
@@ -376,11 +407,11 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     )
     # An impossible number of ones is a sign of forged reports. Unexplained bits are a sign of
     # missing candidates.
-    odd = len(estimates.diagnostics["odd_popcounts"])
+    odd_cohorts = len(estimates.diagnostics["odd_popcounts"])
     unexplained = len(estimates.diagnostics.get("unexplained_bits", []))
     yield Check(
         "Are outliers handled?",
-        ("No cohort has" if not odd else "1 cohort has" if odd == 1 else f"{odd:,} cohorts have")
+        _count_odd_cohorts(odd_cohorts)
         + " a number of ones that honest devices do not send."
         + _describe_lighter_bits(estimates)
         + (
@@ -388,7 +419,7 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
             if unexplained
             else ""
         ),
-        "no" if odd or unexplained else "yes",
+        "no" if odd_cohorts or unexplained else "yes",
     )
     yield Check(
         "Does the season matter?",
@@ -398,39 +429,43 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     yield _check_enough_data(estimates.diagnostics.get("detectable_share"))
     yield Check(
         "Are comparisons tested, and corrected for their number?",
-        f"{_CORRECTIONS[detection.method]} of {100 * detection.alpha:.4g} % over all "
+        f"{_CORRECTIONS[error_control.method]} of {100 * error_control.alpha:.4g} % over all "
         f"{n:,} candidates, detected or not."
         + (
             " The tests have weights by the ranks of the list. Does the order of the list come "
             "from anything but reports of this metric?"
-            if detection.ranked
+            if error_control.ranked
             else ""
         ),
-        "you answer" if detection.ranked else "yes",
+        "you answer" if error_control.ranked else "yes",
     )
     yield Check(
         "Do estimates have intervals that hold?",
         "Detected rows have intervals that are widened because the rows were selected: "
-        f"on average {100 * detection.confidence:.4g} % of such intervals cover the truth. "
+        f"on average {100 * error_control.confidence:.4g} % of such intervals cover the truth. "
         "Intervals of undetected rows are for each row alone.",
         "yes",
     )
-    one_answer = not math.isnan(estimates.unallocated)
     yield Check(
         "Are shares normalised, and by what?",
         f"By {estimates.reports:,} reports, not by people. "
-        + ("A report has one answer." if one_answer else "Shares may add up to more than 100 %."),
+        + (
+            "A device may have several items, so shares may add up to more than 100 %."
+            if estimates.has_sets
+            else "A report has one answer."
+        ),
         "yes",
     )
-    # The fit tests independence of bits too; the other assumption is how often devices reported.
+    # The model has two assumptions: how often devices reported, and that bits are independent and
+    # explained by the candidates. The goodness of the fit tests the second assumption.
     is_repetition_known = all(
         summary.repetition.source != "unknown" for summary in estimates.collections
     )
-    fits, fit = _check_fit(estimates)
+    is_good_fit, fit_sentence = _check_fit(estimates)
     yield Check(
         "Do the model's assumptions hold?",
-        f"{estimates.assumptions} {fit}",
-        "yes" if is_repetition_known and fits else "no",
+        f"{estimates.assumptions} {fit_sentence}",
+        "yes" if is_repetition_known and is_good_fit else "no",
     )
     yield Check(
         "Is a cause claimed?",
@@ -483,9 +518,22 @@ def _check_enough_data(share: float | None) -> Check:
     )
 
 
+def _count_odd_cohorts(n: int) -> str:
+    """Return the beginning of a sentence about n cohorts, with its verb."""
+    if n == 0:
+        return "No cohort has"
+    return "1 cohort has" if n == 1 else f"{n:,} cohorts have"
+
+
 def _describe_lighter_bits(estimates: Estimates) -> str:
-    """Describe how many bits have less weight in the fit, compared with noise alone."""
-    # Closed forms have no taper.
+    """Describe how many bits have less weight in the fit, compared with noise alone.
+
+    The fit gives less weight to a bit whose proportion of ones is too far above the fitted value,
+    because a string outside the candidates may have set the bit. The weight begins to fall at
+    `TAPER[0]` standard deviations above the fit. Bits below the fit keep their weight, so one tail
+    of the normal distribution gives the number of bits that noise alone would affect.
+    """
+    # Categories are decoded without a fit, so no bit has a weight.
     if "set_aside_rows" not in estimates.diagnostics:
         return ""
     bits = sum(
@@ -501,9 +549,17 @@ def _describe_lighter_bits(estimates: Estimates) -> str:
 def _check_fit(estimates: Estimates) -> tuple[bool, str]:
     """Return whether the candidates explain the counts, and a sentence about the fit."""
     fit = estimates.diagnostics.get("goodness_of_fit")
-    # Closed forms have as many parameters as bits.
+    # The bits are categories. Each has its own share, computed from its own count, so the shares
+    # explain every count exactly.
     if fit is None:
         return True, "Each bit is an answer, so there is nothing to explain."
+    # Case: the list is complete, and many of its strings are too rare to be selected. The selected
+    # strings then fit badly, and all candidates together fit well.
+    if fit["p_value"] < FIT_FALSE_ALARM <= get_decisive_fit_p_value(fit):
+        return True, (
+            "The candidates explain the counts together, although many are too rare to detect "
+            f"(p = {get_decisive_fit_p_value(fit):.2g} of the fit of all candidates)."
+        )
     explained = fit["p_value"] >= FIT_FALSE_ALARM
     return explained, (
         f"The candidates {'explain' if explained else 'do not explain'} the counts: the squared "

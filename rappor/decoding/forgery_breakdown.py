@@ -25,6 +25,7 @@ reports are spread over the cohorts like honest reports.
 | g | q* - p* | probability |
 | w | share of ones that a report has on average | probability |
 | N | number of reports | reports |
+| N_i | number of reports of the cohort of row i | reports |
 | x | number of forged reports among the N reports | reports |
 | y | number of forged reports that are added to the N reports | reports |
 | r | N / (N + y), the share of honest reports | number |
@@ -32,12 +33,15 @@ reports are spread over the cohorts like honest reports.
 
 beta is linear in the proportions of all rows of the fit, beta = sum_i e_i y_i
 (`Fit.compute_row_influence`). If all reports of a cohort are equal, y_i is (1 - p*) / g in a row
-whose bit they set, and -p* / g in all other rows. beta is largest if they set all bits with
-e_i > 0, the largest first, within the smallest and the largest number of ones that the check
+whose bit they set, and -p* / g in all other rows. beta is largest if they set all bits with a
+positive e_i, the largest first, within the smallest and the largest number of ones that the check
 admits. L is the sum over all cohorts of this largest value. The same computation with the signs of
-all e_i changed gives D. Because strings collide, a forger can use the bits of other strings, too.
-So L and D are larger than (1 - w) / g and w / g, the effects of a forger who spreads a share w of
-ones over all bits that the string does not set.
+all e_i changed gives D. (With e = .5, .1 and -.2 in a cohort of three bits, and at most two ones,
+the best report for L sets the first two bits: (.5 + .1 - .4 p*) / g.) Because strings collide, a
+forger can use the bits of other strings, too. So L and D are larger than the effects of a forger
+who spreads a share w of ones evenly over all bits that the string does not set. The background of
+the fit absorbs this share, so that L would be (1 - w) / g with all bits of the string set, and D
+would be w / g with none of them set.
 
 *Make.* x of the N reports are forged, and no other report contains the string. They raise the
 estimate by x L / N, so they explain the whole estimate if
@@ -49,20 +53,22 @@ the estimate becomes
 
     beta(r) = r beta - (1 - r) D
 
-The forged reports also change the variance of a row of the regression. With mu the share of ones in
-the row, and a the largest share of ones that passes the check:
+The forged reports also change the variance of a row of the regression, as the decoder estimates it.
+With mu the share of ones in row i, and a the largest share of ones that passes the check:
 
 | cause | variance before | variance at r |
 |---|---|---|
-| coins | mu (1 - mu) / (N g^2) | r^2 mu (1 - r mu) / (N g^2) |
+| coins | mu (1 - mu) / (N_i g^2) | r^2 mu (1 - r mu) / (N_i g^2) |
 | collisions | tau^2 | r^2 tau^2 |
 | forged reports, which are equal in a cohort | 0 | (1 - r)^2 a (1 - a) / g^2 |
 
-The forged reports set a share a of the bits of a cohort, and look like collisions. All terms are
-averaged over the rows of the string, weighted as in the fit. They are then multiplied by a factor
-that makes their sum at r = 1 the squared standard error of beta. The string is hidden if beta(r) is
-less than the z score of the detection threshold, times the standard error at r. Bisection finds the
-largest such r, between 1 and the r at which beta(r) is 0.
+The coins have the variance x (1 - x) / (n g^2) of n reports with the share x of ones. At r there
+are n = N_i / r reports, and the honest reports alone give x = r mu. The forged reports set a share
+a of the bits of a cohort, and look like collisions. All terms are averaged over the rows of the
+string, weighted as in the fit. They are then multiplied by a factor that makes their sum at r = 1
+the squared standard error of beta. The string is hidden if beta(r) is less than the z score of the
+detection threshold, times the standard error at r. Bisection finds the largest such r, between 1
+and the r at which beta(r) is 0.
 
 If each bit is a category, only the bit of the category matters. A forger who creates the category
 sets this bit in every forged report. With mu the share of ones at the bit, beta would rise by
@@ -106,9 +112,9 @@ _CHUNK: Final = 64
 """Number of detected strings whose influences are computed at a time. An array of influences takes
 8 MB under a profile. A larger number costs memory."""
 
-_LEAST_LOSS: Final = 1e-9
-"""Value of D up to which forged reports cannot hide a string. With p* = 0 a bit of 0 subtracts
-nothing, so D is 0 except for rounding errors."""
+_LEAST_LOWERING: Final = 1e-9
+"""Value of D up to which forged reports cannot hide a row. Case: a category with p* = 0. A forged 0
+subtracts nothing from its estimate, so D is 0 except for rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,13 +157,13 @@ def compute_string_effects(
     columns, columns_in_fit = design.columns(detected), _find_columns(target, selection, detected)
     share, std_error = selection.estimate[detected], selection.std_error[detected]
     # L and D of each string.
-    lift, loss = np.zeros((2, len(share)))
+    raised, lowered = np.zeros((2, len(share)))
     # Compute influences in chunks: an array for all strings would take too much memory.
     for start in range(0, len(share), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         influence = fit.compute_row_influence(columns[:, chunk], columns_in_fit[chunk])
-        lift[chunk], loss[chunk] = _find_best_reports(influence, target)
-    full_fall = share + loss
+        raised[chunk], lowered[chunk] = _find_best_reports(influence, target)
+    full_fall = share + lowered
     coefficients = _compute_variance_coefficients(target, fit, columns, std_error)
     threshold_z = _find_z_scores(tail, thresholds.detected_thresholds[detected], share / std_error)
 
@@ -167,7 +173,7 @@ def compute_string_effects(
         return np.asarray(share - (1 - r) * full_fall < threshold_z * error_at_r)
 
     return ForgeryEffects(
-        share=share, full_fall=full_fall, full_rise=lift - share, is_hidden=is_hidden
+        share=share, full_fall=full_fall, full_rise=raised - share, is_hidden=is_hidden
     )
 
 
@@ -179,7 +185,7 @@ def _compute_variance_coefficients(
     With F = a (1 - a) / g^2 the variance of forged reports, the variance of a row is
 
         F (1 - r)^2 + tau^2 r^2 + coins(r) = F - 2 F r + (F + tau^2) r^2 + coins(r)
-        coins(r) = r^2 mu / (N g^2) - r^3 mu^2 / (N g^2)
+        coins(r) = r^2 mu / (N_i g^2) - r^3 mu^2 / (N_i g^2)
 
     Parameters
     ----------
@@ -289,7 +295,7 @@ def compute_category_effects(
     mean = target.p_star.reshape(shape) + gap * shares
 
     def is_hidden(r: Floats) -> Booleans:
-        p_values = proportions.among(detected, 1 / r).p_values()
+        p_values = proportions.select_bits(detected, 1 / r).p_values()
         return np.asarray(p_values > thresholds.detected_thresholds[detected])
 
     return ForgeryEffects(
@@ -349,12 +355,12 @@ def _find_z_scores(tail: NullTail, p_values: Floats, z: Floats) -> Floats:
 
 def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
     """Compute y / N, the number of forged reports per honest report that hides each row, (d,)."""
-    loss = effects.full_fall - effects.share
+    lowered = effects.full_fall - effects.share  # D
     # beta(r) = beta - (1 - r) (beta + D) is 0 at r = 1 - beta / (beta + D), and negative at every
     # smaller r, so the row is hidden there.
     low = np.where(
-        loss > _LEAST_LOSS,
-        np.maximum(1 - effects.share / np.maximum(effects.full_fall, _LEAST_LOSS), 0.0),
+        lowered > _LEAST_LOWERING,
+        np.maximum(1 - effects.share / np.maximum(effects.full_fall, _LEAST_LOWERING), 0.0),
         0.0,
     )
     high = np.ones_like(low)
@@ -362,6 +368,6 @@ def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
         r = (low + high) / 2
         is_hidden = effects.is_hidden(r)
         low, high = np.where(is_hidden, r, low), np.where(is_hidden, high, r)
-    # If the loss per report is 0, no number of reports hides the row.
+    # If D is 0, no number of reports hides the row.
     with np.errstate(divide="ignore"):
-        return np.where(loss > _LEAST_LOSS, 1 / low - 1, np.inf)
+        return np.where(lowered > _LEAST_LOWERING, 1 / low - 1, np.inf)

@@ -2,17 +2,22 @@
 
 A *segment* is a group of devices with the same public properties, such as a country. The reports
 may contain other proportions of the segments than the population: devices of one country report
-more often, or more of them take part. With W_g the weight of segment g (sum 1), beta_g the share of
-a string in the segment and se_g its standard error, the share in the population is
+more often, or more of them take part. The analyst knows the proportions in the population, and
+passes them as weights.
+
+*Example.* 60 % of the reports, but 20 % of the population, are of segment A, where 10 % have a
+string. In segment B 5 % have the string. All reports together show .6 * 10 % + .4 * 5 % = 8 %. The
+weighted total is .2 * 10 % + .8 * 5 % = 6 %.
+
+With W_g the weight of segment g (sum 1), beta_g the share of a string in the segment and se_g its
+standard error, the share in the population is
 
     sum of W_g beta_g,    variance sum of W_g^2 se_g^2
 
-Assumption: a device is in one segment, so the errors of two segments are independent. Inside a
-segment, devices that report must be like devices that do not.
+Assumptions:
 
-*Example.* 60 % of the reports, but 20 % of the population, are of segment A, where 10 % have a
-string. In B 5 % have the string. All reports together show 8 %, the weighted total is .2 * 10 % +
-.8 * 5 % = 6 %.
+- A device is in one segment, so the errors of two segments are independent.
+- In each segment, the share among the devices that report is the share among all devices.
 """
 
 from __future__ import annotations
@@ -49,8 +54,9 @@ class WeightedTotals:
     Attributes
     ----------
     weights : weight of each segment. The weights sum to 1.
-    contrasts : all categories and buckets, in their order; or the strings that a segment
-        detects, largest first. Intervals of strings are widened because the strings were selected.
+    contrasts : the weighted total of each category or bucket, in their order. For strings: the
+        weighted total of each string that at least one segment detects, largest first. Intervals of
+        strings are widened because the strings were selected.
     n_candidates : number of candidates.
     reports : number of reports in all segments.
     assumptions, warnings : assumptions and warnings of each segment, with its name.
@@ -102,7 +108,8 @@ def decode_weighted(
     Raises
     ------
     DecodeError
-        A segment has no reports or no weight, or a weight has no segment.
+        A segment has no reports or no weight, a weight has no segment, or `decode` or `weigh`
+        refuses the counts or the candidates.
     ParamsError
         `error_control` is for a ranked list.
     """
@@ -121,9 +128,10 @@ def decode_weighted(
 
 
 def read_weights(path: str) -> dict[str, float]:
-    """Read a file with a segment, a comma and a weight in each line.
+    """Read a file with a segment, a comma and a weight in each line, such as `country=DE,83`.
 
-    Raises FileError for any other line, and for a segment that has two weights.
+    The first line may contain titles, and is then skipped. Raises FileError for any other line, and
+    for a segment that has two weights.
     """
     weights: dict[str, float] = {}
     for number, line in enumerate(split_filled_lines(read_text(path))):
@@ -132,8 +140,9 @@ def read_weights(path: str) -> dict[str, float]:
         try:
             value = float(weight)
         except ValueError:
-            # Tables from spreadsheets begin with titles. A title cannot be confused with a segment,
-            # whose name contains a property and its value, such as country=DE.
+            # Tables from spreadsheets begin with a line of titles, such as "country,weight". A line
+            # with the name of a segment is no line of titles: its weight is wrong. The name of a
+            # segment contains a property and its value, such as country=DE.
             if number == 0 and "=" not in name and name != format_segment(()):
                 continue
             comma = ""
@@ -180,29 +189,36 @@ def weigh(segments: Mapping[str, Estimates], weights: Mapping[str, float]) -> We
     Raises
     ------
     DecodeError
-        A segment has no weight, a weight has no segment, a weight is negative, or the segments
-        have different candidates.
+        A segment has no weight, a weight has no segment, a weight is negative, the segments have
+        different candidates, or a string that one segment detects has no row in another segment.
     """
     _check_weights(segments, weights)
     total_weight = math.fsum(weights.values())
-    part = {name: weights[name] / total_weight for name in segments}
+    normalized_weights = {name: weights[name] / total_weight for name in segments}
     first = next(iter(segments.values()))
-    # Categories are a fixed list. Strings are selected because a segment detects them, so their
-    # intervals are widened (Benjamini and Yekutieli 2005).
+    # Categories are a fixed list. A string is selected if at least one segment detects it. The
+    # intervals of selected strings are widened (Benjamini and Yekutieli 2005): with R of c strings
+    # selected, the error probability of each interval is multiplied by R / c.
     has_categories = bool(get_encoding(first.collections[0].params).category_labels)
     detected = {name for estimates in segments.values() for name in estimates.detected_candidates}
     names = [name for name in first.candidates if has_categories or name in detected]
+    # Of a very long list, only the best candidates of a segment have rows. `indices_of` raises
+    # DecodeError if a string that another segment detects has no row.
+    names += sorted(detected.difference(first.candidates))
     confidence = first.error_control.confidence
     selected_share = 1.0 if has_categories else max(len(names), 1) / first.n_candidates
     critical_value = compute_critical_value(1 - (1 - confidence) * selected_share)
     values, variances = np.zeros(len(names)), np.zeros(len(names))
     for name, estimates in segments.items():
         rows = estimates.indices_of(names)
-        values += part[name] * estimates.share[rows]
-        variances += part[name] ** 2 * estimates.std_error[rows] ** 2
+        # Case: a segment has the weight 0 and no information about a string. Its infinite standard
+        # error times 0 would be NaN.
+        if normalized_weights[name]:
+            values += normalized_weights[name] * estimates.share[rows]
+            variances += normalized_weights[name] ** 2 * estimates.std_error[rows] ** 2
     order = np.arange(len(names)) if has_categories else np.argsort(-values, kind="stable")
     return WeightedTotals(
-        weights=part,
+        weights=normalized_weights,
         contrasts=tuple(
             Contrast.from_variance(
                 names[i], values[i], variances[i], critical_value, include_p_value=True
@@ -227,12 +243,20 @@ def _check_weights(segments: Mapping[str, Estimates], weights: Mapping[str, floa
     """Check that every segment has a weight, and that all have the same candidates."""
     if missing := sorted(segments.keys() ^ weights.keys()):
         raise DecodeError(
-            "segments and weights must have the same names, got only one of both for "
-            f"{', '.join(missing[:5])}"
+            "segments and weights must have the same names, got a segment without a weight or a "
+            f"weight without a segment: {', '.join(missing[:5])}"
         )
     check_weights("weights", weights.values(), error=DecodeError)
     if negative := [weight for weight in weights.values() if weight < 0]:
         # A negative weight has no meaning as a size of a population.
         raise DecodeError(f"weights must be numbers of at least 0, got {format_value(negative[0])}")
-    if len({estimates.n_candidates for estimates in segments.values()}) > 1:
+    # Of a stream only the best candidates have rows, and they differ between segments. So names are
+    # compared only if all candidates have rows.
+    candidates = {
+        (estimates.n_candidates, frozenset(estimates.candidates))
+        if estimates.n_candidates == len(estimates)
+        else (estimates.n_candidates, frozenset())
+        for estimates in segments.values()
+    }
+    if len(candidates) > 1:
         raise DecodeError("segments must have been decoded with the same candidates")

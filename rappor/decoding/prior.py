@@ -286,8 +286,9 @@ def _maximize_likelihood(
 
         sum of w - sum over i of c_i log (L w)_i,    w >= 0
 
-    The first term replaces the constraint that the weights sum to 1: weights at the minimum have
-    this sum. Each step of Newton's method is a non-negative least-squares problem. A step may be
+    The first term replaces the constraint that the weights sum to 1: at the minimum, the sum of
+    each weight times its derivative is 0, and this sum is (sum of w) - (sum of c_i) = (sum of w) -
+    1. Each step of Newton's method is a non-negative least-squares problem. A step may be
     too long and increase the loss. It is then halved until the loss decreases, which happens
     because the loss is convex ([KCS20], mix-SQP).
 
@@ -356,8 +357,10 @@ def _compute_newton_step(likelihood: Floats, score_shares: Floats, weights: Floa
 class Posterior:
     """Distribution of the share of a candidate given its score, for each of u scores.
 
-    Under a part with center c and width s, a share has a normal distribution with the variance v =
-    s^2 / (1 + s^2) and the mean c + v (z - c). A point mass has s = 0, so the share is c.
+    A share is drawn from a part with center c and width s, and the score z adds an error of
+    variance 1. Given z, the share has a normal distribution with the variance v = s^2 / (1 + s^2)
+    and the mean c + v (z - c). A point mass has s = 0, so the share is c. A wide part has v near 1,
+    so the mean is near the score.
 
     Attributes
     ----------
@@ -425,6 +428,8 @@ class Posterior:
             to these candidates.
         """
         mean = float(counts * coefficients @ self.mean)
+        # Scores have independent errors of variance 1, so the sum of a_i z_i has the variance sum
+        # of a_i^2.
         step = 1 / np.sqrt(max(float(counts @ coefficients**2), np.finfo(float).tiny))
         n_parts = len(self._prior.weights)
         initial_weights = (1 - _EQUAL_SHARE) * self._prior.weights + _EQUAL_SHARE / n_parts

@@ -15,7 +15,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 """First characters of texts that spreadsheets compute, including full-width characters."""
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the rows as CSV with a header. A column that a row does not have is empty.
 
     A text that a spreadsheet would compute as a formula gets an apostrophe in front. A text that

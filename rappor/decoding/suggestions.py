@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rappor.base.argument_checks import check_type, explain_error_control
+from rappor.base.argument_checks import check_type, explain_error_control, refuse_text
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Booleans, Integers
@@ -35,9 +35,11 @@ class CandidateSuggestions:
     estimates : decode of known and listed strings together.
     chosen : (s,) int64. Rows of `estimates` of the suggested strings: detected, in the list, and
         not known.
-    n_candidates : number of tests for which the error rate is corrected. Every string of the list
-        is a test. If the list is so long that it was decoded as a stream, only the best candidates
-        have rows, and known strings without a row are counted, too.
+    n_candidates : number of tests for which the error rate is corrected. Every listed string has a
+        test, with two exceptions: listed strings with the same bits in every cohort share one test,
+        and a string that is known or has the bits of a known string has no test. If the list is so
+        long that it was decoded as a stream, only the best candidates have rows. The number then
+        includes every string without a row, known strings as well.
     unexplained_bits : bits that no known candidate explains, as in `Estimates.diagnostics`.
     """
 
@@ -96,7 +98,8 @@ def suggest_candidates(
     Raises
     ------
     ParamsError
-        `listed` is no Candidates, or `error_control` is for a ranked list.
+        `listed` is no Candidates, `known` is one text, or `error_control.ranked` is True (tests
+        with weights by the order of the candidates). The tests of suggestions have equal weights.
     DecodeError
         As `decode`.
 
@@ -112,6 +115,7 @@ def suggest_candidates(
     """
     error_control.refuse_ranked("suggestions")
     check_type("listed", listed, Candidates, "call Candidates.from_list(strings)")
+    refuse_text("known", known)
     known = tuple(dict.fromkeys(known))
     known_estimates = decode(counts, known, progress=progress)
     known_candidates = Candidates.from_list(
@@ -133,6 +137,7 @@ def suggest_candidates(
     )
     is_other = ~is_known & ~is_indistinguishable
     p_values = _select_listed_p_values(estimates, is_other)
+    # The largest p-value at which the correction for this number of tests detects a string.
     largest_detected = Thresholds(estimates.error_control, p_values).largest
     return CandidateSuggestions(
         estimates=estimates,
@@ -152,6 +157,7 @@ def _select_listed_p_values(estimates: Estimates, listed: Booleans) -> PValues:
     estimates : decode of known and listed strings together.
     listed : (c,) bool. True for the rows of listed strings that are not known.
     """
+    # `distinct` is True for a candidate outside any group, and for the first row of each group.
     row_p_values = estimates.p_value[listed & estimates.distinct]
     # Case: the candidates were decoded as a list, so every candidate has a row.
     if estimates.n_candidates == len(estimates):

@@ -33,12 +33,14 @@ def group_parts(counts_by_part: Iterable[Counts]) -> dict[str, list[Counts]]:
     by_part = {
         part: [counts for counts in collections if counts.params.part == part] for part in parts
     }
-    # Without the complete string nothing could be announced. Without a prefix there is nothing to
-    # extend.
+    # Discovery extends detected prefixes and then tests the complete strings. Only complete strings
+    # are results, so without their collection there is no result. Without a prefix there is
+    # nothing to extend.
     if not prefixes or not by_part[WHOLE]:
-        got = ", ".join(part for part in parts if by_part[part]) or "none"
+        present_parts = ", ".join(part for part in parts if by_part[part]) or "none"
         raise DecodeError(
-            f"counts must be of a prefix, or several, and of the {WHOLE}, got parts: {got}"
+            f"counts must be of one or more prefixes and of the part {WHOLE}, got parts: "
+            f"{present_parts}"
         )
     for part, group in by_part.items():
         if not any(counts.n_reports for counts in group):
@@ -56,7 +58,7 @@ def _check_kinds(collections: list[Counts]) -> None:
         if not counts.params.part:
             raise DecodeError(
                 "counts must be of parts, got some of a metric without parts: "
-                "it has no prefixes, decode it with a list of candidates"
+                "decode such counts with a list of candidates"
             )
 
 
@@ -66,6 +68,8 @@ def _check_one_metric(collections: list[Counts]) -> None:
     # Prefixes of another metric would be extended to strings of this metric.
     if len(names) > 1:
         raise DecodeError(f"counts must be the parts of one metric, got {', '.join(names)}")
+    # The parameter sets must be equal apart from the part. `insecure` only skips the check of the
+    # parameters, which would refuse a set that was collected with insecure=True.
     bases = {
         dataclasses.replace(counts.params, part="", insecure=True).permanent_fingerprint
         for counts in collections

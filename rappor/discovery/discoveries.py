@@ -49,30 +49,30 @@ class Unfinished:
     Attributes
     ----------
     prefix : the prefix.
-    proportion, std_error : share of the prefix, estimated from the devices that report this prefix.
-    found, found_std_error : share of the detected strings that begin with the prefix, estimated
-        from the devices that report the complete string.
+    share, std_error : share of the prefix, estimated from the devices that report this prefix.
+    detected_share, detected_std_error : share of the detected strings that begin with the prefix,
+        estimated from the devices that report the complete string.
     """
 
     prefix: str
-    proportion: float
+    share: float
     std_error: float
-    found: float
-    found_std_error: float
+    detected_share: float
+    detected_std_error: float
 
     @property
-    def rest(self) -> float:
+    def undetected_share(self) -> float:
         """Share of the prefix that no detected string explains."""
-        return self.proportion - self.found
+        return self.share - self.detected_share
 
     @property
-    def rest_std_error(self) -> float:
-        """Standard error of `rest`.
+    def undetected_std_error(self) -> float:
+        """Standard error of `undetected_share`.
 
         The two shares come from different devices, so their errors are independent, and their
         squares add.
         """
-        return math.hypot(self.std_error, self.found_std_error)
+        return math.hypot(self.std_error, self.detected_std_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,7 +134,11 @@ class DiscoveredStrings:
             "candidates": self.estimates.n_candidates,
             "prefixes": [asdict(part) for part in self.prefixes],
             "unfinished": [
-                asdict(prefix) | {"rest": prefix.rest, "rest_std_error": prefix.rest_std_error}
+                asdict(prefix)
+                | {
+                    "undetected_share": prefix.undetected_share,
+                    "undetected_std_error": prefix.undetected_std_error,
+                }
                 for prefix in self.unfinished
             ],
             "alphabet": self.alphabet,

@@ -48,16 +48,17 @@ from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.parts import WHOLE, extract_part, parse_prefix_length
 
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F)))
-"""Printable ASCII characters, from space to tilde."""
-_CODES: Final = 0x110000
-"""Number of code points of Unicode: 0x10FFFF is the largest one."""
-_SEARCHED_NOWHERE: Final = ("Cc", "Cn", "Co", "Cs")
+"""The printable characters of ASCII extend from space to tilde."""
+_CODE_POINTS: Final = 0x110000
+"""Number of code points of Unicode. The largest code point is 0x10FFFF."""
+_UNSEARCHED_CATEGORIES: Final = ("Cc", "Cn", "Co", "Cs")
 """General categories of Unicode whose characters are not searched: controls, unassigned, private
 use, and surrogates. Texts of people do not contain them."""
 
-_BEYOND: Final = 4.0
-"""Standard errors by which the share of a prefix must exceed the share of its strings to count as
-unfinished. If all strings of a prefix were detected, one prefix in 30,000 exceeds it."""
+_LEAST_EXCESS: Final = 4.0
+"""Excess of the share of a prefix over the share of its detected strings, in standard errors, above
+which the prefix counts as unfinished. If all strings of the prefixes were detected, noise alone
+would exceed the limit for one prefix in 30,000."""
 
 
 @explain_error_control
@@ -224,8 +225,12 @@ def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tupl
         _compare_prefix(prefixes, int(i), *shares.get(prefixes.candidates[i], (0.0, 0.0)))
         for i in np.flatnonzero(prefixes.detected)
     ]
-    unfinished = [prefix for prefix in compared if prefix.rest > _BEYOND * prefix.rest_std_error]
-    return tuple(sorted(unfinished, key=lambda prefix: prefix.rest, reverse=True))
+    unfinished = [
+        prefix
+        for prefix in compared
+        if prefix.undetected_share > _LEAST_EXCESS * prefix.undetected_std_error
+    ]
+    return tuple(sorted(unfinished, key=lambda prefix: prefix.undetected_share, reverse=True))
 
 
 def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
@@ -235,10 +240,10 @@ def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) 
     """
     return Unfinished(
         prefix=prefixes.candidates[i],
-        proportion=float(prefixes.share[i]),
+        share=float(prefixes.share[i]),
         std_error=float(prefixes.std_error[i]),
-        found=float(share),
-        found_std_error=float(variance**0.5),
+        detected_share=float(share),
+        detected_std_error=float(variance**0.5),
     )
 
 
@@ -262,11 +267,11 @@ def _select_searched_characters(length: int) -> str:
     # All of Unicode squared would be more than 1e10 candidates.
     if length > 1:
         return _PRINTABLE
-    characters = map(chr, range(_CODES))
+    characters = map(chr, range(_CODE_POINTS))
     return "".join(
         character
         for character in characters
-        if unicodedata.category(character) not in _SEARCHED_NOWHERE
+        if unicodedata.category(character) not in _UNSEARCHED_CATEGORIES
     )
 
 

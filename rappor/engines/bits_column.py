@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from rappor.base.errors import ReportError
 
 Rows = NDArray[np.bool_] | slice
-"""Selected rows: a mask, (n,) bool, or the slice of all rows, which avoids a copy."""
+"""Rows are selected by a mask, (n,) bool, or by the slice of all rows, which avoids a copy."""
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-"""Characters of base64url, in the order of their values."""
+"""base64url writes the numbers 0 to 63 as these characters, in this order."""
 
 _FOREIGN: Final = 64
 """Value in `_DIGITS` of a byte that is not a character of base64url."""
@@ -51,7 +51,7 @@ class BitsColumn:
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
-    def packed(self, rows: Rows, n_bytes: int) -> NDArray[np.uint8]:
+    def select_packed(self, rows: Rows, n_bytes: int) -> NDArray[np.uint8]:
         """Return rows that all have `n_bytes` bytes, as (n, n_bytes) uint8.
 
         The result for all rows is a view. The result for some rows is a copy.

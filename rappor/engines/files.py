@@ -44,12 +44,12 @@ TABLES: Final = {
 """Kind of a table, by the pattern of a file in its folder that only such a table has."""
 
 _UPLOAD_KEY: Final = b'"reports"'
-"""Key of an upload, by which a line is recognised that is too long to parse."""
+"""Key of an upload. A line that is too long to parse is recognised as an upload by this key."""
 
 _LINE_BYTES: Final = 1 << 20
 """Largest number of bytes of a line that are read to distinguish uploads from rows.
 
-Limits memory for a file without line ends.
+The limit bounds the memory for a file without line ends.
 """
 
 
@@ -224,7 +224,7 @@ def _are_uploads(lines: Iterator[bytes]) -> bool:
 
 
 def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
-    """Yield the files below a folder that are not hidden.
+    """Yield the files below a folder that are not hidden, each folder in the order of the names.
 
     Parameters
     ----------
@@ -242,13 +242,15 @@ def walk(root: Path, loops: list[Path] | None = None) -> Iterator[Path]:
         raise FileError(error.filename, error.strerror or "unreadable")
 
     for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
-        visible_folders = [Path(folder, name) for name in folders if not is_hidden(name)]
+        # File systems list names in different orders. With sorted names, the error of a search
+        # names the same file on each of them.
+        visible_folders = [Path(folder, name) for name in sorted(folders) if not is_hidden(name)]
         looping_links = list(filter(_is_loop, visible_folders))
         # `os.walk` enters the folders that stay in the list `folders`.
         folders[:] = [path.name for path in visible_folders if path not in looping_links]
         if loops is not None:
             loops += looping_links
-        yield from (Path(folder, name) for name in names if not is_hidden(name))
+        yield from (Path(folder, name) for name in sorted(names) if not is_hidden(name))
 
 
 def _is_loop(folder: Path) -> bool:

@@ -1,8 +1,9 @@
 """Aggregation of uploads in JSON lines, as a collector aggregates requests.
 
-Input: lines, each the JSON of an upload that a device sent. Output: counts by metric and parameter
-set, and the number of refusals by reason. Every line is parsed as strictly as a collector parses a
-request. If a line or a report is refused, the refusal is counted, and reading goes on.
+The input is lines, each the JSON of an upload that a device sent. The output is counts by metric
+and parameter set, and the number of refusals by reason. Every line is parsed as strictly as a
+collector parses a request. If a line or a report is refused, the refusal is counted, and reading
+goes on.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class _Tally:
                     'with to_json(orient="records", lines=True)'
                 )
             upload_id, reports = parse_upload(body, self._find)
-            if self._is_fresh(upload_id, body):
+            if self._is_new(upload_id, body):
                 for report in reports:
                     self._add_report(report, line)
         except ReportError as error:
@@ -141,7 +142,7 @@ class _Tally:
             self._params[metric, fingerprint] = params
         return params
 
-    def _is_fresh(self, upload_id: str, body: bytes) -> bool:
+    def _is_new(self, upload_id: str, body: bytes) -> bool:
         """Return whether an upload is new. A retry has the id and the body of an earlier upload.
 
         Raises ReportError if an earlier upload had the same id and another body.
@@ -151,7 +152,9 @@ class _Tally:
             self._bodies[upload_id] = digest
             return True
         if self._bodies[upload_id] != digest:
-            raise ReportError("id must be fresh, got a known one with another body")
+            raise ReportError(
+                "id must be new in each upload, got the id of an earlier upload with another body"
+            )
         self._n_repeated += 1
         return False
 
@@ -175,8 +178,8 @@ class _Tally:
         """Sum the stored reports of a collection."""
         metric, params = collection[0], self._params[collection]
         total = self._counts.get(collection, Counts.zero(params, metric))
-        fresh = Counts.from_reports(self._waiting.pop(collection), params, metric)
-        self._counts[collection] = total + fresh
+        increment = Counts.from_reports(self._waiting.pop(collection), params, metric)
+        self._counts[collection] = total + increment
 
     def finish(self) -> Aggregation:
         """Sum the reports that are still stored, and return the result."""

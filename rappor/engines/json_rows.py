@@ -52,12 +52,12 @@ def json_rows(block: bytes, wanted: Sequence[str]) -> tuple[Any, int]:
         {name: pa.int64() if name in INTEGER_COLUMNS else pa.string() for name in wanted}
     )
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    read_options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
     n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
     table = None
     if _looks_like_one_object_per_line(block, n_lines):
         with contextlib.suppress(pa.ArrowException):
-            table = pyarrow.json.read_json(io.BytesIO(block), reading, options)
+            table = pyarrow.json.read_json(io.BytesIO(block), read_options, options)
     if table is not None and len(table) == n_lines:
         return table, 0
     lines = [line for line in block.split(b"\n") if line.strip()]

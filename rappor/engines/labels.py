@@ -18,10 +18,11 @@ Labels = Mapping[str, str | None]
 """Text of each column that folders give, or None for null."""
 
 INTEGER_COLUMNS: Final = ("format", "cohort")
-"""Names of the columns that contain whole numbers. All other columns contain text."""
+"""Names of the columns that contain whole numbers. All other columns contain text. The column
+`format` is the version of the layout of the rows, 1 (`layout.FORMAT`)."""
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Text by which engines write null in the name of a folder."""
+"""Engines write this text in place of null in the name of a folder."""
 
 
 def folder_labels(path: str | os.PathLike[str]) -> Labels:

@@ -52,7 +52,8 @@ _SHOWN_COLUMNS: Final = 12
 """Largest number of columns that a message lists. Tables may have thousands."""
 
 _SHOWN_CHARACTERS: Final = 40
-"""Largest number of characters of a column's name in a message."""
+"""Largest number of characters of a column's name in a message. The limit keeps the message
+short."""
 
 
 def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
@@ -71,11 +72,11 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     if "format" in missing:
         # Without the format the rows are hardly reports, such as a file with other separators. The
         # message lists all missing columns, so that the user sees the cause at once.
-        others = [name for name in missing if name != "format"]
-        also = f", nor {', '.join(others)}" if others else ""
+        also_missing = [name for name in missing if name != "format"]
+        others = f", nor {', '.join(also_missing)}" if also_missing else ""
         raise ReportError(
-            f"it has no column format, which must be {FORMAT} in every row{also}; got the columns "
-            f"{column_list}"
+            f"it has no column format, which must be {FORMAT} in every row{others}; got the "
+            f"columns {column_list}"
         )
     for name in (*COLUMNS, *by):
         if names.count(name) != 1:

@@ -1,7 +1,7 @@
 """Aggregation of files on one machine: all cores, bounded memory, and checkpoints.
 
-Input: paths of files and folders, and a registry. Output: the counts of each collection, and the
-number of refused rows by reason (`FileAggregation`).
+The input is paths of files and folders, and a registry. The output is the counts of each
+collection, and the number of refused rows by reason (`FileAggregation`).
 
 A file goes through these steps:
 
@@ -179,7 +179,7 @@ def aggregate_files(  # noqa: PLR0913 - the options of a run
     check_no_table(files)
     run = _Run(shapes_of(registry), tuple(by), checkpoint)
     run.resume(files)
-    remaining = [file for file in files if file.identity not in run.done]
+    remaining = [file for file in files if file.identity not in run.counted_files]
     run.work(remaining, seconds, threads or os.cpu_count() or 1, progress)
     return FileAggregation(
         counts=counts_of(run.sums, registry),
@@ -232,7 +232,7 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     counts, row = Counts.zero(params, metric), 0
     for batch in read_part(Chunk(file, 0, 0, file.size), lambda *_: None):
         try:
-            sums = _sums_of(batch, shapes)
+            sums = _sum_batch(batch, shapes)
         except ReportError as error:
             raise FileError(path, str(error)) from None
         if sums.refused:
@@ -244,7 +244,7 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     return counts
 
 
-def _sums_of(batch: Any, shapes: Shapes) -> Sums:
+def _sum_batch(batch: Any, shapes: Shapes) -> Sums:
     """Return the sums of one batch."""
     sums = Sums(shapes)
     sums.add(batch)
@@ -259,21 +259,21 @@ def _describe_first_refused(batch: Any, first_row: int, shapes: Shapes) -> str:
     """
     while batch.num_rows > 1:
         half = batch.num_rows // 2
-        is_ahead = bool(_sums_of(batch.slice(0, half), shapes).refused)
-        batch = batch.slice(0, half) if is_ahead else batch.slice(half)
-        first_row += 0 if is_ahead else half
+        is_in_first_half = bool(_sum_batch(batch.slice(0, half), shapes).refused)
+        batch = batch.slice(0, half) if is_in_first_half else batch.slice(half)
+        first_row += 0 if is_in_first_half else half
     # A single parameter set is accepted, so the message can name it.
     ((metric, params),) = shapes
     named = {
         "unknown-metric": f"metric must be {metric!r}",
         "unknown-params": f"params must be {params!r}",
     }
-    ((*_, reason),) = _sums_of(batch, shapes).refused
+    ((*_, reason),) = _sum_batch(batch, shapes).refused
     sentence = (REASONS | named)[reason]
     # Every sentence begins with the name of the column. The bits of a report are not shown.
     name = sentence.partition(" ")[0]
-    got = "others" if name == "bits" else repr(batch.column(name)[0].as_py())
-    return f"{sentence}, got {got} in row {first_row}"
+    value = "others" if name == "bits" else repr(batch.column(name)[0].as_py())
+    return f"{sentence}, got {value} in row {first_row}"
 
 
 class _Run:
@@ -283,7 +283,7 @@ class _Run:
         self, shapes: Shapes, by: tuple[str, ...], checkpoint: str | os.PathLike[str] | None
     ) -> None:
         # Identities of the files whose reports the sums contain.
-        self.done: set[tuple[str, int, int]] = set()
+        self.counted_files: set[tuple[str, int, int]] = set()
         # First file, in alphabetical order, with each kind of refused row.
         self.first_refused: dict[tuple[str, str, str], str] = {}
         self._shapes = shapes
@@ -310,13 +310,13 @@ class _Run:
             self._refuse_checkpoint("it is damaged")
         table = pq.read_table(pa.BufferReader(body))
         state = json.loads(table.schema.metadata[_STATE])
-        if state["collections"] != self._collections():
-            self._refuse_checkpoint("it is of another registry")
-        self.done = {(path, size, mtime) for path, size, mtime in state["files"]}
+        if state["collections"] != self._describe_collections():
+            self._refuse_checkpoint("it is of another registry or of other columns")
+        self.counted_files = {(path, size, mtime) for path, size, mtime in state["files"]}
         self.first_refused = {tuple(key): path for key, path in state["first_refused"]}
         # The sums cannot be divided by file, so the reports of a file cannot be subtracted. Every
         # file of the checkpoint must therefore be among the files of this run, unchanged.
-        for path, _, _ in sorted(self.done - {file.identity for file in files}):
+        for path, _, _ in sorted(self.counted_files - {file.identity for file in files}):
             self._refuse_checkpoint(f"{path} was counted and is now missing or changed")
         for batch in table.to_batches():
             self.sums.add_sums(batch)
@@ -326,7 +326,7 @@ class _Run:
         assert self._checkpoint is not None
         raise FileError(self._checkpoint, f"{reason}: delete this checkpoint to begin anew")
 
-    def _collections(self) -> list[list[Any]]:
+    def _describe_collections(self) -> list[list[Any]]:
         """Return the columns and shapes that the sums of a checkpoint must have, as JSON values.
 
         Example: [["country"], ["theme", FINGERPRINT, k, m, is_exclusive], ...].
@@ -338,8 +338,8 @@ class _Run:
         if self._checkpoint is None or not self._is_whole:
             return
         state = {
-            "collections": self._collections(),
-            "files": sorted(self.done),
+            "collections": self._describe_collections(),
+            "files": sorted(self.counted_files),
             "first_refused": list(self.first_refused.items()),
         }
         schema = sum_schema(self._by).with_metadata({_STATE: json.dumps(state).encode()})
@@ -378,18 +378,18 @@ class _Run:
         """
         n_all_bytes, n_done_bytes = sum(file.size for file in files), 0
         last_saved = time.monotonic()
-        parts = _parts(files)
+        parts = _list_parts(files)
         # Parts in the pool, each with the number of parts of its file.
-        under_way: dict[Future[Sums], tuple[Chunk, int]] = {}
+        running_parts: dict[Future[Sums], tuple[Chunk, int]] = {}
         # Sums, and number of summed parts, of files that are not complete.
         unfinished: dict[str, tuple[Sums, int]] = {}
         while True:
-            for part, n_parts in itertools.islice(parts, max_parts - len(under_way)):
-                under_way[pool.submit(self._sum_part, part)] = part, n_parts
-            if not under_way:
+            for part, n_parts in itertools.islice(parts, max_parts - len(running_parts)):
+                running_parts[pool.submit(self._sum_part, part)] = part, n_parts
+            if not running_parts:
                 return
-            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                part, n_parts = under_way.pop(future)
+            for future in wait(running_parts, return_when=FIRST_COMPLETED).done:
+                part, n_parts = running_parts.pop(future)
                 summed, n_summed = unfinished.pop(part.file.path, (self._create_sums(), 0))
                 summed.merge(future.result())
                 if n_summed + 1 == n_parts:
@@ -419,7 +419,7 @@ class _Run:
         return sums
 
     def _add_file(self, file: ReportFile, sums: Sums) -> None:
-        """Add the sums of a file, and note that the sums contain the file.
+        """Add the sums of a file, and record its identity.
 
         Ctrl-C may interrupt between any two lines. Then the sums contain a part of the file, and
         `_is_whole` prevents a checkpoint.
@@ -430,11 +430,11 @@ class _Run:
         for key in sums.refused:
             first = self.first_refused.get(key, file.path)
             self.first_refused[key] = min(first, file.path)
-        self.done.add(file.identity)
+        self.counted_files.add(file.identity)
         self._is_whole = True
 
 
-def _parts(files: Iterable[ReportFile]) -> Iterator[tuple[Chunk, int]]:
+def _list_parts(files: Iterable[ReportFile]) -> Iterator[tuple[Chunk, int]]:
     """Yield the parts of all files, each with the number of parts of its file."""
     for file in files:
         parts = parts_of(file)

@@ -1,7 +1,7 @@
 """Readers of files of stored reports: Arrow batches with the columns of `rappor.engines.layout`.
 
-Input: a part of a Parquet, CSV or JSON-lines file. Output: record batches of rows, which the kernel
-(`rappor.engines.sums`) adds up.
+The input is a part of a Parquet, CSV or JSON-lines file. The output is record batches of rows,
+which the kernel (`rappor.engines.sums`) sums.
 
 Text is read in blocks of whole lines, and a large file is read in parts, so that the memory is
 bounded and all cores have work. Faults have three levels:
@@ -33,13 +33,13 @@ from rappor.engines.layout import COLUMNS, DAY, check_columns
 _ROWS: Final = 1 << 18
 """Number of rows of a Parquet file that are read at a time.
 
-Limits memory in every thread: the bits take 4 MB at k = 128.
+The number bounds the memory of each thread: the bits take 4 MB at k = 128.
 """
 
 _BLOCK: Final = 1 << 24
 """Number of bytes of text that are read at a time, and the largest length of a line.
 
-Limits memory in every thread.
+The number bounds the memory of each thread. A larger number accepts longer lines.
 """
 
 _HEAD: Final = 1 << 16
@@ -117,21 +117,24 @@ def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterato
         labels = part.file.labels
         check_columns([*names, *(name for name in labels if name not in names)])
         columns = [name for name in wanted if name in names]
-        yield from file.iter_batches(_ROWS, row_groups=_groups(file, part), columns=columns)
+        yield from file.iter_batches(
+            _ROWS, row_groups=_select_row_groups(file, part), columns=columns
+        )
 
 
-def _groups(file: Any, part: Chunk) -> list[int]:
+def _select_row_groups(file: Any, part: Chunk) -> list[int]:
     """Return the row groups of a Parquet file that begin in a part."""
     first_columns = [
         file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)
     ]
-    begins = [column.dictionary_page_offset or column.data_page_offset for column in first_columns]
+    offsets = [column.dictionary_page_offset or column.data_page_offset for column in first_columns]
     # A damaged footer may name a beginning outside the file. Such a group is assigned to the last
     # part, where reading it fails. Otherwise no part would read it, and its rows would be lost
     # without an error.
-    begins = [begin if 0 <= begin < part.file.size else part.file.size - 1 for begin in begins]
+    last = part.file.size - 1
+    offsets = [offset if 0 <= offset <= last else last for offset in offsets]
     end = part.end or part.file.size
-    return [i for i, begin in enumerate(begins) if part.start <= begin < end]
+    return [i for i, offset in enumerate(offsets) if part.start <= offset < end]
 
 
 def _read_csv(
@@ -164,6 +167,7 @@ class _LineFeeds(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read bytes into a buffer, with LF in place of CR."""
         content = self._file.read(len(buffer)).replace(b"\r", b"\n")
         buffer[: len(content)] = content
         return len(content)
@@ -320,8 +324,9 @@ def _read_blocks(part: Chunk) -> Iterator[bytes]:
     """Yield blocks of whole lines: the lines that begin in the part."""
     with _open_lines(part.file) as file:
         if part.start:
-            # A line that begins before the part belongs to the part before. One byte earlier,
-            # because a line may begin with the first byte of the part.
+            # A line that begins before the part belongs to the part before, so the rest of it is
+            # skipped. The file is read from one byte before the part, because a line may begin with
+            # the first byte of the part.
             file.seek(part.start - 1)
             _read_to_line_end(file)
         while not part.end or file.tell() < part.end:

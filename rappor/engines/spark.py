@@ -57,7 +57,7 @@ the key in memory.
 """
 
 _CAUSE: Final = re.compile(r"Caused by:|[\w.]+Error: ")
-"""Beginning of a line that names a cause in the message of a failure."""
+"""Matches the beginning of a line that names a cause in the message of a failure."""
 
 _MAX_MESSAGE: Final = 1000
 """Largest number of characters of a failure's message. Java's message contains a stack trace of
@@ -103,30 +103,30 @@ def aggregate(reports: DataFrame, registry: Registry, *, by: Sequence[str] = ())
     check_columns(reports.columns, by)
     optional = [DAY] if DAY in reports.columns else []
     columns = [*COLUMNS, *optional, *by]
-    rows = reports.select(_columns(columns))
+    rows = reports.select(_select_columns(columns))
     arguments: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
     ship(reports.sparkSession)
-    partial = map_batches(rows, sum_reports, sum_schema(by), **arguments)
-    return _add_partitions(partial, by, arguments)
+    partition_sums = map_batches(rows, sum_reports, sum_schema(by), **arguments)
+    return _add_partitions(partition_sums, by, arguments)
 
 
 def _add_partitions(
-    partial: DataFrame, by: Sequence[str], arguments: Mapping[str, Any]
+    partition_sums: DataFrame, by: Sequence[str], arguments: Mapping[str, Any]
 ) -> DataFrame:
     """Shuffle the sums of all partitions by their keys, and add them.
 
     `arguments` are the keyword arguments of `rappor.engines.workers.add_sums`.
     """
-    keys = [*_columns(["metric", "params", DAY, *by]), F.col("cohort") % _PARTITIONS_OF_KEY]
-    return map_batches(partial.repartition(*keys), add_sums, sum_schema(by), **arguments)
+    keys = [*_select_columns(["metric", "params", DAY, *by]), F.col("cohort") % _PARTITIONS_OF_KEY]
+    return map_batches(partition_sums.repartition(*keys), add_sums, sum_schema(by), **arguments)
 
 
 def collect_sums(sums: DataFrame, registry: Registry, *, by: Sequence[str] = ()) -> Sums:
     """Run the job of `aggregate`, and return the sums and the refusals."""
-    collected = Sums(shapes_of(registry), by)
+    combined = Sums(shapes_of(registry), by)
     for batch in _select_columns_of_sums(sums, by).toArrow().to_batches():
-        collected.add_sums(batch)
-    return collected
+        combined.add_sums(batch)
+    return combined
 
 
 def _select_columns_of_sums(sums: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -134,7 +134,7 @@ def _select_columns_of_sums(sums: DataFrame, by: Sequence[str]) -> DataFrame:
     for name, kind in ((DAY, "date"), ("refused", "string")):
         if name not in sums.columns:
             sums = sums.withColumn(name, F.lit(None).cast(kind))
-    return sums.select(_columns(sum_schema(by).names))
+    return sums.select(_select_columns(sum_schema(by).names))
 
 
 def to_counts(
@@ -190,7 +190,7 @@ def decode(
     ship(sums.sparkSession)
     arguments: dict[str, Any] = {
         "registry": registry,
-        "candidates": _by_metric(candidates, registry),
+        "candidates": _group_by_metric(candidates, registry),
         "by": tuple(by),
         "options": options,
     }
@@ -199,7 +199,7 @@ def decode(
         return decode_group(key, table, **arguments)
 
     accepted = _select_columns_of_sums(sums, by).where(F.col("refused").isNull())
-    grouped = accepted.groupBy(*_columns(["metric", "params", *by]))
+    grouped = accepted.groupBy(*_select_columns(["metric", "params", *by]))
     schema: Any = from_arrow_schema(estimates_schema(by))
     return grouped.applyInArrow(decode_collection, schema)
 
@@ -308,10 +308,10 @@ def aggregate_paths(
         As `sum_files`.
     """
     sums, listing = _sum_files(session, paths, registry, ())
-    collected = collect_sums(sums, registry)
+    combined = collect_sums(sums, registry)
     return FileAggregation(
-        counts=counts_of(collected, registry),
-        refused=collected.refused,
+        counts=counts_of(combined, registry),
+        refused=combined.refused,
         first_refused={},
         n_files=len(listing.files),
         n_resumed=0,
@@ -326,12 +326,12 @@ def _sum_files(
     ship(session)
     listing = list_files(session, paths)
     arguments: dict[str, Any] = {"shapes": shapes_of(registry), "by": tuple(by)}
-    frame, read = listing.tasks(session)
-    partial = map_batches(frame, read, sum_schema(by), **arguments)
-    return _add_partitions(partial, by, arguments), listing
+    frame, sum_tasks = listing.tasks(session)
+    partition_sums = map_batches(frame, sum_tasks, sum_schema(by), **arguments)
+    return _add_partitions(partition_sums, by, arguments), listing
 
 
-def _by_metric(
+def _group_by_metric(
     candidates: Iterable[str] | Mapping[str, Iterable[str]], registry: Registry
 ) -> dict[str, list[str]]:
     """Return the candidates of each metric. Metrics of categories ignore their candidates."""
@@ -341,6 +341,6 @@ def _by_metric(
     return {metric.name: strings for metric in registry.values()}
 
 
-def _columns(names: Iterable[str]) -> list[Column]:
+def _select_columns(names: Iterable[str]) -> list[Column]:
     """Return columns by their names, which may contain spaces."""
     return [F.col("`" + name.replace("`", "``") + "`") for name in names]

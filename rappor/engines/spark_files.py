@@ -61,15 +61,15 @@ from rappor.engines.rows import parts_of
 from rappor.engines.wildcards import SPECIAL, is_left_out, lies_in, spell_out
 from rappor.engines.workers import (
     DIGESTS,
+    IDENTIFIED,
     LISTED,
     ROOTS,
-    SEEN,
     TASKS,
     WALKED,
+    add_identities,
     digest_contents,
     path_of,
     run_task,
-    see_files,
     sum_contents,
     sum_parts,
     walk_folders,
@@ -80,12 +80,12 @@ BY_PATH: Final = "the workers open them by their paths"
 the value as it is."""
 
 AS_BYTES: Final = "Spark passes them to its workers, which do not see their paths"
-"""Value of `Listing.access` if Spark passes the files as bytes."""
+"""`Listing.access` has this value if Spark passes the files as bytes."""
 
 _MAX_FILE_BYTES: Final = 1 << 28
 """Largest size in bytes of a file that Spark passes to a worker as a whole.
 
-Limits memory: Java and the worker each have two copies of the contents.
+The limit bounds memory: Java and the worker each have two copies of the contents.
 """
 
 _TASK_BYTES: Final = 1 << 28
@@ -129,7 +129,7 @@ class Listing:
         The rows of the data frame are parts of files by path, or files with their bytes.
         """
         if self.access == AS_BYTES:
-            frame, listed = _contents(session, self.files)
+            frame, listed = _read_contents(session, self.files)
             return frame, functools.partial(sum_contents, listed=listed)
         parts = [part for file in self.files if file.size for part in parts_of(file)]
         rows = [
@@ -148,7 +148,7 @@ def list_files(session: SparkSession, paths: Sequence[str]) -> Listing:
     """
     walked = _walk(session, paths)
     # The paths of the caller without schemes and braces: lake/{a,b} is two roots.
-    roots = [root for path in paths for root in spell_out(_root(path))]
+    roots = [root for path in paths for root in spell_out(_spell_root(path))]
     listed_rows, addresses = _list_by_spark(session, paths)
     rows = [row for row in listed_rows if not is_left_out(path_of(row[0]), roots)]
     file_of = _describe_files(rows)
@@ -227,8 +227,8 @@ def _list_by_spark(
     Only the second result contains empty files.
     """
     try:
-        frame = _bytes_of(session, paths)
-        rows = frame.select("path", _millis(), "length").collect()
+        frame = _read_bytes(session, paths)
+        rows = frame.select("path", _select_change_time(), "length").collect()
         return sorted(set(map(tuple, rows))), frame.inputFiles()
     except PySparkException as error:
         _, has_colon, name = str(error).partition("Relative path in absolute URI: ")
@@ -261,7 +261,7 @@ def _find_empty_files(
         yield ReportFile(path=path, kind=kind, size=0, mtime_ns=0, labels={})
 
 
-def _root(path: str) -> str:
+def _spell_root(path: str) -> str:
     """Return a path of the caller without its scheme, in the spelling of Spark's list.
 
     Only Spark knows in which folder a relative path begins. The current folder of this process is
@@ -275,7 +275,7 @@ def _check_not_hidden(paths: Sequence[str], listed: Iterable[str]) -> None:
     """Raise FileError if a path of the caller names a hidden file, which Spark would ignore."""
     for path in paths:
         is_absolute = path_of(path).startswith("/")
-        for root in spell_out(_root(path)):
+        for root in spell_out(_spell_root(path)):
             name = root.rpartition("/")[2]
             if not is_hidden(name):
                 continue
@@ -317,7 +317,7 @@ def _check_possible_links(session: SparkSession, files: Iterable[ReportFile]) ->
     if not suspects:
         return
     times = {file.path: file.mtime_ns for file in suspects}
-    frame, listed = _contents(session, suspects)
+    frame, listed = _read_contents(session, suspects)
     digests = map_batches(frame, digest_contents, DIGESTS, listed=listed).collect()
     firsts: dict[tuple[str, int], str] = {}
     for path, digest in sorted(map(tuple, digests)):
@@ -336,7 +336,7 @@ def _find_distinct_files(
     Some tasks, on several workers, look at the files. Returns None if a worker does not see a file.
     """
     frame = _spread(session, rows, LISTED, min(len(rows), _MAX_CHECK_TASKS))
-    identities = map_batches(frame, see_files, SEEN).select("path", "identity")
+    identities = map_batches(frame, add_identities, IDENTIFIED).select("path", "identity")
     firsts: dict[str | None, str] = {}
     for path, identity in sorted(identities.collect()):
         first = firsts.setdefault(identity, path)
@@ -355,11 +355,11 @@ def _walk(session: SparkSession, paths: Sequence[str]) -> list[Any]:
     local = [path for path in paths if path.startswith("file:") or path_of(path) == path]
     if not local:
         return []
-    frame = _spread(session, [(_root(path),) for path in local], ROOTS, 1)
+    frame = _spread(session, [(_spell_root(path),) for path in local], ROOTS, 1)
     walked: list[Any] = map_batches(frame, walk_folders, WALKED).collect()
     # A worker may have another current folder than Spark, so faults below relative paths may be of
     # other files. They are not raised here.
-    absolute = {_root(path) for path in local if path_of(path).startswith("/")}
+    absolute = {_spell_root(path) for path in local if path_of(path).startswith("/")}
     _check_faults(row for row in walked if row.root in absolute)
     return walked
 
@@ -386,9 +386,9 @@ def _check_walked(walked: Sequence[Any], listed: Sequence[str], paths: Sequence[
     local = {path_of(address) for address in listed if address.startswith("file:")}
     # Paths that certainly mean local folders: paths with the scheme, paths without a scheme if all
     # listed files are local, and paths below which both lists have a file.
-    local_roots = {_root(path) for path in paths if path.startswith("file:")}
+    local_roots = {_spell_root(path) for path in paths if path.startswith("file:")}
     if len(local) == len(listed):
-        local_roots |= {_root(path) for path in paths if path.startswith("/")}
+        local_roots |= {_spell_root(path) for path in paths if path.startswith("/")}
     common_roots = {row.root for row in walked if row.path in local}
     rows = [row for row in walked if row.root in local_roots | common_roots]
     _check_faults(rows)
@@ -425,12 +425,12 @@ def _spread(
     return frame.coalesce(1).repartition(max(n, 1))
 
 
-def _millis() -> Column:
+def _select_change_time() -> Column:
     """Return the column with the time of a file's last change, in milliseconds."""
     return F.unix_millis("modificationTime").alias("millis")
 
 
-def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+def _read_bytes(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Return a data frame with a row for each file below some paths, and its bytes.
 
     The job fails at a file that cannot be read.
@@ -441,31 +441,31 @@ def _bytes_of(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     return files.load(list(paths))
 
 
-def _contents(
+def _read_contents(
     session: SparkSession, files: Iterable[ReportFile]
 ) -> tuple[DataFrame, dict[str, tuple[int, int]]]:
     """Return a data frame with the bytes of each file, and the listed time and size by address."""
     listed = {file.path: (file.mtime_ns, file.size) for file in files if file.size}
-    frame = _bytes_of(session, [_escape_wildcards(path) for path in listed])
-    return frame.select("path", _millis(), "content"), listed
+    frame = _read_bytes(session, [_escape_wildcards(path) for path in listed])
+    return frame.select("path", _select_change_time(), "content"), listed
 
 
 def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
     """Raise FileError if files are part of a table of Delta Lake, Hudi or Iceberg."""
-    signs = ",".join(sign.removesuffix("/*") for sign in TABLES)
-    for start, folders in _folders(files).items():
+    table_paths = ",".join(pattern.removesuffix("/*") for pattern in TABLES)
+    for start, folders in _list_folders(files).items():
         # One pattern in braces covers all folders in one request. Java drops backslashes within
         # braces, and refuses a colon after a wildcard, so such folders need patterns of their own.
         simple = {folder for folder in folders if not set(folder) & {*SPECIAL, ":"}}
-        patterns = [f"{start}/{{{','.join(sorted(simple))}}}/{{{signs}}}"] if simple else []
+        patterns = [f"{start}/{{{','.join(sorted(simple))}}}/{{{table_paths}}}"] if simple else []
         patterns += [
-            f"{start}/{_escape_wildcards(folder)}/{sign.partition('/')[0]}"
+            f"{start}/{_escape_wildcards(folder)}/{table_path.partition('/')[0]}"
             for folder in sorted(folders - simple)
-            for sign in TABLES
+            for table_path in TABLES
         ]
         for pattern in patterns:
             try:
-                paths = _bytes_of(session, [pattern]).select("path")
+                paths = _read_bytes(session, [pattern]).select("path")
                 table_file = paths.where(F.col("path").rlike(_TABLE_FILE)).head()
             except PySparkException as error:
                 if error.getCondition() != "PATH_NOT_FOUND":
@@ -475,7 +475,7 @@ def _check_no_table(session: SparkSession, files: Sequence[str]) -> None:
                 _refuse_table(table_file.path)
 
 
-def _folders(files: Sequence[str]) -> dict[str, set[str]]:
+def _list_folders(files: Sequence[str]) -> dict[str, set[str]]:
     """Return all folders above some files, up to the root, by the beginning of their addresses.
 
     Folders named column=value at the end of a path are omitted, because they are partitions of the
@@ -494,9 +494,9 @@ def _folders(files: Sequence[str]) -> dict[str, set[str]]:
     return folders
 
 
-def _refuse_table(sign: str) -> NoReturn:
-    """Raise the FileError of a table. `sign` is the path of a file that only a table has."""
-    parts = {kind: sign.rpartition(f"/{name.partition('/')[0]}/") for name, kind in TABLES.items()}
+def _refuse_table(path: str) -> NoReturn:
+    """Raise the FileError of a table. `path` is the path of a file that only a table has."""
+    parts = {kind: path.rpartition(f"/{name.partition('/')[0]}/") for name, kind in TABLES.items()}
     refuse_table(*next((folder, kind) for kind, (folder, inside, _) in parts.items() if inside))
 
 

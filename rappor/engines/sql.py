@@ -1,7 +1,7 @@
 """SQL statements that count stored reports inside a data warehouse.
 
-For analysts whose reports lie in BigQuery, DuckDB, PostgreSQL, Snowflake or Spark. `count_sql` and
-`refused_sql` return the text of a statement, which the analyst runs.
+Analysts use the statements if BigQuery, DuckDB, PostgreSQL, Snowflake or Spark stores their
+reports. `count_sql` and `refused_sql` return the text of a statement, which the analyst runs.
 
 The table has the columns of `rappor.engines.layout`, with bits as bytes. A statement counts the
 reports of one metric under one parameter set, with k times m sums. The result has m rows in the
@@ -21,23 +21,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from rappor.base.errors import ParamsError
+from rappor.base.ranges import format_value
 from rappor.engines.layout import FORMAT
 from rappor.protocol.params import Params
+from rappor.protocol.wire import METRIC_NAME
 
 _DATE: Final = (
     "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
     "|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
     "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
 )
-"""Regular expression of a date as 2026-11-30. No function of all databases reads a text as a date
-without an error, which would end the statement at the first row with another text."""
+"""Regular expression of a date such as 2026-11-30. The databases have no common function that reads
+a text as a date without raising an error. An error would end the statement at the first row with
+another text."""
 
 
-def _read_lateral(table: str) -> str:
+def _read_day_by_lateral_query(table: str) -> str:
     """Write a table with the text of the column day, or null where the table has no such column.
 
-    The inner query takes `day` from the table. If the table has no column of this name, the name
-    stands for the null of the outer query.
+    Naming a column that a table lacks is an error in SQL. The query avoids the error: it joins the
+    table with one row, `absent`, whose only column is `day` and null. SQL looks for the name `day`
+    in the table first, and in `absent` only if the table has no such column.
     """
     return (
         "(SELECT CAST(NULL AS VARCHAR(10)) AS day) AS absent CROSS JOIN LATERAL (\n"
@@ -47,7 +51,7 @@ def _read_lateral(table: str) -> str:
     )
 
 
-def _read_json(table: str) -> str:
+def _read_day_by_json(table: str) -> str:
     """Write a table with the text of the column day, for a database without lateral queries.
 
     Each row is converted to JSON. The value of a key that the JSON lacks is null, so the column may
@@ -84,7 +88,7 @@ class Dialect:
     length: str
     cohorts: Callable[[int], str]
     matches: Callable[[str, str], str]
-    source: Callable[[str], str] = _read_lateral
+    source: Callable[[str], str] = _read_day_by_lateral_query
     max_columns: int = 10_000
     heading: Callable[[str], str] = str
 
@@ -96,7 +100,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         length="BYTE_LENGTH(bits)",
         cohorts=lambda m: f"SELECT cohort FROM UNNEST(GENERATE_ARRAY(0, {m - 1})) AS cohort",
         matches=lambda text, pattern: f"REGEXP_CONTAINS({text}, r'^({pattern})$')",
-        source=_read_json,
+        source=_read_day_by_json,
     ),
     "duckdb": Dialect(
         byte=None,
@@ -132,7 +136,9 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         bit=lambda i, byte: f"getbit({byte}, {i % 8})",
         length="octet_length(bits)",
         cohorts=lambda m: f"SELECT explode(sequence(0, {m - 1})) AS cohort",
-        matches=lambda text, pattern: f"{text} RLIKE '^({pattern})$'",
+        # `$` of Java also matches before a line feed at the end. Without (?![^0-9]), a day with a
+        # line feed would be a date in Spark, and no date in other engines.
+        matches=lambda text, pattern: f"{text} RLIKE '^({pattern})(?![^0-9])$'",
     ),
 }
 """Dialects of the databases for which statements are written."""
@@ -160,7 +166,8 @@ def count_sql(params: Params, metric: str, *, dialect: str, table: str = "report
     Raises
     ------
     ParamsError
-        If the dialect is unknown, or the database allows fewer columns than k + 2.
+        If the dialect is unknown, the name of the metric is invalid, or the database allows fewer
+        columns than k + 2.
 
     Examples
     --------
@@ -183,7 +190,9 @@ def count_sql(params: Params, metric: str, *, dialect: str, table: str = "report
     bits = ["bits"]
     if sql.byte is not None:
         bits = [f"{sql.byte(i)} AS byte_{i}" for i in range(params.n_bytes)]
-    conditions = "\n    AND ".join(condition for _, condition in _conditions(params, metric, sql))
+    conditions = "\n    AND ".join(
+        condition for _, condition in _list_conditions(params, metric, sql)
+    )
     return f"""\
 -- {metric}, params {params.fingerprint}: {params.k} bits, {params.m} cohorts, for {dialect}
 WITH cohorts AS (
@@ -206,9 +215,11 @@ ORDER BY cohorts.cohort;
 
 
 def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "reports") -> str:
-    """Return the statement that counts the rows of a metric that `count_sql` leaves out, by reason.
+    """Return the statement that counts the rows of a metric by the reason of their refusal.
 
-    The result has the columns reason and reports. The reason "accepted" counts the reports.
+    The result has the columns reason and reports. `count_sql` leaves out the rows with a reason of
+    `rappor.engines.layout`, such as "length". The row with the reason "accepted" has the number of
+    reports that `count_sql` counts.
 
     Parameters
     ----------
@@ -222,7 +233,7 @@ def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "repo
     Raises
     ------
     ParamsError
-        If the dialect is unknown.
+        If the dialect is unknown, or the name of the metric is invalid.
 
     Examples
     --------
@@ -234,7 +245,9 @@ def refused_sql(params: Params, metric: str, *, dialect: str, table: str = "repo
     SELECT reason AS reason, COUNT(*) AS reports
     """
     sql = _find_dialect(dialect)
-    name, *checks = _conditions(params, metric, sql)
+    # The first condition compares the name of the metric. Rows of other metrics are not refused, so
+    # this condition stands after WHERE. Each further condition has a reason.
+    (_, has_name), *checks = _list_conditions(params, metric, sql)
     cases = [f"CASE WHEN {condition} THEN NULL ELSE '{reason}' END" for reason, condition in checks]
     return f"""\
 -- {metric}, params {params.fingerprint}: reports by the reason of their refusal, for {dialect}
@@ -244,7 +257,7 @@ FROM (
     {_join_lines([*cases, "'accepted'"])}
   ) AS reason
   FROM {sql.source(table)}
-  WHERE {name[1]}
+  WHERE {has_name}
 ) AS judged
 GROUP BY reason
 ORDER BY reason;
@@ -258,16 +271,20 @@ def _find_dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _conditions(params: Params, metric: str, sql: Dialect) -> list[tuple[str, str]]:
+def _list_conditions(params: Params, metric: str, sql: Dialect) -> list[tuple[str, str]]:
     """Return the conditions that every report fulfils, each with the reason for a refusal."""
+    # A name with a quotation mark would end the text in the statement. Valid names contain no
+    # character that SQL would have to escape.
+    if not METRIC_NAME.fullmatch(metric):
+        raise ParamsError(f"metric must match {METRIC_NAME.pattern}, got {format_value(metric)}")
     conditions = [
-        # The rules of names allow no character that SQL would have to escape.
         ("unknown-metric", f"metric = '{metric}'"),
         ("format", f"format = {FORMAT}"),
         ("unknown-params", f"params = '{params.fingerprint}'"),
-        # A day may be missing. A text that is no date is refused as on one machine.
+        # A day may be missing. A text that is no date is refused, as `machine.py` refuses it.
         ("day", _describe_day(sql)),
-        # A cohort of 3.5, which a column of floating-point numbers may have, is in no sum.
+        # Case: a column of floating-point numbers with the cohort 3.5. No row of the result is for
+        # this cohort, so its reports would disappear without a reason.
         ("cohort", f"cohort BETWEEN 0 AND {params.m - 1} AND cohort = FLOOR(cohort)"),
         ("length", f"{sql.length} = {params.n_bytes}"),
     ]

@@ -1,11 +1,12 @@
-"""Kernel of aggregation: adds batches of reports to sums, on one machine or on many.
+"""Kernel of aggregation: adds batches of reports to sums, on one machine or on many machines.
 
-Input: Arrow batches of stored reports (`rappor.engines.layout`). Output: for each key the number of
-reports and the number of ones of each bit, by cohort, and the number of refused rows by reason.
+The input is Arrow batches of stored reports (`rappor.engines.layout`). The output is, for each key,
+the number of reports and the number of ones of each bit, by cohort. Refused rows are counted by
+reason.
 
 Every engine runs this module. It imports numpy and pyarrow and nothing of the protocol, so that it
-also runs on workers that have nothing else. A parameter set is reduced to its `Shape`: k bits of a
-report and m cohorts.
+also runs on workers that have only these two packages. A parameter set is reduced to its `Shape`: k
+bits of a report and m cohorts.
 
 How to think about it. The rows of a batch fall into groups. The rows of a group have the same key:
 metric, parameter set, day and values in the columns of `by`. So they are added to the same sums. A
@@ -20,12 +21,12 @@ parameter set with m = 4 cohorts and k = 3 bits.
     sums of cell 2      2 reports, ones 2 1 1
     sums of cell 4      1 report, ones 0 1 1
 
-Because cells are consecutive numbers, one call of the loop over bits (`rappor.counts.bit_sums`)
+Cells are consecutive numbers. One call of the loop over bits (`rappor.counts.bit_sums`) therefore
 adds all groups of a batch. The parameter sets of one shape share a call. Each further shape needs a
 call of its own, because its reports have another length.
 
-A row that is not a report is refused and counted, by the first reason against it in the order of
-`layout.REASONS`:
+A row that is not a report is refused. It is counted under the first reason against it, in the order
+of `layout.REASONS`:
 
     rows of a batch -> groups and cells -> reason of each row -> loop over bits, by shape
                                                   |
@@ -64,21 +65,22 @@ at most 255 reasons."""
 _MOST_NAMES: Final = 1000
 """Largest number of different (metric, params, reason) under which refusals are counted.
 
-Limits memory: rows with random names could fill it. Further refusals are counted under empty names.
+The limit bounds memory, because rows may have random names. Further refusals are counted under
+empty names.
 """
 
 _LONGEST_NAME: Final = 64
-"""Largest number of characters of a name under which refusals are counted. Limits memory.
+"""Largest number of characters of a name under which refusals are counted.
 
-Names of metrics have at most 64 characters, so only invalid names are cut.
+The limit bounds memory. Names of metrics have at most 64 characters, so only invalid names are cut.
 """
 
 _FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 """Ordinal of the day that Arrow's type date32 writes as 0."""
 
 _ROWS: Final = 1 << 12
-"""Largest number of rows of a batch that `Sums.batches` yields. Limits memory: at k = 128, the sums
-of bits of 4,096 rows take 4 MB. With a smaller number, there are more batches."""
+"""Largest number of rows of a batch that `Sums.batches` yields. The limit bounds memory: at k =
+128, the sums of bits of 4,096 rows take 4 MB. With a smaller number, there are more batches."""
 
 _FEW_CELLS: Final = 1 << 12
 """Largest number of cells of a batch for which sums of all cells are computed, also of cells
@@ -91,7 +93,7 @@ at k = 128 the sums of 4,096 cells have 4 MB.
 
 
 _POPCOUNTS: Final = np.array([value.bit_count() for value in range(256)], dtype=np.int64)
-"""(256,) int64. Number of ones of each byte value."""
+"""(256,) int64. Entry v is the number of ones of the byte value v."""
 
 
 class Shape(NamedTuple):
@@ -206,8 +208,8 @@ class Sums:
                 # If all groups have the same verdict, all rows that are not refused have this
                 # shape, and the comparison below is not needed.
                 if len(set(verdicts)) > 1:
-                    is_selected &= rows.by_group(verdicts) == index
-                self._sum(rows, rows.check_bits(is_selected, reason, shape), shape)
+                    is_selected &= rows.expand_to_rows(verdicts) == index
+                self._add_reports(rows, rows.check_bits(is_selected, reason, shape), shape)
         if reason.any():
             self._count_refused(rows, reason)
 
@@ -235,32 +237,33 @@ class Sums:
         # reasons are written in the reverse order, and a later assignment replaces an earlier one.
         reason = np.zeros(len(rows.cohort), dtype=np.uint8)
         n_cohorts = [self._distinct_shapes[index].m if index >= 0 else 0 for index in verdicts]
-        m = rows.by_group(n_cohorts)
+        m = rows.expand_to_rows(n_cohorts)
         reason[(rows.cohort < 0) | (rows.cohort >= m)] = _CODE_OF_REASON["cohort"]
         if min(verdicts) < 0:
-            faults = rows.by_group([max(-verdict, 0) for verdict in verdicts])
+            faults = rows.expand_to_rows([max(-verdict, 0) for verdict in verdicts])
             np.copyto(reason, faults, where=faults > 0, casting="unsafe")
         reason[rows.is_foreign] = _CODE_OF_REASON["format"]
         return reason
 
-    def _sum(self, rows: _Rows, selected: Rows, shape: Shape) -> None:
+    def _add_reports(self, rows: _Rows, selected: Rows, shape: Shape) -> None:
         """Add the selected rows, which are reports of one shape."""
-        # `cells` has the cell of each row. Afterwards it may have an index in `present_cells`.
-        cells, n_cells = rows.cells(selected, shape.m), len(rows.keys) * shape.m
+        # `cells` contains the cell of each row. If there are many cells, it contains the index of
+        # the cell in `present_cells` instead.
+        cells, n_cells = rows.compute_cells(selected, shape.m), len(rows.keys) * shape.m
         present_cells = np.arange(n_cells)
         if n_cells > _FEW_CELLS:
             present_cells, cells = _renumber(cells, n_cells)
-        packed = rows.packed(selected, shape)
+        packed = rows.select_packed(selected, shape)
         ones, reports = sum_bits(packed, cells, k=shape.k, m=len(present_cells))
         groups, cohorts = np.divmod(present_cells, shape.m)
         # `present_cells` increases, so the cells of a group have consecutive indices: a run.
-        for group, run in _runs(groups):
+        for group, run in _find_runs(groups):
             if reports[run].any():
-                total = self._total(rows.keys[group], shape)
+                total = self._get_total(rows.keys[group], shape)
                 total.ones[cohorts[run]] += ones[run]
                 total.reports[cohorts[run]] += reports[run]
 
-    def _total(self, key: Key, shape: Shape) -> Total:
+    def _get_total(self, key: Key, shape: Shape) -> Total:
         """Return the sums of a key, zeros for a new key."""
         if key not in self.totals:
             zeros = np.zeros((shape.m, shape.k), np.int64), np.zeros(shape.m, np.int64)
@@ -288,7 +291,7 @@ class Sums:
     def merge(self, other: Sums) -> None:
         """Add other sums, for example of another file."""
         for key, total in other.totals.items():
-            own_total = self._total(key, self._find_shape(key))
+            own_total = self._get_total(key, self._find_shape(key))
             own_total.ones[...] += total.ones
             own_total.reports[...] += total.reports
         for (metric, params, reason), n in other.refused.items():
@@ -302,13 +305,13 @@ class Sums:
         sums = batch.filter(batch.column("refused").is_null())
         if not sums.num_rows:
             return
-        keys, group = _groups([sums.column(name) for name in self._key_columns])
+        keys, group = _group_rows([sums.column(name) for name in self._key_columns])
         # Sort by key, so that the rows of a key are a run.
         order = np.argsort(group, kind="stable")
         sums = sums.take(pa.array(order))
         cohorts, reports = (sums.column(name).to_numpy() for name in ("cohort", "reports"))
-        for key_index, run in _runs(group[order]):
-            total = self._total(keys[key_index], self._find_shape(keys[key_index]))
+        for key_index, run in _find_runs(group[order]):
+            total = self._get_total(keys[key_index], self._find_shape(keys[key_index]))
             ones = sums.column("ones").slice(run.start, run.stop - run.start).flatten()
             # A cohort may occur in several rows of a run. `+=` would add only one of these rows.
             np.add.at(total.ones, cohorts[run], ones.to_numpy().reshape(-1, total.ones.shape[1]))
@@ -331,7 +334,7 @@ class Sums:
         for key, total in self.totals.items():
             present_cohorts = np.flatnonzero(total.reports)
             for start in range(0, len(present_cohorts), _ROWS):
-                yield self._batch(key, total, present_cohorts[start : start + _ROWS])
+                yield self._build_batch(key, total, present_cohorts[start : start + _ROWS])
         if self.refused:
             rows = [
                 {"metric": metric, "params": params, "reports": n, "refused": reason}
@@ -339,7 +342,7 @@ class Sums:
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=sum_schema(self._by))
 
-    def _batch(self, key: Key, total: Total, cohorts: NDArray[np.int64]) -> Any:
+    def _build_batch(self, key: Key, total: Total, cohorts: NDArray[np.int64]) -> Any:
         """Return the sums of some cohorts of one key. `cohorts` is (n,) int64."""
         n, k = len(cohorts), total.ones.shape[1]
         schema = sum_schema(self._by)
@@ -369,14 +372,18 @@ class _Rows:
     """
 
     def __init__(self, batch: Any, by: Sequence[str]) -> None:
-        metric, params, *others = (_label(batch, name) for name in ("metric", "params", *by))
-        keys, self.group = _groups([metric, params, _days(batch), *others])
-        self.keys = [(*key[:2], _date(key[2]), *map(_text, key[3:])) for key in keys]
-        self.cohort = _integers(batch.column("cohort"), "cohort")
-        self.is_foreign = _integers(batch.column("format"), "format") != FORMAT
+        metric, params, *by_labels = (
+            _read_label(batch, name) for name in ("metric", "params", *by)
+        )
+        keys, self.group = _group_rows([metric, params, _read_days(batch), *by_labels])
+        self.keys = [
+            (*key[:2], _parse_date(key[2]), *map(_convert_to_text, key[3:])) for key in keys
+        ]
+        self.cohort = _read_integers(batch.column("cohort"), "cohort")
+        self.is_foreign = _read_integers(batch.column("format"), "format") != FORMAT
         self._bits = read_bits(batch.column("bits"))
 
-    def by_group(self, values: Sequence[int]) -> NDArray[np.int64]:
+    def expand_to_rows(self, values: Sequence[int]) -> NDArray[np.int64]:
         """Return for each row the value of its group, (n,) int64.
 
         If there is a single group, the result is (1,) int64. numpy combines its element with all
@@ -390,7 +397,7 @@ class _Rows:
             return np.full(1, values[0])
         return np.array(values)[self.group]
 
-    def cells(self, rows: Rows, m: int) -> NDArray[np.integer[Any]]:
+    def compute_cells(self, rows: Rows, m: int) -> NDArray[np.integer[Any]]:
         """Return the cell of each of the selected rows: group * m + cohort."""
         # The only group is number 0.
         if len(self.keys) == 1:
@@ -398,13 +405,13 @@ class _Rows:
         return np.asarray(self.group[rows] * m + self.cohort[rows])
 
     def check_bits(
-        self, chosen: NDArray[np.bool_], reason: NDArray[np.uint8], shape: Shape
+        self, is_selected: NDArray[np.bool_], reason: NDArray[np.uint8], shape: Shape
     ) -> Rows:
         """Select the rows whose bits have a shape, and write reasons against the other rows.
 
         Parameters
         ----------
-        chosen : (n,) bool. Rows to check. The other rows are not selected.
+        is_selected : (n,) bool. Rows to check. The other rows are not selected.
         reason : (n,) uint8. Code of the reason against each row. Changed in place.
         shape : the shape that the bits must have
 
@@ -412,29 +419,29 @@ class _Rows:
         -------
         The selected rows: a mask, or the slice of all rows if all n rows are selected.
         """
-        has_wrong_length = chosen & (self._bits.lengths != shape.n_bytes)
+        has_wrong_length = is_selected & (self._bits.lengths != shape.n_bytes)
         reason[has_wrong_length] = _CODE_OF_REASON["length"]
-        chosen = chosen & ~has_wrong_length
+        is_selected = is_selected & ~has_wrong_length
         # Mask of the unused bits of the last byte, which are its highest bits. Example: k = 6 has 2
         # unused bits, and the mask is 0b11000000.
         padding = 0xFF00 >> (8 * shape.n_bytes - shape.k) & 0xFF
         if padding:
-            row_indices = np.flatnonzero(chosen)
-            has_padding = (self.packed(chosen, shape)[:, -1] & padding) != 0
+            row_indices = np.flatnonzero(is_selected)
+            has_padding = (self.select_packed(is_selected, shape)[:, -1] & padding) != 0
             reason[row_indices[has_padding]] = _CODE_OF_REASON["padding"]
-            chosen[row_indices[has_padding]] = False
+            is_selected[row_indices[has_padding]] = False
         if shape.is_exclusive:
-            row_indices = np.flatnonzero(chosen)
+            row_indices = np.flatnonzero(is_selected)
             # Number of ones of each report.
-            popcounts = _POPCOUNTS[self.packed(chosen, shape)].sum(axis=1)
+            popcounts = _POPCOUNTS[self.select_packed(is_selected, shape)].sum(axis=1)
             has_wrong_popcount = popcounts != 1
             reason[row_indices[has_wrong_popcount]] = _CODE_OF_REASON["popcount"]
-            chosen[row_indices[has_wrong_popcount]] = False
-        return slice(None) if chosen.all() else chosen
+            is_selected[row_indices[has_wrong_popcount]] = False
+        return slice(None) if is_selected.all() else is_selected
 
-    def packed(self, rows: Rows, shape: Shape) -> NDArray[np.uint8]:
+    def select_packed(self, rows: Rows, shape: Shape) -> NDArray[np.uint8]:
         """Return the bits of selected rows of one shape, (n, n_bytes) uint8."""
-        return self._bits.packed(rows, shape.n_bytes)
+        return self._bits.select_packed(rows, shape.n_bytes)
 
 
 def _cut_name(name: object) -> str:
@@ -442,7 +449,7 @@ def _cut_name(name: object) -> str:
     return name[:_LONGEST_NAME] if isinstance(name, str) else ""
 
 
-def _date(day: Any) -> Any:
+def _parse_date(day: Any) -> Any:
     """Convert the number of a day, or a text such as 2026-11-30, to a date.
 
     Any other text becomes the empty text, which is refused. Python also reads 20261130 and
@@ -457,22 +464,22 @@ def _date(day: Any) -> Any:
     return date if date is None or str(date) == day else ""
 
 
-def _text(value: Any) -> str | None:
+def _convert_to_text(value: Any) -> str | None:
     """Convert a value to text. Null stays None."""
     return None if value is None else str(value)
 
 
-def _label(batch: Any, name: str) -> Any:
+def _read_label(batch: Any, name: str) -> Any:
     """Return a column of a key; raise ReportError if its type is neither text nor a number."""
     column = batch.column(name)
-    kind = _kind_of(column)
+    kind = _find_type(column)
     is_number = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
     if _is_text(kind) or is_number or pa.types.is_null(kind):
         return column
     raise ReportError(f"{name} must be text, got {kind}")
 
 
-def _days(batch: Any) -> Any:
+def _read_days(batch: Any) -> Any:
     """Return the days of a batch, as numbers since 1970 or as texts.
 
     A missing day is null. A value of another type, such as a time, becomes the empty text, which is
@@ -481,7 +488,7 @@ def _days(batch: Any) -> Any:
     if DAY not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.int64())
     column = batch.column(DAY)
-    kind = _kind_of(column)
+    kind = _find_type(column)
     if _is_text(kind):
         return column
     if pa.types.is_date(kind):
@@ -490,7 +497,7 @@ def _days(batch: Any) -> Any:
     return pc.if_else(column.is_null(), None, "")
 
 
-def _kind_of(column: Any) -> Any:
+def _find_type(column: Any) -> Any:
     """Return the type of a column's values."""
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
@@ -502,7 +509,7 @@ def _is_text(kind: Any) -> bool:
     )
 
 
-def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
+def _group_rows(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
     """Return the distinct keys of some columns, and the index of each row's key, (n,) int64.
 
     The keys are built column by column. Example: after the first column there are the keys ("a",)
@@ -524,7 +531,7 @@ def _groups(columns: Sequence[Any]) -> tuple[list[Key], NDArray[np.int64]]:
     return keys, group if len(keys) > 1 else np.zeros(len(columns[0]), dtype=np.int64)
 
 
-def _runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+def _find_runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
     """Yield each distinct number of a sorted array, and the slice of its positions (its run)."""
     starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, len(numbers)]):
@@ -540,9 +547,9 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     if not pa.types.is_dictionary(column.type):
         first = column[0]
         if first.is_valid and not column.null_count and pc.all(pc.equal(column, first)).as_py():
-            return _values(column.slice(0, 1)), np.zeros(0, dtype=np.int64)
+            return _read_values(column.slice(0, 1)), np.zeros(0, dtype=np.int64)
         column = column.dictionary_encode()
-    values = _values(column.dictionary)
+    values = _read_values(column.dictionary)
     codes = column.indices
     if codes.null_count:
         codes = codes.fill_null(len(values))
@@ -550,7 +557,7 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     return values, codes.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _values(column: Any) -> list[Any]:
+def _read_values(column: Any) -> list[Any]:
     """Return the values of a column. Invalid UTF-8 is replaced, because some writers store it."""
     if _is_text(column.type):
         texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
@@ -582,7 +589,7 @@ def _renumber(
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[numbers]
 
 
-def _integers(column: Any, name: str) -> NDArray[np.integer[Any]]:
+def _read_integers(column: Any, name: str) -> NDArray[np.integer[Any]]:
     """Return a column of integers, (n,). Null and numbers that are too large become -1."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()

@@ -1,9 +1,9 @@
-"""Conversion between a registry and the sums of the kernel.
+"""Conversion of parameter sets to shapes for the kernel, and of the sums of the kernel to `Counts`.
 
-The kernel (`rappor.engines.sums`) runs on workers without registry and protocol. So `shapes_of`
-reduces each parameter set to its shape before the sums: k bits of a report, m cohorts, and whether
-exactly one bit is 1. After the sums, `counts_of` converts the result to `Counts`, with metric and
-parameters.
+The kernel (`rappor.engines.sums`) runs on workers without registry and protocol. `shapes_of`
+therefore reduces each parameter set to its shape: the number k of bits of a report, the number m of
+cohorts, and whether exactly one bit is 1. After the kernel, `counts_of` converts its sums to
+`Counts` with metric and parameters.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _bound_squares(metric: Metric, days: dict[datetime.date | None, int]) -> int
     -------
     The bound. None if any reports have no day, because a device may have sent any number of them.
     """
-    # The key None stands for reports without a day. Every date is true.
+    # The key None stands for reports without a day. A date is true in Python, None is false.
     if not all(days):
         return None
     dated = ((day, day, n) for day, n in days.items() if day)

@@ -31,7 +31,7 @@ _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 """Pattern of the innermost braces, which contain no further braces. Group 1 is their content."""
 
 _ESCAPED: Final = re.compile(r"(?<!\\)\{[^}]*\\")
-"""Pattern of a backslash within braces."""
+"""Matches an opening brace and the text up to a backslash within the braces."""
 
 _FIRST_MARK: Final = 0xD800
 """Code of the character that replaces an escaped `{`, the first of `SPECIAL`, while braces are

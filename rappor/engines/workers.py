@@ -49,7 +49,7 @@ ESTIMATES: Final = {
     "p_value": pa.float64(),
     "detected": pa.bool_(),
 }
-"""Columns of an estimate and their types, with the names of `Estimates`."""
+"""A row of estimates has these columns with these types. The names are those of `Estimates`."""
 
 TASKS: Final = pa.schema(
     {
@@ -63,7 +63,7 @@ TASKS: Final = pa.schema(
 """Schema of parts of files (`rows.Chunk`). `millis` is the time of the last change."""
 
 LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
-"""Schema of the files that Spark lists."""
+"""Spark lists input files as rows with this schema."""
 
 ROOTS: Final = pa.schema([TASKS.field("path")])
 """Schema of the paths that the caller has passed."""
@@ -72,9 +72,9 @@ WALKED: Final = pa.schema({"root": pa.string(), "path": pa.string(), "fault": pa
 """Schema of the files that a worker finds below a path of the caller, the root. `fault` is a
 sentence if a file cannot be read, and null otherwise."""
 
-SEEN: Final = LISTED.append(pa.field("identity", pa.string()))
-"""Schema of listed files with their identity on a worker. Equal identities are one file; null means
-that the worker does not have the file.
+IDENTIFIED: Final = LISTED.append(pa.field("identity", pa.string()))
+"""Schema of listed files with their identity on a worker. Files with equal identities are one file.
+The identity is null if the worker does not have the file.
 """
 
 DIGESTS: Final = pa.schema({"path": pa.string(), "digest": pa.string()})
@@ -117,14 +117,14 @@ def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) ->
     yield from sums.batches()
 
 
-def see_files(batches: Iterable[Any]) -> Iterator[Any]:
+def add_identities(batches: Iterable[Any]) -> Iterator[Any]:
     """Add the identity to listed files. The identity of a file that this worker lacks is null."""
     for batch in batches:
-        identities = [_identity(file) for file in batch.to_pylist()]
+        identities = [_identify(file) for file in batch.to_pylist()]
         yield batch.append_column("identity", pa.array(identities, pa.string()))
 
 
-def _identity(listed: Mapping[str, Any]) -> str | None:
+def _identify(listed: Mapping[str, Any]) -> str | None:
     """Return the identity of a file, which is equal for all links to the file, on every host.
 
     A file with one name is identified by its real path. A file with several names (hard links) is
@@ -135,7 +135,7 @@ def _identity(listed: Mapping[str, Any]) -> str | None:
         status = Path(path_of(listed["path"])).stat()
     except OSError:
         return None
-    file = _listed_file(listed)
+    file = _find_listed_file(listed)
     if status.st_nlink == 1:
         return os.path.realpath(file.path)
     return f"{status.st_ino} {file.size} {file.mtime_ns}"
@@ -150,7 +150,7 @@ def walk_folders(batches: Iterable[Any]) -> Iterator[Any]:
     for batch in batches:
         for root in batch.column("path").to_pylist():
             rows = [
-                {"root": root, "path": _text(path), "fault": fault}
+                {"root": root, "path": _decode_path(path), "fault": fault}
                 for path, fault in _walk_root(root)
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=WALKED)
@@ -170,14 +170,14 @@ def _walk_root(root: str) -> Iterator[tuple[str | os.PathLike[str], str | None]]
         yield loop, "it is a link to a folder that it is in: Spark follows it without end"
 
 
-def _text(path: str | os.PathLike[str]) -> str:
+def _decode_path(path: str | os.PathLike[str]) -> str:
     """Convert a path to text that Arrow can store, even if its bytes are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
     """Convert parts of files (`TASKS`), which this worker opens, to batches of sums."""
-    return _sum_chunks(_parts(batches), shapes, by)
+    return _sum_chunks(_read_parts(batches), shapes, by)
 
 
 def sum_contents(
@@ -195,28 +195,31 @@ def sum_contents(
     listed : time in milliseconds and size of each file in Spark's list, by path
     shapes, by : as in `Sums`
     """
-    return _sum_chunks(_copies(batches, listed), shapes, by)
+    return _sum_chunks(_write_copies(batches, listed), shapes, by)
 
 
 def digest_contents(
     batches: Iterable[Any], *, listed: Mapping[str, tuple[int, int]]
 ) -> Iterator[Any]:
     """Compute the SHA-256 of whole files that contain rows, as `DIGESTS`."""
-    for path, chunk in _copies(batches, listed):
+    for path, chunk in _write_copies(batches, listed):
         # Without accepted parameters every row is refused, so there are sums if there are rows.
         if any(_sum_chunks([(path, chunk)], {}, ())):
             row = {"path": path, "digest": hash_file(chunk.file.path)}
             yield pa.RecordBatch.from_pylist([row], schema=DIGESTS)
 
 
-def _parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
+def _read_parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
     """Yield the parts of `TASKS`, each with the path of its file."""
     for batch in batches:
         for task in batch.to_pylist():
-            yield task["path"], Chunk(_listed_file(task), task["start"], task["end"], task["size"])
+            yield (
+                task["path"],
+                Chunk(_find_listed_file(task), task["start"], task["end"], task["size"]),
+            )
 
 
-def _copies(
+def _write_copies(
     batches: Iterable[Any], listed: Mapping[str, tuple[int, int]]
 ) -> Iterator[tuple[str, Chunk]]:
     """Write each file that Spark passed into a temporary file, and yield it as one part."""
@@ -234,7 +237,7 @@ def _copies(
                 yield path, Chunk(replace(file, labels=folder_labels(name)), 0, 0, 0)
 
 
-def _listed_file(listed: Mapping[str, Any]) -> ReportFile:
+def _find_listed_file(listed: Mapping[str, Any]) -> ReportFile:
     """Return a listed file; raise FileError if it has changed since the list."""
     (file,) = find_files([path_of(listed["path"])])
     if not file.is_like(listed["size"], listed["millis"]):
@@ -250,7 +253,7 @@ def path_of(address: str) -> str:
 def _sum_chunks(
     chunks: Iterable[tuple[str, Chunk]], shapes: Shapes, by: Sequence[str]
 ) -> Iterator[Any]:
-    """Read parts of files and add them. Errors name the path that comes with each part."""
+    """Sum the reports in parts of files. Each part is paired with the path that errors name."""
     sums, refused = Sums(shapes, by), Counter[str]()
     for path, chunk in chunks:
         try:
@@ -310,16 +313,16 @@ def decode_group(
     sums = Sums(shapes_of(registry), by)
     for batch in table.to_batches():
         sums.add_sums(batch)
+    (counts,) = counts_of(sums, registry).values()
     try:
-        (counts,) = counts_of(sums, registry).values()
         hashed = get_encoding(counts.params).is_hashed
         decoded = decode(counts, candidates.get(counts.metric) if hashed else None, **options)
     except DecodeError as error:
-        return _rows(labels, {"reports": [0], "error": [str(error)]}, by)
+        return _build_rows(labels, {"reports": [counts.n_reports], "error": [str(error)]}, by)
     estimates = {
         name: column for name, column in decoded.to_arrow().to_pydict().items() if name in ESTIMATES
     }
-    return _rows(labels, {"reports": [decoded.reports] * len(decoded), **estimates}, by)
+    return _build_rows(labels, {"reports": [decoded.reports] * len(decoded), **estimates}, by)
 
 
 def estimates_schema(by: Sequence[str]) -> Any:
@@ -328,7 +331,7 @@ def estimates_schema(by: Sequence[str]) -> Any:
     return pa.schema({**labels, "reports": pa.int64(), **ESTIMATES, "error": pa.string()})
 
 
-def _rows(
+def _build_rows(
     labels: Mapping[str, str], columns: Mapping[str, Sequence[Any]], by: Sequence[str]
 ) -> Any:
     """Return a table of `estimates_schema`. Missing columns are null."""

@@ -3,7 +3,8 @@
 `StreamedDesign` offers every block of a stream to `BestCandidates`, which keeps the candidates with
 the largest z scores. Of a ranked stream, whose candidates have weights, it also keeps the
 candidates with the smallest p-value divided by the weight: they may be detected although their z
-scores are not among the largest. At most twice as many candidates are in memory as are kept.
+scores are not among the largest. Between two blocks, at most twice as many candidates are in memory
+as are kept at the end.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from rappor.candidates.texts import Texts
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.rank_weights import count_ratios, invert_ranks
 
-_PILED: Final = 2
-"""Number of candidates in memory, as a multiple of the kept candidates, at which the worst
-candidates are removed. With a larger number more memory is needed. With a smaller number the
-candidates are sorted more often."""
+_MEMORY_FACTOR: Final = 2
+"""Number of candidates in memory, as a multiple of the number that is kept, above which the worst
+candidates are removed. A larger number needs more memory. With a smaller number the candidates are
+sorted more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,9 +36,10 @@ class CandidateRows:
     words : (r, 4) uint32. Digest of each string, from
         `rappor.candidates.uncompiled_hashing.hash_texts`.
     strings : (r,) objects of type bytes, in UTF-8.
-    copies : (r,) int64. Number of times that each string was read.
-    weight : (r,) float64. Sum of the weights before scaling (`invert_ranks`) of all its copies.
-    z : (r,) float64. Z score of each candidate.
+    copies : (r,) int64. Number of copies of each string that were merged into the row.
+    weight : (r,) float64. Sum of the weights before scaling (`invert_ranks`) of these copies.
+    z : (r,) float64. Z score of each candidate: its one-step estimate divided by the standard error
+        (`rappor.estimator.screening`).
     ratio : (r,) float64. P-value divided by the weight of the first copy (`compute_ratios`).
         Infinite unless the stream is ranked.
     """
@@ -59,7 +61,7 @@ class CandidateRows:
         z: Floats,
         ratio: Floats,
     ) -> CandidateRows:
-        """Create rows for all strings of a block, whose columns are as in the class."""
+        """Create a row for each string of a block. The arguments are columns of the table."""
         strings = np.empty(len(texts), dtype=object)
         strings[:] = texts.to_bytes()
         return cls(
@@ -84,13 +86,13 @@ class CandidateRows:
         return len(self.index)
 
     def take(self, rows: Integers) -> CandidateRows:
-        """Return the rows at these positions."""
+        """Return the rows at some positions of the table."""
         return self._map_columns(lambda name: getattr(self, name)[rows])
 
-    def append(self, others: CandidateRows) -> CandidateRows:
+    def append(self, rows: CandidateRows) -> CandidateRows:
         """Return the rows of both tables. A string of both tables has two rows."""
         return self._map_columns(
-            lambda name: np.concatenate([getattr(self, name), getattr(others, name)])
+            lambda name: np.concatenate([getattr(self, name), getattr(rows, name)])
         )
 
     @staticmethod
@@ -106,10 +108,11 @@ class CandidateRows:
     def merge_duplicates(self) -> CandidateRows:
         """Merge the rows of equal strings into the first row. Add up their copies and weights."""
         ordered = self.take(np.argsort(self.index, kind="stable"))
-        # Compare 64 bits of the digests. Among 2^16 different strings two agree with probability
-        # 1e-10.
-        names = ordered.words.view(np.uint64)[:, 0]
-        _, first, position = np.unique(names, return_index=True, return_inverse=True)
+        # Compare 64 bits of the digests. For example, a table of 2^16 different strings has 2^31
+        # pairs, and a pair agrees with probability 2^-64. So two of the strings are confused with
+        # probability 1e-10.
+        digests = ordered.words.view(np.uint64)[:, 0]
+        _, first, position = np.unique(digests, return_index=True, return_inverse=True)
         for column in (ordered.copies, ordered.weight):
             total = np.zeros_like(column)
             np.add.at(total, first[position], column)
@@ -127,6 +130,11 @@ class BestCandidates:
 
     Of a ranked stream, the candidates with the smallest ratios of p-value and weight are collected,
     too. Of equal scores or ratios, the first is kept.
+
+    A copy of a string in memory is merged with it only if the copy exceeds a limit below
+    (`least_z`, `largest_ratio`). Case: the string is the last that is kept for its score, or it is
+    kept for its ratio and its copy has a larger ratio. Such a copy counts as another candidate that
+    is not kept. The error control then has one test more than necessary, and its error rate holds.
 
     Attributes
     ----------
@@ -149,7 +157,7 @@ class BestCandidates:
         """
         self._most = most
         # A ranked stream keeps up to `most` candidates by score and as many by ratio.
-        self._most_piled = _PILED * most * (1 + is_ranked)
+        self._most_in_memory = _MEMORY_FACTOR * most * (1 + is_ranked)
         self._rows = CandidateRows.empty()
         self.least_z = -np.inf
         self.largest_ratio = np.inf
@@ -175,7 +183,7 @@ class BestCandidates:
             self._rows = self._rows.append(block)
         # Sort only when enough candidates have accumulated: sorting after every block would take
         # most of the time.
-        if len(self._rows) > self._most_piled:
+        if len(self._rows) > self._most_in_memory:
             self._drop()
 
     def close(self) -> CandidateRows:
@@ -190,6 +198,8 @@ class BestCandidates:
         if len(best) == self._most:
             self.least_z = float(distinct.z[best[-1]])
         by_ratio = np.argsort(distinct.ratio, kind="stable")[: self._most]
+        # An infinite ratio belongs to an unranked stream, or to a p-value above the error rate,
+        # which no weight can detect.
         by_ratio = by_ratio[np.isfinite(distinct.ratio[by_ratio])]
         if len(by_ratio) == self._most:
             self.largest_ratio = float(distinct.ratio[by_ratio[-1]])

@@ -1,4 +1,4 @@
-"""Limit the matrix library to one thread while decoding."""
+"""A limit of one thread for the matrix library (BLAS) during a decode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from threadpoolctl import ThreadpoolController
 _LOCK: Final = threading.Lock()
 """Guards `_USERS`: decodes may run in several threads."""
 _USERS: Final[list[Any]] = []
-"""The current limit, once for each decode that uses it."""
+"""One element for each running decode: the limit that all of them share. The first decode has set
+the limit. A decode removes its element at its end, and the last decode ends the limit."""
 
 
 @contextmanager

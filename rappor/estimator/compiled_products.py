@@ -1,7 +1,4 @@
-"""Compiled loops of `sparse_products`.
-
-A sparse matrix is a tuple: row or column ends, indices, values.
-"""
+"""Compiled loops of `sparse_products`, for products of large sparse matrices."""
 
 from __future__ import annotations
 
@@ -14,33 +11,50 @@ from rappor.base.jit import compile_kernel
 from rappor.counts.arrays import Floats
 
 Sparse = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], Floats]
-"""Compressed sparse matrix: `indptr`, `indices` and `data` of scipy."""
+"""A compressed sparse matrix is passed as its arrays `indptr`, `indices` and `data`, as scipy names
+them."""
 
 
 @compile_kernel
 def add_products(left: Sparse, right: Sparse, products: Floats) -> None:
-    """Add left' right to `products`, (a, b). `left` is compressed by columns, `right` by rows."""
-    ends, rows, values = left
-    right_ends, columns, right_values = right
-    for a in range(len(ends) - 1):
+    """Add the product of a transposed matrix and a matrix, left' right, to `products`.
+
+    Parameters
+    ----------
+    left : (n, a), compressed by columns.
+    right : (n, b), compressed by rows.
+    products : (a, b) float64. It is changed in place.
+    """
+    starts, rows, values = left
+    right_starts, columns, right_values = right
+    for a in range(len(starts) - 1):
         products_row = products[a]
-        for i in range(ends[a], ends[a + 1]):
+        for i in range(starts[a], starts[a + 1]):
             row = rows[i]
-            for j in range(right_ends[row], right_ends[row + 1]):
+            for j in range(right_starts[row], right_starts[row + 1]):
                 products_row[columns[j]] += values[i] * right_values[j]
 
 
 @compile_kernel
 def add_forms(rows: Sparse, matrix: Floats, forms: Floats) -> None:
-    """Add x' matrix x to `forms`, (n,), for each row x.
+    """Add the quadratic form x' matrix x of each row x to `forms`.
 
-    Only the lower half of the matrix is read.
+    The matrix is symmetric, so x' matrix x is the sum of two terms:
+
+    - x_i^2 matrix_ii for each i,
+    - 2 x_i x_j matrix_ij for each pair j < i. The equal entry matrix_ji is not read.
+
+    Parameters
+    ----------
+    rows : (n, p), compressed by rows.
+    matrix : (p, p) float64, symmetric.
+    forms : (n,) float64. It is changed in place.
     """
-    ends, columns, values = rows
-    for row in range(len(ends) - 1):
-        for i in range(ends[row], ends[row + 1]):
+    starts, columns, values = rows
+    for row in range(len(starts) - 1):
+        for i in range(starts[row], starts[row + 1]):
             matrix_row = matrix[columns[i]]
             off_diagonal = 0.0
-            for j in range(ends[row], i):
+            for j in range(starts[row], i):
                 off_diagonal += values[j] * matrix_row[columns[j]]
             forms[row] += values[i] * (2 * off_diagonal + values[i] * matrix_row[columns[i]])

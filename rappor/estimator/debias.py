@@ -39,6 +39,12 @@ The proportion of ones in N reports has the variance
 
     (mu (1 - mu) + (R - 1) between) / N
 
+*Derivation.* Two reports of one device have the covariance `between`, and device d has
+n_d (n_d - 1) ordered pairs of reports. So the number of ones has the variance N mu (1 - mu) +
+(sum of n_d^2 - N) between, which is N (mu (1 - mu) + (R - 1) between). Dividing by N^2 gives the
+variance of the proportion. With mu = .5, p = .25 and q = .75, mu (1 - mu) is .25 and between is
+.0625: five reports per device double the variance.
+
 Assumption: R is the same in every cohort and for every value. More devices reduce both parts. More
 reports per device reduce only the part of the instantaneous response.
 
@@ -63,10 +69,11 @@ from rappor.counts.counts import Counts
 from rappor.estimator.device_assumptions import Repetition
 from rappor.protocol.params import Params
 
-_FEW_ONES: Final = 9.0
-"""Variance of the number of ones in a row below which the number is not nearly normal. With a mean
-below 12 ones, the upper tail at 3.5 standard deviations is more than six times the normal tail, and
-the taper of the fit would set honest rows aside."""
+FEW_ONES: Final = 9.0
+"""Variance of the number of ones in a row below which the number is not nearly normal. A number of
+rare ones (a Poisson number) with this variance is more than 3.5 standard deviations above its mean
+4.5 times as often as a normal number is. With fewer ones, the taper of the fit (`fit.TAPER`) would
+reduce the weights of still more rows that contain noise only."""
 
 _TINY: Final = 1e-300
 """Number of devices of an empty cohort. The noise of its rows becomes large, and no division by
@@ -90,13 +97,14 @@ class Target:
     reports_per_device : (n,) float64. R of the row's collection. It is 1 if every device reports
         once.
     collection_index : (n,) int64, increasing. Index of the row's collection.
-    density : (n,) float64. 1 - (1 - 1/k)^h, the probability that a random string sets the row: the
-        height of the background if no candidate is present.
+    density : (n,) float64. 1 - (1 - 1/k)^h, the probability that a random string sets the row. If
+        no candidate is present, it is the expected proportion of every row.
     n_reports : number of reports in all collections.
     counts : (g,) the collections.
     repetitions : (g,) the assumed reports per device of each collection.
-    least_proportion : (n,) float64. Smallest possible expected proportion. It is 0, but negative
-        for sets: their shares have a sum above 1, and the background contains 1 minus this sum.
+    least_proportion : (n,) float64. Smallest possible expected proportion. It is 0 for strings. For
+        sets it is negative: the shares of the items have a sum above 1, and the regression
+        subtracts the excess from every row.
     offset : (n,) float64, or 0. Known part of the expected proportion of each row. The regression
         explains the remaining part. Only the refit of sets uses it (`set_refit`).
     extra_variance : (n,) float64, or 0. Variance of each proportion that neither the coins nor the
@@ -152,9 +160,10 @@ class Target:
         gap, mean = self.q_star - self.p_star, self.compute_ones_probability(theta)
         repeated_part = (self.reports_per_device - 1) * (mean - self.p) * (self.q - mean)
         report_variance = mean * (1 - mean) + repeated_part
-        # Without false ones (or false zeros), a row without true ones has the variance 0, and its
-        # weight would be infinite. But one more report could differ, so the variance is at least
-        # that of one differing report.
+        # Case: p* = 0 (or q* = 1), and no device (or every device) sets the bit. The variance would
+        # be 0, and the weight of the row infinite. But one more report could differ, so the
+        # variance is at least the variance that a single differing report causes: mu = 1 / N has
+        # the variance 1 / N of a report, and R / N if all reports of its device differ.
         single_report = self.reports_per_device / np.maximum(self.reports, 1)
         report_variance = np.where(
             self.has_one_sided_noise, np.maximum(report_variance, single_report), report_variance
@@ -178,7 +187,8 @@ class Target:
 
         Parameters
         ----------
-        theta : (n,) float64, or a number for all rows. True proportions, clipped to [0, 1].
+        theta : (n,) float64, or a number for all rows. True proportions, clipped to the possible
+            values.
 
         Returns
         -------
@@ -194,7 +204,8 @@ class Target:
         In a row with few expected ones the distribution is skewed: a single 1 is many standard
         deviations above the fit without being unusual. The signed root of the binomial deviance
         replaces the distance in such rows. It converges to the normal distance as the expected
-        number of ones grows.
+        number of ones grows. With x the observed share of ones among n independent reports, the
+        deviance is 2 n (x log(x / mu) + (1 - x) log((1 - x) / (1 - mu))).
 
         Parameters
         ----------
@@ -208,7 +219,7 @@ class Target:
         excess = np.asarray((self.proportions - fitted) / np.sqrt(variance))
         gap = self.q_star - self.p_star
         mean = self.compute_ones_probability(fitted)
-        is_sparse = (self.reports > 0) & (self.reports * mean * (1 - mean) < _FEW_ONES)
+        is_sparse = (self.reports > 0) & (self.reports * mean * (1 - mean) < FEW_ONES)
         # With a mean of 0 or 1 the deviance is infinite for any other count.
         is_sparse &= (mean > 0) & (mean < 1)
         if is_sparse.any():
@@ -228,11 +239,11 @@ class Target:
         return excess
 
 
-def _count_row_bits(params: Params) -> int:
-    """Return the number of bits of a report that are rows.
+def _count_regression_bits(params: Params) -> int:
+    """Return the number of bits of a report that are rows of the regression.
 
-    The bucket for values outside all categories is no row: the proportions of all buckets sum to 1,
-    so its proportion is 1 less the sum of the others.
+    The bucket for values outside all categories is no row. The proportions of all buckets sum to 1,
+    so the proportion of this bucket follows from the other proportions.
     """
     return params.k - params.has_other_bucket
 
@@ -256,7 +267,9 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
     >>> target.proportions.tolist()
     [0.6, 0.3, 0.1, 0.0]
     """
-    tables = [counts.bit_counts[:, : _count_row_bits(counts.params)] for counts in collections]
+    tables = [
+        counts.bit_counts[:, : _count_regression_bits(counts.params)] for counts in collections
+    ]
     n_rows = [table.size for table in tables]
     n_bits = np.concatenate([np.full(len(table), table.shape[1]) for table in tables])
     cohort_reports = np.concatenate([counts.cohort_reports for counts in collections])
@@ -269,8 +282,8 @@ def debias(collections: Sequence[Counts], repetitions: Sequence[Repetition]) -> 
     }
     probabilities = [counts.params.response.regression_probabilities for counts in collections]
     columns["p_star"], columns["q_star"] = np.repeat(probabilities, n_rows, axis=0).T
-    # A bit is 1 with probability p* of the response at least, also where the shares of the fit
-    # have a sum above 1.
+    # `regression_probabilities` of sets differ from p* and q* of the response. A bit is 1 with at
+    # least the probability p* of the response, whatever the sum of the fitted shares is.
     least = [
         (counts.params.p_star - low) / (high - low)
         for counts, (low, high) in zip(collections, probabilities, strict=True)

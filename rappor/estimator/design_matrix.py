@@ -33,7 +33,12 @@ second-level cache of a core. More cells would be read from memory."""
 
 
 class Columns(Protocol):
-    """A design matrix whose columns can be read: zeros and ones, or derivatives for sets."""
+    """A design matrix whose columns can be read.
+
+    The columns of `Design` contain zeros and ones. The refit of sets (`set_refit`) has a matrix
+    of its own: its columns contain the derivatives of the expected proportions by the share of
+    an item.
+    """
 
     @property
     def n_candidates(self) -> int:
@@ -53,7 +58,11 @@ class Design:
     """
 
     def __init__(self, candidates: Candidates, collections: Sequence[Params]) -> None:
-        """Store the candidates and the parameter sets, in the order of the target's collections."""
+        """Store the candidates and the parameter sets.
+
+        The parameter sets must have the order of the collections of the `Target` (the de-biased
+        counts), because both number the rows in this order.
+        """
         self._candidates = candidates
         self._params = tuple(collections)
         sizes = [params.m * params.k for params in self._params]
@@ -75,7 +84,7 @@ class Design:
             yield 0, self._whole
             return
         for start in range(0, self.n_candidates, self._block):
-            cells = self._cells(self._candidates, start, start + self._block)
+            cells = self._hash_cells(self._candidates, start, start + self._block)
             if len(cells) == self.n_candidates:
                 self._whole = cells
             yield start, cells
@@ -83,10 +92,13 @@ class Design:
     def screen(
         self,
         task: ScreeningTask,
-        always: Integers,  # noqa: ARG002  (all candidates are in memory)
+        always: Integers,  # noqa: ARG002 - a stream must keep these candidates in memory
         progress: Progress,
     ) -> Screening:
-        """Compute the one-step estimate of every candidate (`CandidatePool.screen`)."""
+        """Compute the one-step estimate of every candidate, as `CandidatePool.screen` requires.
+
+        `always` has no effect, because a `Design` has all candidates in memory.
+        """
         score, weight_sum = np.empty(self.n_candidates), np.empty(self.n_candidates)
         for start, cells in self.blocks():
             block = slice(start, start + len(cells))
@@ -104,18 +116,20 @@ class Design:
             # Reuse stored cells: hashing the candidates again takes longer than copying.
             cells = self._whole[chosen]
         else:
-            cells = self._cells(self._candidates.select(chosen.tolist()), 0, len(chosen))
+            cells = self._hash_cells(self._candidates.select(chosen.tolist()), 0, len(chosen))
         is_set = cells >= 0
         ends = np.concatenate([[0], np.cumsum(is_set.sum(axis=1))])
         rows = cells[is_set]
         return sparse.csc_array((np.ones(len(rows)), rows, ends), shape=(self.n_rows, len(chosen)))
 
-    def _cells(self, candidates: Candidates, start: int, stop: int) -> NDArray[np.int32]:
+    def _hash_cells(self, candidates: Candidates, start: int, stop: int) -> NDArray[np.int32]:
         """Hash candidates `start` to `stop` - 1, and return their cells, (b, n_terms) int32."""
         stop = min(stop, len(candidates))
         parts = []
+        # `_starts` has one number more than `_params`: its last number is the number of all rows.
         for params, first in zip(self._params, self._starts, strict=False):
             cells = candidates.compute_cells(params, start, stop)
+            # Cells of a later parameter set follow those of the earlier ones. Unused cells stay -1.
             parts.append(cells if first == 0 else np.where(cells < 0, cells, cells + first))
         return parts[0] if len(parts) == 1 else np.hstack(parts).astype(np.int32)
 
@@ -132,7 +146,7 @@ def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
     -------
     (b,) of the same dtype.
     """
-    # An unused cell is -1 and refers to the last element, which is 0.
+    # An unused cell is -1. As an index, -1 refers to the last element, so a 0 is appended.
     padded = np.append(values, values.dtype.type(0))
     sums = np.empty(len(cells), dtype=values.dtype)
     step = max(_GATHERED // cells.shape[1], 1)

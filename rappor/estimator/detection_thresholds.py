@@ -1,10 +1,19 @@
 """Detection thresholds: the largest p-value at which a candidate is detected.
 
-The decoder builds a `Thresholds`, and reads which candidates are detected. The input is an
-`ErrorControl` (method and rate alpha) and the p-values of all c candidates. With p_(i) the i-th
-smallest p-value, the candidates with a p-value up to the threshold are detected:
+With 1,000 candidates that no device has, about 50 p-values are below .05 by chance. So a candidate
+is detected only if its p-value is below a stricter threshold, which depends on the number of
+candidates c. The decoder builds a `Thresholds` from an `ErrorControl` (method and error rate alpha)
+and the p-values, and reads which candidates are detected. It proceeds in three steps:
 
-| method | threshold | error rate that is at most alpha |
+1. `ThresholdSequence` computes a threshold for each place in the order of the p-values.
+2. The sorted p-values are compared with these thresholds, each with the threshold of its place. The
+   largest p-value that passes is `Thresholds.largest`. Bonferroni has one threshold for all places,
+   and `largest` is this threshold.
+3. Every candidate with a p-value up to `largest` is detected, also if it failed at its own place.
+
+With p_(i) the i-th smallest p-value, `largest` depends on the method:
+
+| method | `largest` | error rate that is at most alpha |
 |---|---|---|
 | bonferroni | alpha / c | probability of any false detection |
 | bh | largest p_(i) with p_(i) <= i alpha / c | expected share of false detections [BH95] |
@@ -25,6 +34,10 @@ is compared with its own threshold:
 R is the largest number for which at least R candidates fulfil the condition. Both methods compare
 the ratio p / w with one threshold, for all candidates with p <= alpha. So the code works with
 ratios. Without weights w is 1, S is c, and the ratio is the p-value.
+
+A stream of millions of candidates has only its best candidates in memory, with exact p-values. The
+p-values of its other candidates are in a histogram (`rappor.estimator.p_values`), which has no
+names. If one of these candidates might be detected, `Thresholds.largest` refuses the list.
 """
 
 from __future__ import annotations
@@ -48,7 +61,9 @@ usual choice [STS04]. With a smaller lambda more present candidates are counted 
 
 _LEAST_ABOVE: Final = 20
 """Smallest expected number of p-values above lambda if all candidates are absent. The estimate adds
-one absent candidate, which then costs at most a twentieth of the level."""
+one p-value to their number, which then costs at most a twentieth of the level. For c candidates,
+lambda is at most 1 - 20 / c: 1/3 for 30 candidates. A larger number costs less of the level, but
+short lists get a smaller lambda."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +94,13 @@ class ThresholdSequence:
         """Compute the thresholds of a correction.
 
         The method "adaptive" estimates the number of absent candidates from the p-values above
-        lambda, because p-values of absent candidates are uniform:
+        lambda. P-values of absent candidates are uniform, so the part 1 - lambda of them is above
+        lambda, and nearly no p-value of a present candidate is. The estimate is
 
             (1 + number of p-values above lambda) / (1 - lambda)
+
+        For example, 300 of 1,000 p-values are above 1/2. The estimate is 602 absent candidates, and
+        the thresholds are 1,000 / 602 times as large as those of Benjamini-Hochberg.
 
         The 1 in the numerator keeps the false discovery rate at most `level` for every number of
         independent p-values ([STS04] theorem 3). Without the 1, the bound holds only for large
@@ -98,7 +117,9 @@ class ThresholdSequence:
             rising = detection.method == "bh"
             return cls(level=level, rising=rising, n_absent=n_candidates)
         # Lambda must depend on the number of candidates only. A lambda that depends on the p-values
-        # would break the bound of the theorem.
+        # would break the bound of the theorem. Case: about 20 candidates or fewer. Then 1 - 20 / c
+        # is below the level or negative. No threshold is above lambda, and the largest threshold of
+        # Benjamini-Hochberg is the level, so lambda is at least the level.
         largest = max(level, min(_MOST_LAMBDA, 1 - _LEAST_ABOVE / n_candidates))
         n_absent = (n_candidates - n_within(largest) + 1) / (1 - largest)
         return cls(level=level, rising=True, n_absent=n_absent, largest=largest)
@@ -117,7 +138,8 @@ class Thresholds:
     Attributes
     ----------
     detection : error rate and method.
-    p_values : p-values of all candidates. Its e entries in memory can be detected.
+    p_values : p-values of all candidates: exact p-values of the e entries in memory, and a
+        histogram of all others. Only entries in memory can be detected.
     weights : weights of a ranked list. None without weights.
     """
 
@@ -138,13 +160,15 @@ class Thresholds:
         p_values = self.p_values.in_memory
         if self.weights is None:
             return p_values
+        # The ratio is infinite if p exceeds alpha, because such an entry is never detected.
         return compute_ratios(p_values, self.weights.in_memory, self.detection.alpha)
 
     @cached_property
     def largest(self) -> float:
-        """Largest p-value that is detected, 0 if no candidate is detected.
+        """Largest p-value at which a candidate is detected.
 
-        With weights, it is the largest ratio p / w that is detected.
+        For Bonferroni it is the threshold. For the other methods it is the p-value of a detected
+        candidate, or 0 if no candidate is detected. With weights, it is a ratio p / w.
 
         Raises
         ------
@@ -188,8 +212,10 @@ class Thresholds:
         """Compute the errors of intervals that hold for all detected entries together, (e,).
 
         False coverage rate (Benjamini and Yekutieli 2005, definition 1): with R detected of c
-        candidates, an interval at confidence 1 - `error` is widened to 1 - R `error` / c. With
-        weights, `error` takes the place of the error rate in the threshold of the entry.
+        candidates, an interval at confidence 1 - `error` is widened to 1 - R `error` / c. For
+        example, 10 of 1,000 candidates are detected, and `error` is .05: the error of each interval
+        is .0005. With weights, the error of an entry of weight w is min(error, error w R / S), the
+        condition of "bh" in the module docstring with `error` in place of alpha.
         """
         n_detected = max(int(self.detected.sum()), 1)
         if self.weights is None:
@@ -203,21 +229,30 @@ class Thresholds:
         return np.minimum(self.weights.in_memory * threshold, self.detection.alpha)
 
     def _others_may_pass(self, largest: float) -> bool:
-        """Return whether a candidate in the histogram may pass its threshold.
+        """Return whether a candidate that exists only in the histogram may pass its threshold.
 
         Parameters
         ----------
         largest : the largest ratio that is detected in memory.
         """
         if self.weights is None:
-            others, least = self.p_values.other_counts, self.p_values.least_other
+            other_counts, least_ratio = self.p_values.other_counts, self.p_values.least_other
         else:
             ratios = self.weights.others
-            others, least = (None, 1.0) if ratios is None else (ratios.counts, ratios.least)
-        if others is None:
+            other_counts, least_ratio = (
+                (None, 1.0) if ratios is None else (ratios.counts, ratios.least)
+            )
+        if other_counts is None:
             return False
-        counts = others + count_ratios(self._ratios)
-        lowest, high = np.maximum(EDGES[:-1], least), EDGES[1:]
-        # The rank of a ratio is at most the number of ratios up to the end of its bin.
+        # Ratios in memory are counted, too. If one of them passes by its rank among all ratios, so
+        # does every smaller ratio of the histogram.
+        counts = other_counts + count_ratios(self._ratios)
+        has_ratios = counts > 0
+        lowest, high = np.maximum(EDGES[:-1], least_ratio), EDGES[1:]
+        # Bins that end below `least_ratio` contain no ratio of the histogram.
+        may_have_others = lowest <= high
+        # In its bin, the smallest ratio is at least `lowest`. Its rank is at most the number of
+        # ratios up to the end of the bin. If `lowest` exceeds the threshold of this rank, no ratio
+        # of the bin passes. A ratio up to `largest` is detected whatever its rank is.
         highest_threshold = np.maximum(self._steps.at(np.cumsum(counts)), largest)
-        return bool(np.any((counts > 0) & (lowest <= high) & (lowest <= highest_threshold)))
+        return bool(np.any(has_ratios & may_have_others & (lowest <= highest_threshold)))

@@ -1,8 +1,9 @@
 """Reports per device that a decode assumes, and sums of collections of one parameter set.
 
 Why the number matters: thirty reports of one device repeat one permanent response, so they contain
-less information than one report each of thirty devices. If reports were counted as devices, 95 %
-intervals of a yes-or-no metric with 30 reports per device would cover 38 %.
+less information than one report each of thirty devices. With p = .25 and q = .75, 30 reports per
+device multiply the variance of the proportion of ones, if it is .5, by 1 + 29 / 4 = 8.25
+(`rappor.estimator.debias`). If reports were counted as devices, 95 % intervals would cover 50 %.
 
 Collections of one metric and one parameter set are added before anything is estimated, so a decode
 does not distinguish days, shards and workers. The sum has one number R: the reports per device,
@@ -18,6 +19,9 @@ by R. R has one of four sources:
 
       each collection has different devices    R is smallest
       all collections have the same devices    R is largest
+
+  In two days of 1,000 reports each, one report per device and day, R is 1 in the first case and 2
+  in the second case.
 
   An estimate below the smallest R is replaced by the smallest R. Then one standard error is added,
   and a sum above the largest R is replaced by the largest R. If the variance does not determine R,
@@ -69,9 +73,9 @@ class Repetition:
                 f"{n} from an effective number of {n_devices} devices, "
                 f"{per_device:.3g} reports per device"
             )
-        return f"{devices} ({self._reason()})"
+        return f"{devices} ({self._describe_reason()})"
 
-    def _reason(self) -> str:
+    def _describe_reason(self) -> str:
         """Describe the source of R."""
         if self.source == "days" and self.std_error is not None:
             return (
@@ -142,9 +146,14 @@ def add_collections(
     )
     if per_device is None:
         return AddedCollections(merged, [_determine_repetition(group) for group in groups])
-    report_limits = (min(per_device, counts.n_reports) for counts in merged)
+    # The number is a mean over all parameter sets. A parameter set with fewer reports than this
+    # number has at least one device, so its own number is at most the number of its reports.
     return AddedCollections(
-        merged, [Repetition(reports_per_device=limit, source="given") for limit in report_limits]
+        merged,
+        [
+            Repetition(reports_per_device=min(per_device, counts.n_reports), source="given")
+            for counts in merged
+        ],
     )
 
 
@@ -166,10 +175,10 @@ def add_collections_of_different_devices(collections: Iterable[Counts]) -> list[
 def add_collections_of_epoch(
     collections: list[Counts], metric: Metric | None, epochs: Sequence[str]
 ) -> list[Counts]:
-    """Add collections of one epoch in which a device reports once, because no device repeats.
+    """Add collections of one epoch if each device reports once in an epoch.
 
-    Other collections are returned unchanged. They are taken for days on which the same devices may
-    have reported.
+    Such collections come from different devices. Other collections are returned unchanged: the same
+    devices may have reported in several of them.
 
     Parameters
     ----------
@@ -225,15 +234,15 @@ def _determine_repetition(group: Sequence[Counts]) -> Repetition:
         if per_device is None:
             return Repetition(reports_per_device=1.0, source="unknown")
         return Repetition(reports_per_device=per_device, source="counts")
-    repeated = [counts.reports_per_device or 1.0 for counts in group]
+    own_reports_per_device = [counts.reports_per_device or 1.0 for counts in group]
     # A collection without R counts as one report per device, so `least` is a lower bound.
-    least, most = _bound_repetition(group, repeated)
-    estimate = estimate_reports_per_device(group, repeated)
+    least, most = _compute_repetition_bounds(group, own_reports_per_device)
+    estimate = estimate_reports_per_device(group, own_reports_per_device)
     per_device = most
     if estimate is not None:
         per_device = max(estimate.reports_per_device, least) + estimate.std_error
-    # The days do not determine R, or the estimate exceeds the value of the same devices on all
-    # days. No number of devices is smaller, so this value is the safe assumption.
+    # Case: the days do not determine R, or the estimate exceeds `most`, the R if the same devices
+    # report on all days. A larger R is impossible, so `most` is the safe assumption.
     if estimate is None or per_device >= most:
         return Repetition(reports_per_device=most, source="days", collections=len(group))
     return Repetition(
@@ -244,17 +253,28 @@ def _determine_repetition(group: Sequence[Counts]) -> Repetition:
     )
 
 
-def _bound_repetition(group: Sequence[Counts], repeated: Sequence[float]) -> tuple[float, float]:
+def _compute_repetition_bounds(
+    group: Sequence[Counts], own_reports_per_device: Sequence[float]
+) -> tuple[float, float]:
     """Compute the smallest and the largest R of a group.
 
     The smallest R belongs to different devices in each collection, the largest to the same devices
-    in all collections.
+    in all collections. Let a_d and b_d be the numbers of reports of device d in two collections.
+    Different devices have the sum of squares sum a_d^2 + sum b_d^2. The same devices have the sum
+    of (a_d + b_d)^2, which is at most (sqrt(sum a_d^2) + sqrt(sum b_d^2))^2 (triangle inequality).
+
+    Parameters
+    ----------
+    group : the collections.
+    own_reports_per_device : R of each collection alone.
     """
     reports = [counts.n_reports for counts in group]
-    squares = [n * per_device for n, per_device in zip(reports, repeated, strict=True)]
+    squares = [
+        n * per_device for n, per_device in zip(reports, own_reports_per_device, strict=True)
+    ]
     most = sum(square**0.5 for square in squares) ** 2
     # With one report per device and day, a device reports at most once a day. The bound is then
     # smaller.
-    if max(repeated) == 1:
+    if max(own_reports_per_device) == 1:
         most = float(compute_max_squares_of_days(reports))
     return sum(squares) / sum(reports), most / sum(reports)

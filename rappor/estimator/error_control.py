@@ -15,7 +15,7 @@ from rappor.base.ranges import check_choice, check_number, format_value
 Correction = Literal["bh", "adaptive", "bonferroni"]
 """Names that select a correction for multiple tests. `ErrorControl.method` explains them."""
 CORRECTIONS: Final[tuple[str, ...]] = get_args(Correction)
-"""All names of corrections, in the order in which help texts list them."""
+"""The names of the corrections are in the order in which help texts list them."""
 
 _FEW_ONES: Final = 9.0
 """Variance of the number of ones at the bits of an absent string, in all cohorts together, below
@@ -80,27 +80,29 @@ class ErrorControl:
         """
         if self.ranked:
             raise ParamsError(
-                f"ranked must be False for {noun}, whose tests have no weights; decode has them"
+                f"ranked must be False for {noun}, whose tests weigh all candidates "
+                "equally: use decode for a ranked list"
             )
 
-    def for_ones(self, ones: float) -> ErrorControl:
+    def for_ones_variance(self, variance: float) -> ErrorControl:
         """Return the error control for strings, given the variance of the ones of an absent string.
 
         The method "adaptive" becomes "bh" if the variance is too small (`_FEW_ONES`).
 
         Parameters
         ----------
-        ones : variance of the number of ones at the bits of an absent string.
+        variance : variance of the number of ones at the bits of an absent string.
         """
         # Case: few reports. A number of ones then takes few values, so most absent candidates have
         # the same p-value. In a collection of 30 reports this p-value was .44, below lambda, so
         # nearly all absent candidates counted as present, and "adaptive" exceeded its error rate.
-        return self.for_several_tests() if ones < _FEW_ONES else self
+        return self.for_several_tests() if variance < _FEW_ONES else self
 
     def for_several_tests(self) -> ErrorControl:
         """Return the error control for p-values that combine several tests.
 
         The method "adaptive" becomes "bh". The combined p-values of absent candidates are larger
-        than uniform p-values, so "adaptive" would overestimate the number of absent candidates.
+        than uniform p-values, so "adaptive" would overestimate the number of absent candidates. The
+        estimate may exceed the number of all candidates, and "bh" then detects more.
         """
         return replace(self, method="bh") if self.method == "adaptive" else self

@@ -15,7 +15,7 @@ Each row is one bit of one cohort. Its de-biased proportion is
 |---|---|---|
 | r | a row: bit i of cohort j of collection g | n rows |
 | y | de-biased proportions | (n,), shares |
-| x_s | column of candidate s: 1 in the rows that s sets, else 0 (for sets a derivative) | (n,) |
+| x_s | column of candidate s: 1 in the rows that s sets, else 0 (for sets: `set_refit`) | (n,) |
 | beta_s | share of candidate s | share of the reports |
 | b_g | background of collection g | share |
 | v | variance of the randomized responses, known exactly (`Target.compute_noise_variance`) | (n,) |
@@ -23,8 +23,10 @@ Each row is one bit of one cohort. Its de-biased proportion is
 | t | taper weights: below 1 in rows far above the fit | (n,), in [0, 1] |
 | W | diagonal matrix of the weights w = t / (v + tau^2) | (n, n) |
 | kappa | correction for the taper, 1 without tapered rows | number |
+| rho | correction for the search of the selection, 1 if every selection was certain | number |
 
-The noise has three sources, and each source has its own treatment:
+The noise has three sources, and each source has its own treatment. Two strings *collide* in a row
+that both set.
 
 - Coins: the randomized responses have the variance v.
 - Collisions with strings that are too rare to select: their bits are spread over all rows, so they
@@ -35,25 +37,61 @@ The noise has three sources, and each source has its own treatment:
   one-sided redescending psi function, Hampel's three-part psi without its flat part. A row beyond
   the second limit of `TAPER` is *set aside*: its weight is 0.
 
-The background b_g is a free coefficient of each collection. Proportions sum to one, so b_g is the
-density (the share of the rows that a random string sets) times the share of the strings outside
-the fit, reduced by the rows that were set aside. Without this column, the mass of all other strings
-would lie on the candidates, and 95 % intervals would cover .32 to .46.
+The background b_g is a free coefficient of each collection. A device whose string is outside the
+fit sets a row with the probability d, the density (`Target.density`). So the strings outside the
+fit add d (1 - sum of beta_s) to the expected proportion of every row. b_g estimates this product,
+without the strings whose rows were set aside. For example, with 128 bits, one hash function and
+selected shares of .6 together, b_g is .4 / 128 = .0031. Without this column, the mass of all other
+strings would lie on the candidates, and only 32 to 46 % of the 95 % intervals would contain the
+true share.
 
 A candidate outside the selection gets the coefficient that it would have if it were added to the
-fit. With z_s = x_s minus its projection on the background and the selected columns, and e = y minus
-the fitted values,
+fit. Let B be the matrix of the background and the selected columns, z_s = x_s - B (B' W B)^-1 B' W
+x_s the part of x_s that B does not explain, and e = y minus the fitted values. Then
 
     score_s       = z_s' W e
     information_s = z_s' W x_s
-    beta_s        = score_s / information_s / kappa
-    standard error = 1 / sqrt(information_s) / kappa
+    beta_s        = score_s / information_s / kappa / rho
+    standard error = 1 / sqrt(information_s) / kappa / sqrt(rho)
+
+*Derivation without tapered rows and without a search (t = 1, kappa = rho = 1).* z_s is orthogonal
+to B, so B contributes nothing to z_s' W y = z_s' W e. A share beta_s adds beta_s x_s to y, and
+therefore beta_s z_s' W x_s to the score: the ratio of score and information estimates beta_s. The
+noise has the covariance W^-1, so the score has the variance z_s' W W^-1 W z_s = z_s' W x_s, and the
+ratio has the variance 1 / information.
+
+*With tapered rows.* Write u for a residual in standard deviations. The score contains the tapered
+residual psi(u) = u t(u). A share beta_s lifts the residuals of its rows, and psi(u) changes with
+slope psi'(u), not with slope t(u). So the score grows by about kappa beta_s information_s, with
+kappa the mean of psi' divided by the mean of t, both weighted by 1 / (v + tau^2) (Huber, Robust
+Statistics, 1981, equation 6.4 of chapter 3). Dividing by kappa corrects for the difference.
+
+*With a search.* A selected candidate is selected because its score is high. Let candidate s have a
+share of beta_s but stay outside the selection. Its share lifts the score of every candidate t that
+shares rows with it. Some of these candidates pass the threshold only because of that, and then
+their columns explain a part of the share of s. So the score of s grows by less than beta_s
+information_s, and beta_s would be too small. Scale all columns to unit information, and let c_st be
+the product of two columns. The fit of t has the coefficient z_t if its score z_t exceeds the
+threshold, and otherwise 0. A share of s raises z_t by c_st beta_s, and the mean coefficient of t by
+c_st beta_s times the derivative of this mean. The columns of the selected candidates are projected
+out, so only the jump at the threshold remains. Summed over all t, the jumps are the degrees of
+freedom of the search (`selection._compute_search_degrees`, with the derivation). Columns of random
+hashes have the mean square product c_st^2 = 1 / (number of residual degrees of freedom). Hence the
+score grows by rho beta_s information_s, with
+
+    rho = 1 - degrees of freedom of the search / residual degrees of freedom before the search
+
+Dividing by rho corrects for this. The coefficients that jump also add noise. Without signals, the
+mean square of a coefficient is equal to the mean derivative, so the score has the variance rho
+information_s. Divided by rho^2 information_s^2, this is the variance 1 / (rho information_s).
+Bellec and Zhang (Bernoulli 28, 2022) derive the factor for the lasso, whose coefficients do not
+jump: there, rho is 1 less the number of selected columns per row, which the projection above
+already contains. Bad case: 2,000 equal strings and 500 absent candidates, of which 385 were
+selected. The estimates of all others were 5.5 % too small. rho is .95 there, and above .99 in most
+collections.
 
 This is the one-step estimate of the de-sparsified lasso ([ZZ14] Zhang and Zhang, JRSS-B 76, 2014,
-equation 5). Its estimates and errors do not depend on the selection. Dividing by kappa is
-the one-step correction of an M-estimator: the tapered residual of a row, psi(u) = u w(u), changes
-with slope psi' and not with slope w (Huber, Robust Statistics, 1981, equation 6.4 of chapter 3).
-kappa is the mean of psi' divided by the mean of w.
+equation 5). Its confidence intervals are valid although the same counts determined the selection.
 """
 
 from __future__ import annotations
@@ -68,7 +106,7 @@ from scipy import sparse
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
 from rappor.estimator.normal_equations import NormalEquations
-from rappor.estimator.sparse_products import weighted_products
+from rappor.estimator.sparse_products import compute_weighted_products
 
 TAPER: Final = (3.5, 7.0)
 """Limits of the taper, in standard deviations above the fit: the weight of a row begins to fall at
@@ -86,8 +124,9 @@ change no estimate by more than 1e-11 of its standard error (measured)."""
 
 _LEAST_INFORMATION: Final = 1e-6
 """Share of the information of a column that must remain after projection on the other columns. A
-column with less counts as a combination of the other columns, and has no estimate. The limit lies
-between rounding errors (about 1e-12) and one row of a thousand, which is information."""
+column with less counts as a combination of the other columns, and has no estimate. An exact
+combination leaves rounding errors of about 1e-12. A column that differs from a combination in one
+of a thousand rows leaves about 1e-3, and must keep its estimate."""
 
 _MOST_LEVERAGE: Final = 1 - 1e-6
 """Leverage above which the fit explains a row completely. The residual of such a row is only
@@ -107,9 +146,10 @@ the 3/4 quantile of the standard normal distribution. The ratio turns the median
 of the residuals into a standard deviation that a few outliers hardly change."""
 
 LEAST_NOISE: Final = 1e-18
-"""Variance of a row that replaces a variance of 0, so that no weight is infinite. A variance is 0
-where p* = 0 and no device sends the bit. The number is the squared share of one report of 10^9, so
-it is smaller than the variance of any row with noise."""
+"""Variance of a row that replaces a smaller variance, so that no weight is infinite. A row of
+`Target` has at least the variance that a single report causes, 1 / N^2 for N reports of its cohort,
+and the number is this variance for N = 10^9. The rows of a comparison of samples may have a smaller
+variance."""
 
 _TINY: Final = 1e-300
 """Number that replaces a divisor of 0. Newton's quotient stays finite where every row is set aside.
@@ -138,6 +178,8 @@ class Fit:
     equations : the normal equations of `basis` and `weight`.
     coefficients : (g + s,) float64. Background levels, then shares of the selected candidates.
     n_selected : s.
+    search_factor : rho, which corrects the estimates of candidates outside the selection for the
+        search of the selection. It is 1 if `fit_rows` was called without `search_degrees`.
     """
 
     residual: Floats
@@ -151,6 +193,7 @@ class Fit:
     equations: NormalEquations
     coefficients: Floats
     n_selected: int
+    search_factor: float = 1.0
 
     @property
     def inverse(self) -> Floats:
@@ -162,7 +205,7 @@ class Fit:
         """Number of rows with a positive weight, minus the number of coefficients, at least 1."""
         return max(float((self.weight > 0).sum() - len(self.coefficients)), 1.0)
 
-    def scores(self, columns: sparse.csc_array) -> tuple[Floats, Floats]:
+    def compute_scores(self, columns: sparse.csc_array) -> tuple[Floats, Floats]:
         """Compute score and information of candidates outside the selection.
 
         Parameters
@@ -178,7 +221,8 @@ class Fit:
         """
         # The residual is orthogonal to the selected columns, so x_s and z_s have the same score.
         score = columns.T @ (self.weight * self.residual)
-        cross = weighted_products(columns, self.weight, self.basis)
+        # z' W x = x' W x - x' W B (B' W B)^-1 B' W x, with B the basis and `cross` = x' W B.
+        cross = compute_weighted_products(columns, self.weight, self.basis)
         unprojected_information = columns.power(2).T @ self.weight
         information = unprojected_information - self.equations.compute_inverse_forms(cross)
         is_identified = information > _LEAST_INFORMATION * unprojected_information
@@ -199,9 +243,13 @@ class Fit:
         columns = slice(len(self.coefficients) - self.n_selected, None)
         information = (self.basis.power(2).T @ self.weight)[columns]
         variance = self.inverse.diagonal()[columns]
-        # The product of information and variance is 1 / (1 - R^2) of the regression of the column
-        # on all other columns. It grows without bound when the column is a combination of others.
+        # Let R^2 be the part of the column that all other columns explain. The information that
+        # remains is 1 / variance = information (1 - R^2). So the condition on the product below is
+        # 1 - R^2 > `_LEAST_INFORMATION`.
         is_identified = (information > 0) & (information * variance * _LEAST_INFORMATION < 1)
+        # Only the error is divided by kappa. A one-step estimate needs the factor because it moves
+        # once from 0. `fit_rows` reweights the coefficient several times, so it nearly solves the
+        # equation of the tapered residuals.
         error = np.sqrt(np.maximum(variance, 0.0)) / self.kappa
         return np.where(is_identified, self.coefficients[columns], 0.0), np.where(
             is_identified, error, np.inf
@@ -210,9 +258,9 @@ class Fit:
     def compute_row_influence(self, columns: sparse.csc_array, basis_index: Integers) -> Floats:
         """Compute the derivative of each candidate's estimate by the proportion of each row.
 
-        Weights are held fixed, so estimates are linear in the proportions. For a selected candidate
-        the derivatives are a row of (basis' W basis)^-1 basis' W. For another candidate they are
-        W z_s / (z_s' W x_s) / kappa.
+        The weights and the selection are held fixed, so estimates are linear in the proportions.
+        For a selected candidate the derivatives are a row of (basis' W basis)^-1 basis' W. For
+        another candidate they are W z_s / (z_s' W x_s) / kappa / rho.
 
         Parameters
         ----------
@@ -227,19 +275,20 @@ class Fit:
         is_selected = basis_index >= 0
         influence = np.empty(columns.shape[::-1])
         influence[is_selected] = (self.basis @ self.inverse[:, basis_index[is_selected]]).T
-        # This branch computes z_s as a dense column, which costs memory.
+        # z_s has an entry in every row, so this branch fills (n, c) dense numbers.
         if not is_selected.all():
             outside = columns[:, ~is_selected]
-            cross = weighted_products(outside, self.weight, self.basis) @ self.inverse
+            cross = compute_weighted_products(outside, self.weight, self.basis) @ self.inverse
             projected = outside.toarray() - self.basis @ cross.T
             information = np.asarray(
                 outside.multiply(self.weight[:, None] * projected).sum(axis=0)
             ).ravel()
-            influence[~is_selected] = (projected / (np.maximum(information, _TINY) * self.kappa)).T
+            scale = np.maximum(information, _TINY) * self.kappa * self.search_factor
+            influence[~is_selected] = (projected / scale).T
         influence *= self.weight
         return influence
 
-    def covariance(self, columns: sparse.csc_array | None = None) -> Floats:
+    def compute_covariance(self, columns: sparse.csc_array | None = None) -> Floats:
         """Compute the covariance of the coefficients of the selected candidates.
 
         Parameters
@@ -284,12 +333,17 @@ def fit_rows(
     search_degrees : degrees of freedom that the search for the selection used in addition to the
         number of columns (Tibshirani, Statistica Sinica 2015, section 5).
     """
-    basis = sparse.hstack([sparse.csc_array(background_columns(target)), selected], format="csr")
-    # Without a previous fit, v is evaluated at the background of a collection without candidates.
+    basis = sparse.hstack(
+        [sparse.csc_array(build_background_columns(target)), selected], format="csr"
+    )
+    # Without a previous fit, v is evaluated as if all strings were outside the fit: every row then
+    # has the proportion d, the density.
     coin_variance = start.coin_variance if start else target.compute_noise_variance(target.density)
     tau2 = _estimate_initial_tau2(
         target, coin_variance, start.residual if start else target.proportions
     )
+    # Huber's psi starts with equal weights. The zero weights of a previous fit would hide the rows
+    # of a string that is not selected yet from the first reweighting.
     taper_weight = start.taper_weight if start and allow_zero_weights else np.ones(len(target))
     psi_slope = np.ones(len(target))
     compute_psi = compute_redescending_weights if allow_zero_weights else compute_huber_weights
@@ -297,14 +351,16 @@ def fit_rows(
     coefficients = np.zeros(basis.shape[1])
     if initial_coefficients is not None:
         coefficients = initial_coefficients
-    # The search for the selection chose columns that follow the noise. The residuals are too small
-    # by the degrees of freedom of the search, as they are by those of the coefficients.
+    # The search for the selection chose columns that follow the noise. The sum of the squared
+    # residuals is therefore too small by the factor `n_free_after_search / n_free`. With as many
+    # columns as rows no degree of freedom remains. The lower bound of 2 keeps the ratio defined.
     n_free = max(len(target) - len(coefficients), 2)
     n_free_after_search = max(n_free - search_degrees, n_free * _MOST_SEARCH_SHARE)
     for _ in range(_REWEIGHTINGS):
         equations = NormalEquations(basis, taper_weight / (coin_variance + tau2)).reuse_if_equal(
             equations
         )
+        # The offset is 0 except in the refit of sets, whose model is not linear in the shares.
         coefficients = equations.solve(target.proportions - target.offset, coefficients)
         fitted = basis @ coefficients + target.offset
         residual = target.proportions - fitted
@@ -334,10 +390,11 @@ def fit_rows(
         equations=equations,
         coefficients=coefficients,
         n_selected=selected.shape[1],
+        search_factor=n_free_after_search / n_free,
     )
 
 
-def background_columns(target: Target) -> Floats:
+def build_background_columns(target: Target) -> Floats:
     """Build the background columns: 1 in the rows of the column's collection, otherwise 0.
 
     Returns
@@ -399,10 +456,12 @@ def _estimate_initial_tau2(target: Target, coin_variance: Floats, residual: Floa
 
     Frequent strings that are not candidates lift few rows by a large amount. A variance that is
     computed from all squares includes them: tau^2 would be so large that the fit accepts these
-    rows. The median ignores them, so the taper sets the rows aside. The result is the largest
-    estimate of all collections, at least 0.
+    rows. The median ignores them, so the taper sets the rows aside.
 
-    Assumption: for most rows, the residual is normal with variance v + tau^2.
+    Assumption: for most rows, the residual is normal with variance v + tau^2. So the square of the
+    spread, less v, estimates tau^2. The result is the largest estimate of all collections, at least
+    0, because a larger tau^2 sets fewer honest rows aside. `_estimate_tau2` replaces it after the
+    first fit.
 
     Parameters
     ----------
@@ -413,8 +472,10 @@ def _estimate_initial_tau2(target: Target, coin_variance: Floats, residual: Floa
     tau2_by_collection = [0.0]
     for collection in range(len(target.counts)):
         rows = (target.reports > 0) & (target.collection_index == collection)
-        # Rows with little noise show the collisions. In uneven cohorts these rows are few, so the
-        # median is weighted by squared precision.
+        # Rows with much noise say little about tau^2: a squared residual with the mean v varies
+        # with the variance 2 v^2, so its information is proportional to 1 / v^2. Cohorts of unequal
+        # size have rows with unequal v. If most cohorts are small, the unweighted median would be a
+        # median of their noise.
         precision = 1 / np.maximum(coin_variance[rows], LEAST_NOISE) ** 2
         deviation = np.abs(residual[rows] - _compute_weighted_median(residual[rows], precision))
         mean_coin_variance = float(np.average(coin_variance[rows], weights=precision))
@@ -435,15 +496,23 @@ def _estimate_tau2(
 ) -> float:
     """Estimate tau^2 >= 0, the variance of collisions, by the method of moments.
 
-    A residual e_r has the variance (1 - l_r) (v_r + tau^2), l_r being the leverage of the row.
-    Newton's method solves
+    A residual e_r has the variance (1 - l_r) (v_r + tau^2), l_r being the leverage of the row: the
+    part of the row's noise that the fit follows. Dividing squares and variances by (v_r + tau^2)^2
+    and summing gives the equation
 
         sum_r (t_r e_r)^2 / (v_r + tau^2)^2 = sum_r t_r (1 - l_r) / (v_r + tau^2)
 
-    The coin variance v is known exactly. The estimate counts as 0 unless it exceeds its own
-    standard error, sqrt(2 / sum_r t_r (1 - l_r) / (v_r + tau^2)^2) for normal residuals. Without
-    this threshold, noise would make tau^2 positive in half of the collections without collisions,
-    and widen every interval.
+    The factor t_r is 1 in rows that are not tapered, and removes rows that are set aside from both
+    sides. The coin variance v is known exactly.
+
+    Let S = sum_r t_r (1 - l_r) / (v_r + tau^2)^2. At the solution, the left side has the slope -2 S
+    on average and the right side the slope -S. So their difference has the slope -S, and a step of
+    Newton's method adds the difference divided by S.
+
+    The estimate counts as 0 unless it exceeds its own standard error, sqrt(2 / S): for normal
+    residuals the left side has a variance of about 2 S, and the step divides it by S. Without this
+    threshold, noise would make tau^2 positive in half of the collections without collisions, and
+    widen every interval.
 
     Parameters
     ----------
@@ -461,7 +530,7 @@ def _estimate_tau2(
         return 0.0
     for _ in range(_NEWTON_STEPS):
         variance = coin_variance + tau2
-        curvature = max(float(np.sum(row_share / variance**2)), _TINY)
+        curvature = max(float(np.sum(row_share / variance**2)), _TINY)  # S
         excess = float(np.sum(squares / variance**2) - np.sum(row_share / variance))
         tau2 = max(0.0, tau2 + excess / curvature)
     return tau2 if tau2 > math.sqrt(2 / curvature) else 0.0

@@ -1,9 +1,19 @@
 """Identifiability groups: candidates with the same bits in every cohort that has reports.
 
 Counts cannot distinguish the members of a group. Two equal columns would make the regression
-singular, so the design matrix has one column for each group (an *entry*), and every member shows
-the estimate of the whole group. Groups are common with few cohorts: with k = 16 bits, h = 1 and one
-cohort, a list of 17 candidates has at least one.
+singular, so the design matrix has one column for each *entry*: for each group, and for each
+candidate that is in no group. Every member of a group shows the estimate of the whole group. Groups
+are common with few cohorts: with k = 16 bits, h = 1 and one cohort there are only 16 different
+columns, so a list of 17 candidates has at least one group.
+
+*Example.* Of the candidates a, b, c and d, only b and d have the same bits. The group is [1, 3],
+and there are three entries:
+
+| attribute of `DistinctCandidates` | value |
+|---|---|
+| `entry` | 0, 1, 2, 1: d has the entry of b |
+| `group` | 0, 1, 0, 1: group 1 contains b and d |
+| `first` | 0, 1, 2: b represents the second entry |
 """
 
 from __future__ import annotations
@@ -47,15 +57,19 @@ class DistinctCandidates:
         Parameters
         ----------
         candidates : c candidates.
-        target : the rows. Empty cohorts distinguish no candidates.
+        target : the de-biased counts. It states the parameters of the candidates' bits and the
+            number of reports of each cohort. A cohort without reports distinguishes no candidates.
         progress : function that reports the progress.
         is_last_choice : function from the index of a candidate to a bool. A candidate for which it
-            is True represents its group only if it is True for all members of the group.
+            is True represents its group only if it is True for all members of the group. A stream
+            passes it so that a candidate that must stay in memory represents its group.
         """
         self.candidates = candidates
         params = [counts.params for counts in target.counts]
         self.design = Design(candidates, params)
         groups = find_identifiability_groups(self.design, target.reports > 0, progress)
+        # False sorts before True. The sort is stable, so the first candidate of the list comes
+        # first among equals.
         self.groups = [sorted(group, key=is_last_choice) for group in groups]
         self.group = np.zeros(len(candidates), dtype=np.int64)
         is_representative = np.ones(len(candidates), dtype=bool)
@@ -76,8 +90,9 @@ def find_identifiability_groups(
 ) -> list[list[int]]:
     """Find the groups of two or more candidates that set the same rows in cohorts with reports.
 
-    Every row gets a random 64-bit number, and candidates with equal sums count as equal. Among a
-    million candidates two different ones share a sum with probability 3e-8.
+    Every row gets a random 64-bit number, and candidates with equal sums over their rows count as
+    equal. A million candidates form 5e11 pairs, and two candidates with different rows share a sum
+    with probability 2^-64. So two different candidates are confused with probability 3e-8.
 
     Parameters
     ----------
@@ -89,10 +104,11 @@ def find_identifiability_groups(
     -------
     Groups in the order of their first members. The indices of each group increase.
     """
-    # Empty cohorts distinguish nothing: their rows get the number 0.
+    # Rows of empty cohorts get the number 0, so that they distinguish no candidates.
     row_numbers = np.arange(1, len(has_reports) + 1, dtype=np.uint64)
     row_hashes = np.where(has_reports, _mix_bits(row_numbers), np.uint64(0))
     hashes = np.empty(design.n_candidates, dtype=np.uint64)
+    # A cell is the number of a row that a candidate sets. Blocks of candidates bound the memory.
     for start, cells in design.blocks():
         hashes[start : start + len(cells)] = sum_rows(cells, row_hashes)
         progress("comparing candidates", start + len(cells), design.n_candidates)
@@ -112,6 +128,6 @@ def _mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread numbers over 64 bits by multiplying and shifting, like a hash function."""
     x = x * np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
     x ^= x >> np.uint64(32)
-    x *= np.uint64(0xD6E8FEB86659FD93)  # an odd number with bits all over
+    x *= np.uint64(0xD6E8FEB86659FD93)  # an odd number whose ones are spread over all bits
     x ^= x >> np.uint64(32)
     return x

@@ -20,15 +20,19 @@ are absent. It is wrong if hundreds of strings share hundreds of rows, for two r
 
 A fit of all candidates searches nothing, and its candidates explain each other's collisions. But n
 rows supply n degrees of freedom, and each candidate uses one of them. Let n be the effective number
-of rows (below), c the number of candidates, and s the number of selected candidates. The selection
-is *saturated* if s >= n / 6 (`SATURATED_SHARE`). There are *many collisions* if they cause more
-than half of the variance of a row (`_MANY_COLLISIONS`). The first case that is true determines the
-fit:
+of rows (below), c the number of candidates, and s the number of selected candidates.
+
+- The selection is *saturated* if s >= n / 6 (`SATURATED_SHARE`), or s >= n / 8 if a candidate has
+  fewer than three rows (`_SATURATED_SHARE_FEW_ROWS`).
+- There are *many collisions* if collisions cause more than half of the variance of a row
+  (`_MANY_COLLISIONS`). The randomized responses cause the other part.
+
+The first case that is true determines the fit:
 
 | case | fit |
 |---|---|
 | 1. saturated, c <= 3/4 n and c <= 6,000 | least squares of all candidates |
-| 2. not saturated, and few collisions or c < n / 2 | the selection |
+| 2. not saturated, and either c < n / 2 or not many collisions | the selection |
 | 3. the shrunken fit would be invalid or too slow | the selection |
 | 4. strings that are no candidates cause most collisions | the selection |
 | 5. all other cases | shrunken fit of all candidates |
@@ -40,8 +44,15 @@ effects of one variance. It is possible with more candidates than rows.
 512 / 6 = 85. From a list of 300 candidates, all are fitted by least squares (300 <= 384). From a
 list of 1,000, all are fitted by the shrunken fit.
 
-Two numbers measure the size of a collection. Let i_r be the information of row r, which is the
-inverse of its variance.
+| symbol | meaning |
+|---|---|
+| m, k, h | cohorts, bits of a cohort, and bits that a string sets in a cohort |
+| n | effective number of rows (below) |
+| c, s | number of candidates, and of selected candidates |
+| v, tau^2 | variance of the randomized responses of a row, and of collisions |
+| i_r | information of row r: 1 / (v + tau^2) |
+
+Two numbers measure the size of a collection.
 
 - The *effective number of rows* is (sum of i_r)^2 / sum of i_r^2. It is the number of rows if all
   rows have the same variance. Rows of a small cohort have a large variance and add little.
@@ -65,7 +76,8 @@ from rappor.estimator.shrinkage import ShrunkenFit, fit_shrunken
 _MOST_CANDIDATES_BY_LEAST_SQUARES: Final = 0.75
 """Largest number of candidates, as a share of the effective rows, for a least-squares fit of all
 candidates. A fit of c candidates on n rows has standard errors 1 / sqrt(1 - c/n) times as large as
-a fit of one candidate: twice as large at three quarters."""
+a fit of one candidate: twice as large at three quarters. (The other candidates explain the part c/n
+of a random column, so the part 1 - c/n of the information about a candidate remains.)"""
 
 _MOST_FITTED: Final = 6000
 """Largest number of candidates for a least-squares fit of all. The inverse takes 300 MB and about
@@ -113,13 +125,13 @@ all present strings are candidates, the ratio is at most .001."""
 _FEWEST_ROWS_FOR_STRONG: Final = 3.0
 """Number of rows per candidate below which the shrunken fit has no strong candidates. A *strong*
 candidate is a fixed effect with a column of its own, because its share exceeds many standard
-errors. With 2 cohorts, 92 % of the intervals of the 20 most frequent strings contain the true share
-if strong candidates are allowed, and 96 % if not."""
+errors. With 2 cohorts, 92 % of the 95 % intervals of the 20 most frequent strings contain the true
+share if strong candidates are allowed, and 96 % if not."""
 
 _SATURATED_SHARE_FEW_ROWS: Final = 1 / 8
 """Replacement for `SATURATED_SHARE` if there are fewer than `_FEWEST_ROWS_FOR_STRONG` rows per
-candidate. With two rows for each string, selected strings of this number set a quarter of all rows.
-Another string then collides in both of its rows with probability 1/16."""
+candidate. With two rows for each string, n / 8 selected strings set about n / 4 rows. Another
+string then collides in both of its rows with probability (1/4)^2 = 1/16."""
 
 _MOST_OVERLAP_EXCESS: Final = 8.0
 """Excess of shared rows among selected candidates (`compute_overlap_excess`), in standard
@@ -277,14 +289,21 @@ def count_effective_rows(fit: Fit) -> float:
 def compute_overlap_excess(target: Target, columns: sparse.csc_array) -> float:
     """Compute the excess of shared rows among the selected candidates, in standard deviations.
 
-    Case: somebody chose the candidates because they share bits with one frequent string. Such
-    candidates also share many rows with each other, more than by chance.
+    Case: the candidates were chosen because they share bits with one frequent string. Such
+    candidates also share more rows with each other than candidates do by chance.
 
     Two strings share h^2 / k bits of a cohort on average, because bits are hashes. So s strings
     share s (s - 1) / 2 h^2 / k bits of a cohort, summed over all pairs of strings. With b = s h,
-    the number of bits that they set together, this is b (b - h) / (2 k). The numbers of different
-    pairs are uncorrelated, so the sum over all pairs has a variance of at most its mean. The excess
-    is the number of shared rows minus its mean, divided by the square root of the mean.
+    the number of bits that they set together, this is b (b - h) / (2 k). The code computes b from
+    the columns, because two hash functions of a string may choose one bit.
+
+    The variance of this number is at most its mean: two strings share a bit seldom, so the number
+    of bits that one pair shares has a variance of at most its mean, as a count of rare events has.
+    The numbers of different pairs are uncorrelated, so their variances add, as their means do. The
+    excess is the number of shared rows minus its mean, divided by the square root of the mean.
+
+    *Example.* 20 candidates with h = 1 in 16 cohorts of 32 bits share 16 * 20 * 19 / 64 = 95 rows
+    on average. If they share 180, the excess is 85 / sqrt(95) = 8.7.
 
     Parameters
     ----------
@@ -317,9 +336,10 @@ def describe_capacity(
 
     - *Saturated*: the selection is saturated, but neither fit of all candidates was used.
     - *Few rows*: a candidate has so few rows that collisions with strings outside the fit do not
-      average out, and such strings are present. The test of their presence depends on the fit. A
-      selection has them if collisions cause more than half of the variance of the rows, or if the
-      fit is bad. For a shrunken fit they are always assumed to be present.
+      average out, and such strings are present. Whether they are present is decided by the kind of
+      the fit. For a selection, they are present if collisions cause more than half of the variance
+      of the rows, or if the fit is bad. A shrunken fit is used only if present strings fill the
+      rows, so they are assumed to be present.
     - *Foreign collisions*: a shrunken fit finds many collisions with strings that are not
       candidates.
     - *Shared rows*: the selected candidates share more rows than strings do by chance, and the fit
@@ -342,13 +362,15 @@ def describe_capacity(
     n_rows = count_effective_rows(selection.fit)
     rows_per_candidate = count_effective_rows_per_candidate(target, selection.fit)
     has_few_rows = rows_per_candidate < _FEWEST_ROWS_TO_AVERAGE
+    # `estimate` has one number for each candidate in memory.
     is_all_selected = len(selection.selected) == len(selection.estimate)
     if isinstance(selection.fit, ShrunkenFit):
         limit = _MOST_FOREIGN_COLLISIONS * selection.fit.collisions
         has_foreign_collisions = selection.fit.tau2 > limit
         fitted, is_overfull = "shrunken", has_few_rows or has_foreign_collisions
-    # A fit of all candidates by least squares is valid, so it is never overfull by itself.
-    elif is_all_selected and len(selection.selected) >= SATURATED_SHARE * n_rows:
+    # All candidates of a saturated selection were fitted by least squares. This fit is valid, so a
+    # full selection is no reason to call the collection overfull.
+    elif is_all_selected and _is_saturated(target, selection):
         fitted, is_overfull = "all", False
     else:
         may_collide = misfit or compute_collision_share(selection.fit) > _MANY_COLLISIONS

@@ -8,10 +8,13 @@
 |---|---|---|
 | n | number of rows: bits of cohorts | |
 | p | number of coefficients: one background per collection, one share per selected candidate | |
-| B | basis: 1 if the column sets the row, -1 for falling shares, else 0 | (n, p) |
+| B | basis: 1 if the column sets the row, else 0 (other entries below) | (n, p) |
 | W | diagonal matrix of the weights w, the inverse variances of the rows | (n, n) |
 | y | de-biased proportions | (n,) |
 | beta | coefficients, as shares of the reports | (p,) |
+
+In a comparison of samples, a column with the entries -1 stands for a share that falls. For sets,
+the entries are the derivatives of the rows by the shares (`rappor.estimator.set_refit`).
 
 Two algorithms solve the equations. Up to `_MOST_INVERTED` coefficients, a Cholesky factor of B' W B
 is computed, which also gives standard errors. With more coefficients, conjugate gradients are
@@ -28,7 +31,7 @@ from scipy import linalg, sparse
 from scipy.sparse.linalg import LinearOperator, cg
 
 from rappor.counts.arrays import Floats
-from rappor.estimator.sparse_products import quadratic_forms, weighted_products
+from rappor.estimator.sparse_products import compute_quadratic_forms, compute_weighted_products
 
 RIDGE: Final = 1e-9
 """Number that is added to the diagonal of B' W B, after scaling the diagonal to 1. The equations
@@ -98,7 +101,7 @@ class NormalEquations:
         """
         if self._factor is None:
             self._factor = _factorize(
-                weighted_products(self.basis.tocsc(), self.weight, self.basis)
+                compute_weighted_products(self.basis.tocsc(), self.weight, self.basis)
             )
         return self._factor
 
@@ -172,7 +175,7 @@ class NormalEquations:
         The unknowns are the differences from `initial_coefficients`, and all columns are scaled to
         information 1. The scaled matrix therefore has a unit diagonal and needs no preconditioner.
         """
-        information = abs(self.basis).T @ self.weight
+        information = self.basis.power(2).T @ self.weight
         scale = 1 / np.sqrt(np.where(information > 0, information, 1.0))
         root_weight = np.sqrt(self.weight)
         basis = self.basis
@@ -201,11 +204,13 @@ class NormalEquations:
 
         With many coefficients the inverse is too expensive, and an approximation replaces it. Let
         q_r be the variance of a prediction of row r from all other rows, relative to the variance
-        of the row. Then the leverage is q_r / (1 + q_r). For random columns the leading term is
+        of the row: w_r b_r' (B' W B - w_r b_r b_r')^-1 b_r. By the formula of Sherman and Morrison
+        q_r = leverage / (1 - leverage), so the leverage is q_r / (1 + q_r). For random columns the
+        leading term is
 
-            q_r = c w_r sum over the columns s of row r of 1 / information_s
+            q_r = c w_r sum over the columns s of B_rs^2 / information_s
 
-        with information_s = sum of the weights of the rows of s, and one factor c for all rows. The
+        with information_s = sum over the rows of w_r B_rs^2, and one factor c for all rows. The
         factor is chosen so that the leverages have the correct sum.
 
         Parameters
@@ -218,13 +223,17 @@ class NormalEquations:
         (n,) float64 in [0, 1].
         """
         if not self.is_large:
-            return np.asarray(np.minimum(weight * quadratic_forms(self.basis, self.inverse), 1.0))
-        information = abs(self.basis).T @ weight
-        unscaled = weight * (abs(self.basis) @ (1 / np.where(information > 0, information, np.inf)))
+            return np.asarray(
+                np.minimum(weight * compute_quadratic_forms(self.basis, self.inverse), 1.0)
+            )
+        squares = self.basis.power(2)
+        information = squares.T @ weight
+        unscaled = weight * (squares @ (1 / np.where(information > 0, information, np.inf)))
         factor, n_coefficients = 1.0, float((information > 0).sum())
         for _ in range(_LEVERAGE_STEPS):
-            # The sum of the leverages is concave in the factor and lies below its tangent at 0.
-            # Newton's method starts at a factor below the solution and cannot overshoot.
+            # The sum of the leverages is concave in the factor and lies below its tangent at 0. The
+            # tangent has the slope `n_coefficients`, so the sum at the factor 1 is too small.
+            # Newton's method starts there, below the solution, and cannot overshoot.
             denominator = 1 + factor * unscaled
             missing_sum = n_coefficients - float((factor * unscaled / denominator).sum())
             factor += missing_sum / float((unscaled / denominator**2).sum())

@@ -17,17 +17,26 @@ from rappor.estimator.debias import Target
 
 EDGES: Final = np.append(0.0, 2.0 ** (np.arange(-512, 1) / 8))
 """Edges of the bins of a histogram of p-values, (514,). Bin b contains the p-values in (EDGES[b],
-EDGES[b + 1]], and the first bin also 0. Eight bins are an octave, 1/2 is an edge, and the smallest
-edge above 0 is 2^-64. Finer bins would leave fewer cases open (`Thresholds.largest`)."""
+EDGES[b + 1]], and the first bin also 0. Eight bins are a factor of 2: the p-value .3 lies in the
+bin (.297, .324]. 1/2 is an edge, so that p-values above lambda = 1/2 can be counted exactly
+(`detection_thresholds`). The smallest edge above 0 is 2^-64.
+
+A bin does not show its single p-values. The decoder refuses a stream if the smallest p-value that
+its bin allows would pass the threshold (`Thresholds.largest`). That p-value may be 8 % smaller than
+the true p-value. With finer bins the decoder would refuse fewer streams, and the histogram would
+take more memory."""
 
 
-def least_p_value(target: Target) -> float:
+def compute_least_p_value(target: Target) -> float:
     """Compute the smallest p-value that the counts can support.
 
-    An absent string has one pattern of bits in each cohort with reports. A cohort of k bits and h
-    hash functions has k^h patterns. An absent string therefore has the pattern of a present string
-    in all cohorts with probability k^-h, multiplied over the cohorts. A smaller p-value would be
-    wrong, however many reports there are.
+    In a cohort of k bits, the h hash functions of an absent string have k^h equally likely
+    outcomes. At least one of them sets the bits of a given present string. So an absent string has
+    the bits of the present string in all cohorts with at least the probability k^-h, multiplied
+    over the cohorts with reports. A smaller p-value would be wrong, however many reports there are.
+
+    *Example.* With k = 32 and h = 1, the result is .031 for one cohort, .001 for two cohorts and
+    8e-25 for 16 cohorts.
     """
     log_patterns = sum(
         counts.params.h * math.log(counts.params.k) * int((counts.cohort_reports > 0).sum())
@@ -52,7 +61,9 @@ class PValues:
     other_counts : (513,) int64. Histogram of all other p-values by `count_p_values`, or None if
         there are no other p-values.
     least_other : lower bound on the p-values in the histogram. It may be sharper than the bins.
-    n_further : number of further candidates without a p-value. They count as large p-values.
+    n_further : number of candidates without a p-value. They count as large p-values. Case: while it
+        searches, the selection computes p-values for the candidates with the best scores only. All
+        other candidates of the list have no p-value then.
     """
 
     in_memory: Floats
@@ -78,8 +89,10 @@ class PValues:
         From the histogram, only complete bins below the bound count.
         """
         within = int((self.in_memory <= bound).sum())
-        # A bin that extends beyond the bound may have p-values on both sides. Leaving it out makes
-        # the estimate of absent candidates larger, which is the safe side.
+        # A bin that extends beyond the bound may have p-values on both sides. The caller takes the
+        # p-values that are not counted here as a sign of absent candidates. Leaving the bin out
+        # makes the estimated number of absent candidates larger, and the thresholds smaller. So no
+        # candidate is detected wrongly because of the bin.
         if self.other_counts is not None:
             within += int(self.other_counts[EDGES[1:] <= bound].sum())
         return within

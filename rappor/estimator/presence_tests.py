@@ -6,6 +6,15 @@ by standard error). The output is one p-value for each candidate.
 
 Theory of operation
 -------------------
+| symbol | meaning | shape |
+|---|---|---|
+| n, c, s | numbers of rows, of candidates, and of candidates in the fit (selected) | |
+| r | number of rows that one candidate sets | |
+| w | weights of the rows in the fit | (n,) |
+| v, tau^2 | variance of the randomized responses of a row, and of collisions | (n,), number |
+| z | estimate divided by its standard error | (c,) |
+| psi | tapered residual: the residual, bounded or set to 0 far above the fit (`fit`) | |
+
 A *row* is one bit of one cohort. A candidate sets some rows, which are its own rows. Its *score* is
 the weighted sum of the residuals of its own rows. An absent candidate sets random rows. So the
 score of a candidate outside the fit is compared with a sum of residuals that are drawn at random
@@ -56,12 +65,12 @@ from rappor.estimator.fit import (
     compute_huber_weights,
     compute_redescending_weights,
 )
-from rappor.estimator.p_values import least_p_value
+from rappor.estimator.p_values import compute_least_p_value
 from rappor.estimator.score_tests import ResidualDraws, compute_null_tail
 
 Psi = Callable[[Floats], tuple[Floats, Floats]]
-"""Function from excesses of rows above the fit, in standard deviations, to weights and slopes of a
-psi function (`rappor.estimator.fit`)."""
+"""A psi function (`rappor.estimator.fit`) maps the excesses of rows above the fit, in standard
+deviations, to weights and slopes."""
 
 _MANY_ROWS: Final = 50.0
 """Effective number of own rows from which the residuals of a candidate in the fit are not lifted. A
@@ -75,7 +84,14 @@ are used."""
 _MOST_DRAWS_COUNTED: Final = 2
 """Largest number of draws (bits that a candidate sets in all cohorts) for which the test counts all
 outcomes. For more draws it uses the saddlepoint formula, which is inaccurate for one or two draws.
-Counting takes time that grows with the power of the number."""
+d draws from k bits have k^d outcomes: 16,384 for two draws from 128 bits, and 128 times as many for
+three."""
+
+_ROUNDING: Final = 1e-9
+"""Difference of two values, in standard deviations of a score, up to which they count as equal. Two
+rows with equally many ones have equal values, but the value of a lifted row is computed in other
+steps, and rounding makes it slightly larger or smaller. Without the tolerance, a row that equals
+the candidate's own row may count as lower, and the p-value is too small."""
 
 
 def build_absent_test(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
@@ -87,9 +103,10 @@ def build_absent_test(target: Target, fit: Fit) -> Callable[[Floats], Floats]:
     # With p* = 0 (no false ones) or q* = 1 (no false zeros) a row may have no noise, so there are
     # no residuals to draw from. An absent string may still have all bits of a present string. The
     # probability of this event is a lower bound on the p-value.
-    floor = least_p_value(target) if target.has_one_sided_noise.any() else 0.0
+    floor = compute_least_p_value(target) if target.has_one_sided_noise.any() else 0.0
 
     def p_values(z: Floats) -> Floats:
+        """Compute the p-values of z scores, (c,)."""
         larger = np.maximum(complete.p_values(z), smooth.p_values(z))
         return np.maximum(larger, floor)
 
@@ -158,8 +175,9 @@ def _test_selected_candidate(
     basis_index : index of the candidate's coefficient in the basis.
     """
     share, row_weight = fit.coefficients[basis_index], fit.weight[rows].sum()
-    # A frequent string would set its own rows aside under the redescending psi. Huber's psi keeps
-    # them.
+    # A weight is 1 / variance, so share sqrt(mean weight) is the lift of a row in standard
+    # deviations. A frequent string would set its own rows aside under the redescending psi. Huber's
+    # psi keeps them.
     is_small_lift = share * np.sqrt(row_weight / len(rows)) < _LIFTED
     psi = compute_redescending_weights if is_small_lift else compute_huber_weights
     draws = draws_by_psi[psi]
@@ -170,18 +188,21 @@ def _test_selected_candidate(
     unlifted = _weigh_residuals(fit.residual[rows], unlifted_weight[rows], psi)
     lifts = (lifted - unlifted) / draws.scale
     # z = share sqrt(information). Here the share is the sum of the lifted residuals divided by
-    # `usual_weight`, and the information is `remaining` times `usual_weight`. `remaining` is the
-    # part of the candidate's column that other selected columns do not explain. `usual_weight` is
-    # the sum of the weights of the own rows, if the taper reduces them like the mean row.
+    # `usual_weight`, and the information is `remaining` times `usual_weight`. So z is the sum times
+    # sqrt(`remaining` / `usual_weight`). `remaining` is the part of the candidate's column that
+    # other selected columns do not explain. `usual_weight` is the sum of the weights of the own
+    # rows, if the taper reduces them like the mean row.
     remaining = min(1 / max(fit.inverse[basis_index, basis_index] * row_weight, 1.0), 1.0)
     usual_weight = absent_weight.sum() * fit.weight.sum() / unlifted_weight.sum()
     scale_ratio = np.sqrt(remaining / usual_weight)
-    # Residuals under Huber's psi have another scale than residuals under the redescending psi.
+    # z is in standard deviations of a score under the redescending psi. `draws` are in standard
+    # deviations under the psi of this candidate. Huber's psi keeps outliers, so its scores have
+    # another standard deviation, and z is divided by the ratio of both. It is 1 for equal psis.
     z = lifted.sum() * scale_ratio * draws_by_psi[compute_redescending_weights].scale
     z /= draws.scale
     values = draws.values.copy()
     values[rows] += lifts
-    lower_bound = _bound_p_value(draws, values, rows)
+    lower_bound = _compute_p_value_floor(draws, values, rows)
     if draws.n_draws.sum() <= _MOST_DRAWS_COUNTED:
         # An absent candidate that draws exactly the own rows must reach the tested score, so their
         # sum and z must agree. Other selected columns may explain a part of the column, so that z
@@ -189,7 +210,8 @@ def _test_selected_candidate(
         if (score := values[rows].sum()) > z > 0:
             values[rows] *= z / score
         counted = _count_outcomes(draws, values, min(score, z))
-        # No p-value is below the normal tail of z.
+        # With one or two draws, the residuals show only a few outcomes. The normal tail of z is a
+        # second lower bound, so the larger p-value is returned.
         return max(counted, float(special.ndtr(-z)), lower_bound)
     tail = draws.compute_tail_with_lifts(rows, lifts)
     return max(float(tail.p_values(np.array([z]))[0]), lower_bound)
@@ -246,18 +268,22 @@ def _count_outcomes(draws: ResidualDraws, values: Floats, score: float) -> float
     pools = [
         values[draws.cohort == j] for j in np.repeat(np.arange(len(draws.n_draws)), draws.n_draws)
     ]
+    least_sum = score - _ROUNDING
     if len(pools) == 1:
-        return float((pools[0] >= score).mean())
+        return float((pools[0] >= least_sum).mean())
     # For each residual of the first draw, the number of residuals of the second draw with which the
-    # sum is below the score.
-    below = np.searchsorted(np.sort(pools[1]), score - pools[0])
+    # sum is below the score. Two draws from one cohort may hit the same row, as two hash functions
+    # may choose the same bit.
+    below = np.searchsorted(np.sort(pools[1]), least_sum - pools[0])
     return float(1 - below.mean() / len(pools[1]))
 
 
-def _bound_p_value(draws: ResidualDraws, values: Floats, rows: Integers) -> float:
+def _compute_p_value_floor(draws: ResidualDraws, values: Floats, rows: Integers) -> float:
     """Compute the probability that every draw is as high as the candidate's row of the same cohort.
 
     No p-value may be smaller, because an absent string may set the same rows as a present string.
+    For example, with two cohorts of 32 bits, one hash function, and own rows that are the highest
+    of their cohorts, the bound is (1/32)^2 = .001.
 
     Parameters
     ----------
@@ -266,6 +292,7 @@ def _bound_p_value(draws: ResidualDraws, values: Floats, rows: Integers) -> floa
     rows : (r,) int64. Rows of the candidate.
     """
     as_high = [
-        float((values[draws.cohort == draws.cohort[row]] >= values[row]).mean()) for row in rows
+        float((values[draws.cohort == draws.cohort[row]] >= values[row] - _ROUNDING).mean())
+        for row in rows
     ]
     return float(np.prod(as_high))

@@ -1,7 +1,8 @@
-"""Exact tests and intervals for proportions of ones, with few reports and with repeated reports.
+"""Tests and intervals for proportions of ones, with few reports and with repeated reports.
 
-Encodings with a bit for each category (one-hot, boolean, buckets) need no regression, and their
-tests are exact with any number of reports. `closed_form` builds a `Proportions` from the counts.
+Encodings with a bit for each category (one-hot, boolean, buckets) need no regression. If every
+device reports once under one parameter set, their tests are exact with any number of reports. In
+all other cases the tests are approximate. `closed_form` builds a `Proportions` from the counts.
 The decoder calls `Proportions.p_values` for tests, and `Proportions.interval` for intervals.
 
 *Example.* With p* = .25, 8 of 20 reports have a 1 at the bit of a category. The p-value is
@@ -22,19 +23,26 @@ upper tail at p*. The two-sided interval contains every theta for which both tai
 of the allowed error (Clopper and Pearson, Biometrika 1934). Both are valid for every N and theta,
 and converge to the normal results as N grows.
 
-Devices that report again repeat their permanent ones. The tails are then sums over the number of
-permanent ones (`rappor.estimator.tail_probabilities`), for every number of devices N / R.
+Devices that report several times repeat their permanent ones. The tails are then sums over the
+number of permanent ones (`rappor.estimator.tail_probabilities`), for every number of devices N / R.
+Each term is approximate: a p-value near .0005 is within 2 % of the exact probability (measured in
+rappor/decoding/VALIDATION.md).
 
 If several parameter sets report the same categories, the numbers of ones are added with weights.
 The most powerful test has the weights
 
     (q* - p*) / (phi mu (1 - mu)),    phi = 1 + (R - 1) (mu - p) (q - mu) / (mu (1 - mu))
 
+The numerator is the change of mu by theta, and the denominator the variance of a report: a
+parameter set counts more if its proportions change more with the share, and less if they are noisy.
+`rappor.estimator.debias` derives the variance with phi.
+
 The permanent ones of the sum, and its coins conditional on them, are approximated by binomial
 counts with the same moments (`match_moments`).
 
 An end of an interval may be a share outside [0, 1]. The mean of the sum is then computed at this
-share, and its variance at the nearest share inside.
+share. If devices report several times, the variance is computed at the nearest share inside,
+because the probability of a permanent 1 must be in [0, 1].
 """
 
 from __future__ import annotations
@@ -100,7 +108,7 @@ class Proportions:
 
         return cls(**{field.name: join_columns(field.name) for field in dataclasses.fields(cls)})
 
-    def among(self, bits: Integers, stretch: Floats) -> Proportions:
+    def select_bits(self, bits: Integers, report_factor: Floats) -> Proportions:
         """Select some bits, and multiply their numbers of reports.
 
         A factor above 1 adds reports without a 1 (`rappor.decoding.forgery_breakdown`).
@@ -108,9 +116,11 @@ class Proportions:
         Parameters
         ----------
         bits : (b,) int64.
-        stretch : (b,) float64. Factor of the number of reports of each bit.
+        report_factor : (b,) float64. Factor of the number of reports of each bit.
         """
-        return dataclasses.replace(self, ones=self.ones[:, bits], reports=self.reports * stretch)
+        return dataclasses.replace(
+            self, ones=self.ones[:, bits], reports=self.reports * report_factor
+        )
 
     def p_values(self) -> Floats:
         """Compute one-sided p-values: P(at least this number of ones) without the category.
@@ -119,7 +129,7 @@ class Proportions:
         -------
         (k,) float64.
         """
-        return self._tail(np.zeros(self.ones.shape[1]), upper=True)
+        return self._compute_tail(np.zeros(self.ones.shape[1]), upper=True)
 
     def interval(self, error: float | Floats) -> tuple[Floats, Floats]:
         """Compute the ends, (k,) each, of two-sided confidence intervals.
@@ -157,7 +167,7 @@ class Proportions:
         def compute_excess(share: Floats) -> Floats:
             """Compute a number that rises with each share, (k,), and is 0 at the end."""
             score = np.clip(
-                special.ndtri(self._tail(share, upper=upper)),
+                special.ndtri(self._compute_tail(share, upper=upper)),
                 -_LARGEST_TAIL_SCORE,
                 _LARGEST_TAIL_SCORE,
             )
@@ -187,7 +197,7 @@ class Proportions:
                 break
         return new
 
-    def _tail(self, share: Floats, *, upper: bool) -> Floats:
+    def _compute_tail(self, share: Floats, *, upper: bool) -> Floats:
         """Compute P(at least this number of ones), or P(at most this number), at true shares.
 
         Several parameter sets are combined by the weights of the module docstring.
@@ -217,16 +227,19 @@ class Proportions:
         zeros = _compute_moments(weight, np.where(is_repeated, self.p, mean))
         added = np.where(is_repeated, _compute_moments(weight, self.q) - zeros, 0.0)
         moments = (self.reports * (zeros + level * added)).sum(axis=1)
-        # Only the variances are those of the nearest share inside [0, 1].
+        # With repeated reports, the moments above are those at the nearest share inside [0, 1]. The
+        # mean of the sum is computed at the share itself.
         moments[0] = (weight * self.reports * mean).sum(axis=0)
         mixture = match_moments(
             moments, self.reports_per_device * added, self.reports / self.reports_per_device, level
         )
-        return mixture.tail((weight * self.ones).sum(axis=0), upper=upper)
+        return mixture.compute_tail((weight * self.ones).sum(axis=0), upper=upper)
 
 
 def _compute_moments(weight: Floats, coin: Floats) -> Floats:
-    """Compute the moments of a weighted coin, as in `Mixture`.
+    """Compute w p, w^2 v, w^3 v and w^3 v p of a coin of weight w, with v = p (1 - p).
+
+    The sums over all coins are the moments of `rappor.estimator.tail_probabilities`.
 
     Parameters
     ----------

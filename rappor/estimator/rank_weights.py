@@ -1,8 +1,9 @@
 """Weights of a ranked list: the order of the candidates as prior knowledge.
 
-The order of a list of candidates may say how likely its candidates are, such as an order by the
-frequency of words. The tests of such a list have weights [GRW06]: the larger the weight of a
-candidate, the larger the p-value at which the candidate is detected. The p-values do not change.
+The order of a list of candidates may contain prior knowledge: the most likely candidates come
+first, for example in a list of words that is sorted by frequency. The tests of such a list have
+weights [GRW06]: the larger the weight of a candidate, the larger the p-value at which the candidate
+is detected. The p-values do not change.
 
 Theory of operation
 -------------------
@@ -90,10 +91,10 @@ class RatioCounts:
 def count_ratios(ratios: Floats) -> Integers:
     """Count the finite ratios, (c,) float64, in the bins of a histogram of p-values.
 
-    A ratio above 1 counts as 1. Neither is detected, because thresholds of ratios are at most the
-    error rate.
+    A ratio above 1 is in the last bin, as the p-value 1 is. No candidate with such a ratio is
+    detected, because all thresholds are at most 1 (`ThresholdSequence.largest`).
     """
-    return count_p_values(np.minimum(ratios[np.isfinite(ratios)], 1.0))
+    return count_p_values(ratios[np.isfinite(ratios)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,8 +4,12 @@ The score of a candidate is the weighted sum of the residuals of its rows (a row
 cohort). The decoder compares the score with the distribution of the score of an absent candidate,
 whose tail `compute_null_tail` returns as a `NullTail`: `NullTail.p_values` turns scores into
 p-values, and `NullTail.quantile` turns a p-value into a score. All scores are *standardised*: an
-absent candidate has the standard deviation 1. `rappor.estimator.presence_tests` changes the
-residuals for candidates inside the fit.
+absent candidate has the standard deviation 1.
+
+A candidate inside the fit has explained its own rows, so their residuals are small, and its score
+would be compared with the wrong numbers. `rappor.estimator.presence_tests` therefore raises the
+residuals of its rows by its share before the comparison. The differences are called *lifts*
+(`ResidualDraws.compute_tail_with_lifts`).
 
 *Example.* In one cohort of 4 bits, the weighted residuals are -1, -1, -1 and 3. An absent candidate
 with one hash function sets one of the four bits at random. Its score is 3 with probability 1/4. So
@@ -28,8 +32,10 @@ holds for every cause of the residuals: noise, rare strings, or frequent strings
 candidates. The tail of the sum is computed from its exact cumulant generating function by the
 saddlepoint formula of Lugannani and Rice (Advances in Applied Probability 1980). For each tilt t,
 it gives one point of the tail: P(S >= K'(t)), with K' the derivative of K. The formula is accurate
-for skewed residuals. A normal tail would be too small for them, and collisions would be detected as
-strings.
+for skewed residuals. They are skewed because a few frequent strings that are not candidates leave a
+few large residuals. An absent candidate that shares bits with such a string (a *collision*) has a
+large score by chance. The tail of the normal distribution gives this chance a far too small
+probability, so the absent candidate would be detected.
 
 With few cohorts or few reports the sum has few values, and no smooth formula approximates its
 distribution: with one cohort of k bits no valid p-value is below 1/k. The distribution is then
@@ -61,8 +67,9 @@ zero."""
 
 MOST_VALUES: Final = 1024
 """Largest number of distinct residuals for the complete distribution, added over all draws (h in
-each cohort). 8 cohorts of 128 bits reach it. With few reports many residuals are equal, so more
-cohorts stay below it. The computation takes 10 ms."""
+each cohort). 8 cohorts of 128 bits reach it with one hash function, if all residuals are different.
+With few reports many residuals are equal, so more cohorts stay below it. The computation takes 10
+ms, and grows with the number."""
 
 _GRID_POINTS: Final = 8192
 """Number of points of the grid on which complete distributions are convolved. About 200 points lie
@@ -73,9 +80,10 @@ _LARGEST_NORMAL_SCORE: Final = 38.0
 """
 
 _MOST_SPREAD: Final = 2.0
-"""Ratio of the standard deviations of the score after and before some rows are lifted. Above this
-ratio, the values are scaled to the standard deviation 1, and all moments are computed again.
-Otherwise the tilts, which are for the standard deviation 1, would not cover the distribution."""
+"""Ratio of the standard deviations of the score with and without lifts (the numbers that are added
+to the values of a candidate's rows). Above this ratio, the values are scaled to the standard
+deviation 1, and all moments are computed again. Otherwise the tilts, which are for the standard
+deviation 1, would not cover the distribution. A smaller limit would take more time."""
 
 _DECIMALS: Final = 9
 """Number of decimals, in standard deviations of the sum, to which residuals are rounded before they
@@ -91,8 +99,9 @@ class NullTail:
     scores : (t,) float64, increasing. Scores in standard deviations.
     log_tails : (t,) float64, falling. Natural logarithm of P(score >= scores).
     exact : True for the step function of a complete distribution, False for an interpolation.
-    steepness : slope of the logarithm beyond the last score, divided by the last tilt. It is 1
-        unless scores were scaled after the tail was computed.
+    steepness : slope of the logarithm beyond the last score, divided by minus the last tilt. The
+        slope of the saddlepoint tail at tilt t is about -t, so the quotient is 1. It is 1 / c if
+        the scores were multiplied by c after the tail was computed.
     """
 
     scores: Floats
@@ -124,8 +133,8 @@ class NullTail:
             position = np.searchsorted(self.scores, scores, side="left")
             return np.exp(self.log_tails[np.minimum(position, len(self.scores) - 1)])
         log_p = np.interp(scores, self.scores, self.log_tails, left=0.0)
-        # The interpolation ends at the last tilt. Without the bound, every larger score would get
-        # the p-value of the last tilt.
+        # The interpolation ends at the score of the last tilt, and `np.interp` gives every larger
+        # score the p-value of this tilt. These p-values are extrapolated instead.
         beyond = scores > self.scores[-1]
         slope = TILTS[-1] * self.steepness
         log_p[beyond] = self.log_tails[-1] - slope * (scores[beyond] - self.scores[-1])
@@ -133,10 +142,16 @@ class NullTail:
 
 
 def build_normal_tail() -> NullTail:
-    """Build the tail of a standard normal score, for fits without a selection."""
+    """Build the tail of a standard normal score.
+
+    The decoder uses it for a shrunken fit (`ShrunkenFit`), which contains all candidates. No
+    candidates were selected by their scores, so the tail needs no correction for a selection.
+    """
+    # Eight points in each standard deviation, from -38 to 38.
     scores = np.linspace(
         -_LARGEST_NORMAL_SCORE, _LARGEST_NORMAL_SCORE, 16 * int(_LARGEST_NORMAL_SCORE) + 1
     )
+    # The logarithm of the normal tail at a large score z has the slope -z.
     steepness = _LARGEST_NORMAL_SCORE / TILTS[-1]
     return NullTail(scores=scores, log_tails=special.log_ndtr(-scores), steepness=steepness)
 
@@ -175,11 +190,11 @@ class ResidualDraws:
     @cached_property
     def moments(self) -> Floats:
         """(3, J, number of tilts): sums over each cohort of e^(t x), x e^(t x) and x^2 e^(t x)."""
-        return self._moments(self.values)
+        return self._compute_moments(self.values)
 
-    def tail(self) -> NullTail:
+    def compute_tail(self) -> NullTail:
         """Compute the tail of the sum of all draws."""
-        return self._tail(self.moments, 0.0)
+        return self._compute_tail(self.moments, 0.0)
 
     def compute_tail_with_lifts(self, rows: Integers, lifts: Floats) -> NullTail:
         """Compute the tail after the values of some rows are raised.
@@ -190,15 +205,17 @@ class ResidualDraws:
         lifts : (r,) float64. Numbers that are added to `values` of these rows.
         """
         cohort = self.cohort[rows]
-        # Standard deviation of the score with the lifts: the score had variance 1, and a draw hits
-        # one of the rows with probability h_j / k_j.
+        # Approximate standard deviation of the score with the lifts. The score had variance 1, and
+        # each of h_j draws hits a certain row of cohort j with probability 1 / k_j. The change of
+        # the mean, and the covariance of lifts and values, are left out. An approximation is enough
+        # here, because `spread` is only the unit in which the tail is computed.
         spread = float(np.sqrt(1 + (self.n_draws / self.n_bits)[cohort] @ lifts**2))
         # Frequent strings lift their rows far beyond the range of the tilts. Scale the values and
         # compute all moments again.
         if spread > _MOST_SPREAD:
             values = self.values.copy()
             values[rows] += lifts
-            tail = self._tail(self._moments(self._center(values) / spread), 0.0)
+            tail = self._compute_tail(self._compute_moments(self._center(values) / spread), 0.0)
             return replace(tail, scores=tail.scores * spread, steepness=1 / spread)
         # Few rows change by little: replace their terms in the moments instead of computing all
         # moments.
@@ -211,13 +228,13 @@ class ResidualDraws:
         # The lifts also raise the mean of each cohort, which was 0. The tail is that of the sum
         # minus its mean.
         mean = np.bincount(cohort, lifts, minlength=len(self.n_bits)) / self.n_bits
-        return self._tail(moments, float(self.n_draws @ mean))
+        return self._compute_tail(moments, float(self.n_draws @ mean))
 
     def _center(self, values: Floats) -> Floats:
         """Subtract the mean of each cohort."""
         return np.asarray(values - (np.bincount(self.cohort, values) / self.n_bits)[self.cohort])
 
-    def _moments(self, values: Floats) -> Floats:
+    def _compute_moments(self, values: Floats) -> Floats:
         """Compute the moments of each cohort at every tilt, (3, J, number of tilts)."""
         starts = np.concatenate([[0], np.cumsum(self.n_bits)[:-1]])
         moments = np.empty((3, len(starts), len(TILTS)))
@@ -228,7 +245,7 @@ class ResidualDraws:
                 powers *= values
         return moments
 
-    def _tail(self, moments: Floats, mean_sum: float) -> NullTail:
+    def _compute_tail(self, moments: Floats, mean_sum: float) -> NullTail:
         """Compute the tail of the sum of all draws minus its mean.
 
         With M_0, M_1 and M_2 the moments of a cohort at tilt t, one draw from the cohort has
@@ -269,15 +286,18 @@ def compute_null_tail(target: Target, fit: Fit, *, most_values: int = MOST_VALUE
         # All rows of an empty cohort have the residual 0, which adds nothing to a sum.
         random_draws = [values for values in all_draws if len(values[0]) > 1]
         if sum(len(values) for values, _ in random_draws) <= most_values:
-            # z scores are in predicted standard deviations, sqrt(information). So the sums, whose
-            # standard deviation is 1, are multiplied by the ratio of the standard deviation of the
-            # residuals to the predicted one. A fit with nearly as many columns as rows leaves
-            # residuals that are smaller than the noise, and every score would be significant. The
-            # ratio is therefore at least 1.
+            # The tested z scores are weighted residual sums divided by their predicted standard
+            # deviation, sqrt(information). The values of the draws were divided by the standard
+            # deviation of the residuals, `draws.scale`. Multiplying a sum of them by
+            # draws.scale / sqrt(information) therefore gives a z score.
+            #
+            # Bad case: a fit with nearly as many columns as rows. It leaves residuals that are
+            # smaller than the noise, so the factor would be far below 1, and every z score would be
+            # significant. The factor is therefore at least 1.
             return _convolve(
                 random_draws, max(draws.scale / _compute_information(target, fit) ** 0.5, 1.0)
             )
-    return draws.tail()
+    return draws.compute_tail()
 
 
 def approximate_tail(scores: Floats, variances: Floats, cumulants: Floats) -> NullTail:
@@ -315,7 +335,9 @@ def _compute_information(target: Target, fit: Fit) -> float:
     """Compute the information about an absent candidate: the predicted variance of its score.
 
     With s the expected sum of the weights of its rows and W the sum of all weights, the information
-    is s (1 - s / W). The second factor is for the background of the fit.
+    is s (1 - s / W). The fit has a *background*, a free coefficient that all rows of a collection
+    share. A candidate changes the background too, and the second factor removes this part of its
+    information.
     """
     weight_sum = sum(
         counts.params.h
@@ -366,9 +388,14 @@ def _convolve(draws: list[tuple[Floats, Floats]], scale: float) -> NullTail:
 
 
 def compute_ones_variance(params: Params, devices: float) -> float:
-    """Compute the variance of the number of false ones at one bit of each cohort, all together.
+    """Compute the variance of the number of ones that chance gives an absent string.
 
-    The devices do not set the bit, so a report has a 1 with probability p*.
+    The number is counted for one hash function. An absent string then has one bit in each cohort. A
+    device belongs to one cohort and sends a 1 at this bit with probability p*, because no string of
+    the device sets the bit. The number of ones of all devices is therefore Binomial(devices, p*).
+
+    The number belongs to this module because a small variance makes its tails coarse: with few
+    ones, scores and p-values take few values (`ErrorControl.for_ones_variance`).
 
     Parameters
     ----------

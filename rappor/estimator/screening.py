@@ -9,11 +9,18 @@ the number of rows and s the number of selected candidates,
     score       = sum over the candidate's rows of w e
     row weight  = sum over the candidate's rows of w
     information = row weight (1 - row weight / W) (1 - s / n)
-    estimate    = score / information / kappa
+    estimate    = score / information / kappa / rho
 
-The last factor of the information is the mean share of a candidate that the selected candidates do
-not explain. The exact information of a candidate (`Fit.scores`) would need its products with all
-selected columns.
+The second factor of the information is the part of the candidate's column that the background does
+not explain: the projection on a constant removes (row weight)^2 / W. The last factor is the mean
+share of a candidate that the selected candidates do not explain.
+
+*Example.* In 16 cohorts of 32 bits with h = 1 and equal weights w = 1, a candidate has the row
+weight 16, and W is 512. With 64 selected candidates, the information is 16 (1 - 16/512) (1 -
+64/512) = 13.6.
+
+The exact information of a candidate (`Fit.compute_scores`) would need its products
+with all selected columns.
 
 The sums are exact. All values are rounded to a grid that is coarse enough for every addition to be
 exact. The result therefore does not depend on the order of the rows, and arrays and compiled loops
@@ -37,16 +44,17 @@ from rappor.estimator.presence_tests import build_absent_test
 from rappor.estimator.rank_weights import RatioCounts
 
 Tail = Callable[[Floats], Floats]
-"""Function from z scores, (c,), to one-sided p-values, (c,)."""
+"""A `Tail` maps z scores, (c,), to one-sided p-values, (c,)."""
 
-_LEAST_LEFT: Final = 0.05
+_LEAST_REMAINING_SHARE: Final = 0.05
 """Lower bound on the share of a candidate's information that selected candidates do not explain.
-The bound applies only if the selected candidates fill nearly all rows, where the share would become
-0 and estimates infinite."""
+The bound applies only if the selected candidates fill nearly all rows. Without the bound the share
+would be 0, and estimates would be infinite."""
 
-_DEPENDENT: Final = 1e-6
-"""Information, relative to the usual information, below which a candidate is a combination of
-selected columns. The ridge of the fit and rounding leave less information than the limit."""
+_LEAST_INFORMATION: Final = 1e-6
+"""Information, relative to the usual information, below which a candidate counts as a combination
+of selected columns. Such a combination would have the information 0, but the ridge of the fit and
+rounding leave a little."""
 
 
 class ScreeningTask:
@@ -88,7 +96,7 @@ class ScreeningTask:
             score, approximate_information(weight_sum, self._fit), self._fit, self._usual
         )
 
-    def tail(self) -> Tail:
+    def build_tail(self) -> Tail:
         """Build the function from z scores to p-values of candidates outside the fit."""
         return build_absent_test(self._target, self._fit)
 
@@ -158,7 +166,7 @@ def _compute_remaining_share(fit: Fit) -> float:
 
     Every selected candidate uses one of the n rows, so the share is 1 - s / n.
     """
-    return max(1 - fit.n_selected / len(fit.residual), _LEAST_LEFT)
+    return max(1 - fit.n_selected / len(fit.residual), _LEAST_REMAINING_SHARE)
 
 
 def approximate_information(weight_sum: Floats, fit: Fit) -> Floats:
@@ -190,7 +198,7 @@ def estimate_one_step(
     Parameters
     ----------
     score, information : (c,) float64. z' W e and z' W x of each candidate (`rappor.estimator.fit`).
-    fit : the fit, for kappa.
+    fit : the fit, for its corrections kappa and rho (`rappor.estimator.fit`).
     usual : information of a candidate that is no combination of selected candidates.
 
     Returns
@@ -199,10 +207,12 @@ def estimate_one_step(
     """
     # Without the limit a combination of selected columns would get a huge score from rounding
     # errors.
-    is_identified = information > _DEPENDENT * usual
+    is_identified = information > _LEAST_INFORMATION * usual
     safe_information = np.where(is_identified, information, 1.0)
-    estimate = np.where(is_identified, score / safe_information / fit.kappa, 0.0)
-    std_error = np.where(is_identified, 1 / np.sqrt(safe_information) / fit.kappa, np.inf)
+    rho = fit.search_factor
+    estimate = np.where(is_identified, score / safe_information / (fit.kappa * rho), 0.0)
+    error = 1 / np.sqrt(safe_information * rho) / fit.kappa
+    std_error = np.where(is_identified, error, np.inf)
     return estimate, std_error
 
 
@@ -210,7 +220,8 @@ def round_for_sums(values: Floats, n_terms: int) -> Floats:
     """Round values so that floating-point sums of up to n_terms values are exact.
 
     Rounded values are multiples of one power of two. Every sum is at most 2^53 of these multiples,
-    so a float64 represents it exactly. The rounding error is n_terms 2^-53 of the largest value.
+    so a float64 represents it exactly. The rounding error is at most n_terms 2^-52 of the largest
+    value.
 
     Parameters
     ----------
@@ -223,6 +234,8 @@ def round_for_sums(values: Floats, n_terms: int) -> Floats:
     >>> float(values[0] + values[1] + values[2]) == float(values[2] + values[1] + values[0])
     True
     """
+    # `frexp` returns the exponent e with largest < 2^e. So a sum is below 2^e, which is 2^52 steps
+    # of 2^(e - 52). The other bit of the 2^53 leaves room for the rounding of the values.
     largest = float(np.max(np.abs(values), initial=0.0)) * n_terms
     step = np.ldexp(1.0, int(np.frexp(largest)[1]) - 52)
     return np.asarray(np.rint(values / step) * step)

@@ -58,7 +58,7 @@ from rappor.estimator.screening import (
     approximate_information,
     estimate_one_step,
 )
-from rappor.estimator.sparse_products import weighted_products
+from rappor.estimator.sparse_products import compute_weighted_products
 
 SCREENED: Final = 5000
 """Number of screened candidates per round, in addition to the selected candidates. Their columns
@@ -162,7 +162,8 @@ class _Refinement(NamedTuple):
     ----------
     fit : the fit with the selected candidates as columns.
     is_selected : (c,) bool. True for the screened candidates in the selection.
-    entry_p_value : largest p-value with which a further candidate would enter the selection.
+    entry_p_value : threshold of the next rank: the largest p-value with which a candidate outside
+        this round would be significant, too.
     """
 
     fit: Fit
@@ -175,9 +176,14 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
 
     The selection is deterministic. Candidates are numbered in three ways:
 
-    - `screening.index` and `selected` contain numbers in the pool: in the list, or in the stream.
-    - Rows of `screening`, and `Selection.selected`, count the candidates in memory.
-    - `best` and `is_selected` count the candidates of the present round, `screened_index`.
+    - By their number in the pool, which is the list or the stream: in `screening.index`,
+      `screened_index` and `selected`.
+    - By their row among the candidates in memory: in `screening.estimate`, `best` and
+      `Selection.selected`.
+    - By their position among the screened candidates of the present round: in `is_selected`.
+
+    For example, a stream has the candidates 7, 9 and 30 in memory, and the round screens 9 and 30.
+    Candidate 30 has the number 30, the row 2 and the position 1.
 
     Parameters
     ----------
@@ -186,6 +192,7 @@ def select_candidates(target: Target, pool: CandidatePool, progress: Progress) -
     progress : function that reports the progress.
     """
     selected = np.array([], dtype=np.int64)
+    # The first fit contains the background only. Its residuals show the frequent strings.
     fit = fit_rows(target, pool.columns(selected), allow_zero_weights=False)
     screening = pool.screen(ScreeningTask(target, fit, pool.n_terms), selected, progress)
     for round_number in range(_SCREENINGS):
@@ -250,12 +257,16 @@ def select_by_lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
 
         |W^(1/2) P (e - X D^-1 a)|^2 / 2 + LASSO_PENALTY * sum of a,    a >= 0
 
-    Columns have unit information after the scaling by D, so the penalty counts standard errors.
+    W contains the weights of the fit. Columns have unit information after the scaling by D. So a
+    coefficient a is a z score, reduced by the penalty: a single column with a score of 7 standard
+    errors gets a = 7 - `LASSO_PENALTY` = 3.
 
-    Few columns are in the solution. The function solves the lasso on the columns whose score
-    exceeds the penalty (the active columns), computes the scores of all other columns on the
-    remaining residual, and adds the columns whose score exceeds the penalty. When no column is
-    added, the solution satisfies the optimality conditions of the lasso on all columns.
+    Few columns are in the solution. At the minimum, a column with a = 0 has a score of at most the
+    penalty on the remaining residual. Otherwise a larger a would reduce the squares by more than it
+    adds to the penalty. The function solves the lasso on the columns whose score exceeds the
+    penalty (the active columns), computes the scores of all other columns on the remaining
+    residual, and adds the columns whose score exceeds the penalty. When no column is added, the
+    solution is therefore the minimum over all columns.
 
     Parameters
     ----------
@@ -268,13 +279,13 @@ def select_by_lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
     (c,) bool, True for the columns with a coefficient above 0.
     """
     best = np.sort(np.argsort(-z, kind="stable")[:LASSO_SCREENED])
-    score, information = fit.scores(columns[:, best])
+    score, information = fit.compute_scores(columns[:, best])
     # A column without information is a combination of the columns of the fit. Its scale would be
     # zero.
     best = best[information > 0]
     score, information = score[information > 0], information[information > 0]
     best_columns, scale = columns[:, best], np.sqrt(information)
-    cross = weighted_products(best_columns, fit.weight, fit.basis)
+    cross = compute_weighted_products(best_columns, fit.weight, fit.basis)
     remaining_score = score / scale
     is_active = np.zeros(len(best), dtype=bool)
     coefficients = np.zeros(len(best))
@@ -282,10 +293,11 @@ def select_by_lasso(columns: sparse.csc_array, fit: Fit, z: Floats) -> Booleans:
         is_active |= is_entering
         active_columns = best_columns[:, is_active]
         # X' P' W P X = X' W X - (X' W B) (B' W B)^-1 (B' W X), with B the columns of the fit.
-        gram = weighted_products(active_columns, fit.weight, active_columns.tocsr())
+        gram = compute_weighted_products(active_columns, fit.weight, active_columns.tocsr())
         gram -= cross[is_active] @ fit.inverse @ cross[is_active].T
         gram /= np.outer(scale[is_active], scale[is_active])
         coefficients[is_active] = _solve_lasso(gram, score[is_active] / scale[is_active])
+        # X' P' W P X D^-1 a: the part of the scores of all columns that the solution explains.
         weighted_fit = fit.weight * (best_columns @ (coefficients / scale))
         explained_score = best_columns.T @ weighted_fit - cross @ (
             fit.inverse @ (fit.basis.T @ weighted_fit)
@@ -362,25 +374,24 @@ def _refine_selection(
         )
         coefficients[is_selected] = fit.coefficients[n_backgrounds:]
         z = _compute_z_scores(screened, fit, is_selected)
+        # `most_values=0` uses the saddlepoint formula, which saves the convolution of the complete
+        # distribution in every refit. The decoder computes the final p-values by both.
         p_values = compute_null_tail(screened.target, fit, most_values=0).p_values(z)
         # Candidates that were not screened count as large p-values: the list is as long as before.
         all_p_values = PValues(in_memory=p_values, n_further=screened.n_candidates - len(p_values))
-        entry_p_value, stay_p_value = (
-            Thresholds(ErrorControl(alpha=rate), all_p_values).largest
-            for rate in (ENTRY_RATE, STAY_RATE)
+        entry, stay = (
+            Thresholds(ErrorControl(alpha=rate), all_p_values) for rate in (ENTRY_RATE, STAY_RATE)
         )
         n_rows = int((fit.weight > 0).sum())
-        is_staying = _keep_strongest(
-            is_selected & (p_values <= stay_p_value), z, n_rows // _ROWS_PER_SELECTED
-        )
+        is_staying = _keep_strongest(is_selected & stay.detected, z, n_rows // _ROWS_PER_SELECTED)
         # Few candidates enter at a time. Two strings that share bits may both be significant
         # because of the same reports. After one of them has entered, the other is no longer
         # significant.
         is_entering = _keep_strongest(
-            ~is_selected & (p_values <= entry_p_value), z, max(n_rows // _ROWS_PER_ENTERING, 1)
+            ~is_selected & entry.detected, z, max(n_rows // _ROWS_PER_ENTERING, 1)
         )
         next_selected = is_staying | is_entering
-        search_degrees = _compute_search_degrees(z, p_values <= entry_p_value)
+        search_degrees = _compute_search_degrees(z, entry.detected)
         # The first step only fits the selection that was passed. Its degrees of freedom of the
         # search were not known yet, so an unchanged selection is not a reason to stop.
         if step > 0 and np.array_equal(next_selected, is_selected):
@@ -388,7 +399,7 @@ def _refine_selection(
         # After the last step the selection must match the columns of the returned fit.
         if step < _REFINEMENTS - 1:
             is_selected = next_selected
-    return _Refinement(fit, is_selected, entry_p_value)
+    return _Refinement(fit, is_selected, entry.next_threshold)
 
 
 def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Booleans) -> Floats:
@@ -423,13 +434,16 @@ def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Bool
         remaining_information = screened.absolute_columns.T @ remaining_weight
         # The leverage of a row is the part that the selected candidates explain. For a selected
         # candidate it includes the part that the candidate itself explains, which is information
-        # about the candidate. This part, the sum of w^2 / (sum of w) over its rows, is added again.
+        # about the candidate. A column of ones alone has the leverage w / (sum of w over its rows)
+        # in each of its rows, so the part is (sum of w^2) / (sum of w), and is added again.
         candidate_leverage = (
             screened.absolute_columns.T
             @ fit.weight**2
             / np.where(row_weight > 0, row_weight, np.inf)
         )
         remaining_information += np.where(is_selected, candidate_leverage, 0.0)
+        # The projection of a column on a constant background removes (x' W 1)^2 / (1' W 1) of the
+        # information x' W x, and both products are the sum of the weights over the rows of x.
         information = remaining_information * (1 - remaining_information / fit.weight.sum())
     else:
         information = approximate_information(row_weight, fit)
@@ -447,7 +461,7 @@ def _compute_z_scores(screened: _ScreenedCandidates, fit: Fit, is_selected: Bool
     z[is_selected] = estimate / std_error
     # Compute exact scores only where they can change the selection. This saves most of the time.
     is_exact = np.flatnonzero(~is_selected & (z > _EXACT_SCORE_FROM))
-    score, information = fit.scores(columns[:, is_exact])
+    score, information = fit.compute_scores(columns[:, is_exact])
     largest_information = float(np.max(information, initial=0.0))
     estimate, std_error = estimate_one_step(score, information, fit, largest_information)
     z[is_exact] = estimate / std_error
@@ -467,7 +481,7 @@ def _estimate_all(
     estimate, std_error : (c,) float64 each, as shares.
     """
     estimate, std_error = np.empty((2, len(is_selected)))
-    score, information = fit.scores(columns[:, ~is_selected])
+    score, information = fit.compute_scores(columns[:, ~is_selected])
     largest_information = float(np.max(information, initial=0.0))
     estimate[~is_selected], std_error[~is_selected] = estimate_one_step(
         score, information, fit, largest_information
@@ -490,9 +504,17 @@ def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
 
     The degrees of freedom are t times the density of the scores at t, where t is the smallest score
     that may enter. The density is the number of scores per standard error. It is the number of
-    scores within `_WINDOW` of t, because this window is one standard error wide. Tibshirani
-    (Statistica Sinica 2015, section 5) derives the formula for the selection of the best subset in
-    an orthogonal design. Random hashing makes the design nearly orthogonal.
+    scores within `_WINDOW` of t, because this window is one standard error wide.
+
+    *Derivation.* The selection estimates a score z by z if z > t, and by 0 otherwise. The degrees
+    of freedom of an estimate are the mean of its derivative by z (Stein's formula). The derivative
+    is 1 above t: one degree for each coefficient, which the fit counts. At t the estimate jumps
+    from 0 to t, which adds t times the density. Tibshirani (Statistica Sinica 2015, section 5)
+    derives this for the selection of the best subset in an orthogonal design. Random hashing makes
+    the design nearly orthogonal.
+
+    *Example.* The smallest score that may enter is t = 4, and six candidates have scores between
+    3.5 and 4.5. The search used 4 * 6 = 24 degrees of freedom.
 
     Parameters
     ----------

@@ -10,12 +10,14 @@ from scipy import sparse
 from rappor.counts.arrays import Floats
 
 _COMPILED_FROM: Final = 1 << 21
-"""Number of multiplications above which compiled loops are used: 60 ms of scipy's time. Below,
-loading the loops would take longer."""
+"""Number of multiplications from which compiled loops are used. scipy takes 60 ms for this number.
+For fewer multiplications, loading the loops would take longer than the product."""
 
 
-def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_array) -> Floats:
-    """Compute left' diag(weight) right.
+def compute_weighted_products(
+    left: sparse.csc_array, weight: Floats, right: sparse.csr_array
+) -> Floats:
+    """Compute left' diag(weight) right, the weighted products of the columns of two matrices.
 
     Parameters
     ----------
@@ -27,7 +29,6 @@ def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_
     (a, b) float64.
     """
     scaled = left.data * weight[left.indices]
-    # Small products: scipy is faster than loading the compiled loops.
     if np.diff(right.indptr)[left.indices].sum() < _COMPILED_FROM:
         rows = sparse.csr_array((scaled, left.indices, left.indptr), shape=left.shape[::-1])
         return np.asarray((rows @ right).toarray())
@@ -40,7 +41,7 @@ def weighted_products(left: sparse.csc_array, weight: Floats, right: sparse.csr_
     return products
 
 
-def quadratic_forms(rows: sparse.csr_array, matrix: Floats) -> Floats:
+def compute_quadratic_forms(rows: sparse.csr_array, matrix: Floats) -> Floats:
     """Compute x' matrix x for each row x, (n,).
 
     Parameters

@@ -2,7 +2,7 @@
 
 `proportion_tests.py` computes exact tests and intervals of categories from these tails. If every
 device reports once, it needs the tail of a binomial count only (`upper_tail`, `lower_tail`). If
-devices report again, it builds a `Mixture` with `match_moments`, and calls `Mixture.tail`.
+devices report again, it builds a `Mixture` with `match_moments`, and calls `Mixture.compute_tail`.
 
 Theory of operation
 -------------------
@@ -18,11 +18,11 @@ weight.
 | w, p, v | weight of a coin, its probability of a 1, its variance p (1 - p) |
 | s, u, n', p' | shift, unit, number and probability of the approximating binomial count |
 | a | standard deviation of K |
-| b | number of permanent ones that change the sum by one standard deviation of the coins |
+| b | change of K that changes the mean of the sum by one standard deviation of the coins |
 | c | a b / sqrt(a^2 + b^2), the scale of K at which the terms change |
 
-Of n devices, K have a permanent 1. A device starts every report from its permanent response, so
-one device more with a permanent 1 adds ones in nearly all of its reports. The sum is then no
+Of n devices, K have a permanent 1. All reports of a device start from its permanent response. One
+more device with a permanent 1 therefore adds ones in most of its reports, and the sum is no
 binomial count.
 
 *Conditional on K*, the ones come from the coins only. The sum is approximated by a shifted binomial
@@ -34,11 +34,17 @@ coins, these are
     n' = sum of w^2 v / (u^2 p' (1 - p'))
     s = mean - u n' p'
 
-The approximation is exact if all coins are equal.
+Proof: the shifted binomial count has the variance u^2 n' p' (1 - p'), which is the sum of w^2 v by
+the third line. Its third central moment is the variance times u (1 - 2 p'), which is the sum of w^3
+v (1 - 2 p) by the first two lines. A coin contributes exactly w^2 v and w^3 v (1 - 2 p). s corrects
+the mean. The approximation is exact if all coins are equal.
 
 *The tail* is the mean of the conditional tails over K, weighted by the probabilities of K. The
-terms are smooth functions of K at the scale c. So the sum does not need every K. A step of c / 1.5
-leaves an error below 1e-6 of the tail (measured), and the number of terms does not depend on n.
+terms are smooth functions of K. A term is a product: the probability of K changes at the scale a,
+its standard deviation, and the conditional tail changes at the scale b. Their product changes at
+the scale c, which is the width of the product of two normal curves of the widths a and b. So the
+sum does not need every K. A step of c / 1.5 leaves an error below 1e-6 of the tail (measured), and
+the number of terms does not depend on n.
 
 *Example.* 10 devices send 5 reports each, with p = 0, q = 1 and pi = .1: a device repeats its
 permanent bit. The number of ones is 5 K. The probability of at least 10 ones is P(K >= 2) = .26. A
@@ -56,7 +62,8 @@ from scipy import special
 from rappor.counts.arrays import Floats
 
 LEAST: Final = 1e-30
-"""Smallest positive variance, probability or number of ones. It replaces 0 as a divisor."""
+"""Number that replaces 0 where 0 is not allowed: as a divisor, and as a parameter of the incomplete
+beta function. It is so small that it changes no result."""
 
 _MOST_DEVIATIONS: Final = 8
 """Standard deviations of K on both sides of its mean over which the mean of the tails extends. A
@@ -68,8 +75,9 @@ of permanent ones is small, and K is not normal. Still larger values have a prob
 
 _CERTAIN_DISTANCE: Final = 300.0
 """Squared distance of the tested sum from the conditional mean, beyond which a conditional tail
-counts as 0 or 1. Its unit is the conditional variance, or u^2 if that is larger. At 17 standard
-deviations the tail is below 1e-60."""
+counts as 0 or 1. The distance is measured in conditional standard deviations. If the unit u of the
+binomial count is larger than the standard deviation, the distance is measured in u. At 17 standard
+deviations the tail is below 1e-60. A smaller limit would change tails, a larger one takes time."""
 
 _OMITTED_PROBABILITY: Final = 1e-15
 """Probability of the omitted values of K. A tail that is a mean over several K is therefore at
@@ -133,7 +141,7 @@ class Mixture:
     moments: Floats
     changes: Floats
 
-    def tail(self, ones: Floats, *, upper: bool) -> Floats:
+    def compute_tail(self, ones: Floats, *, upper: bool) -> Floats:
         """Compute the probability of at least this sum, or of at most this sum.
 
         Parameters
@@ -146,7 +154,7 @@ class Mixture:
         (k,) float64.
         """
         # K of each term, (k, terms). All arrays below have this shape.
-        permanent_ones = self._grid()
+        permanent_ones = self._build_grid()
         n, level = self.devices[:, None], self.level[:, None]
         # Weights: the probabilities of K, divided by the largest of them.
         permanent_zeros = np.maximum(n - permanent_ones, 0)
@@ -175,19 +183,20 @@ class Mixture:
         tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
         return np.asarray(tail if is_single else np.maximum(tail, _OMITTED_PROBABILITY))
 
-    def _grid(self) -> Floats:
+    def _build_grid(self) -> Floats:
         """Compute the numbers K of permanent ones over which the tail is averaged, (k, terms).
 
-        If no device repeats a permanent one (`changes` is 0), there is a single term. Numbers above
-        n have the weight 0.
+        Numbers above n have the weight 0.
         """
         mean = self.devices * self.level
-        # a, b and c of the module docstring.
+        # `deviation`, `coin_scale` and `scale` are a, b and c of the module docstring.
         deviation = np.sqrt(mean * (1 - self.level))
-        coins = np.sqrt(self.moments[1]) / np.maximum(self.changes[0], LEAST)
-        scale = deviation * coins / np.maximum(np.hypot(deviation, coins), LEAST)
+        coin_scale = np.sqrt(self.moments[1]) / np.maximum(self.changes[0], LEAST)
+        scale = deviation * coin_scale / np.maximum(np.hypot(deviation, coin_scale), LEAST)
         step = np.maximum(1.0, np.floor(scale / _TERMS_PER_SCALE))
         low = np.maximum(0.0, np.floor(mean - _MOST_DEVIATIONS * deviation))
+        # If every device reports once, `match_moments` sets `level` to 0. Then K is 0 with
+        # certainty, `low` and `high` are 0, and there is a single term.
         added = np.where(deviation > 0, _FURTHER_ONES, 0)
         high = np.minimum(self.devices, np.ceil(mean + _MOST_DEVIATIONS * deviation) + added)
         steps = np.arange(int(((high - low) / step).max()) + 1)
@@ -199,28 +208,37 @@ def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floa
 
     The exact sum has a binomial number K_g of permanent ones in each collection, which adds
     C = sum over g of x_g K_g to the sum, with x_g = `changes[0]` of the collection. The mixture has
-    one binomial number K, each of which adds the same number x. n, pi and x are chosen so that x K
-    has the mean, the variance and (up to the rounding of n) the largest value of C:
+    one binomial number K of permanent ones, each of which adds the same number x. n, pi and x are
+    chosen so that x K and C have the same mean, variance and largest value:
+
+        n pi x = E[C],    n pi (1 - pi) x^2 = Var C,    n x = max C
+
+    The solution of the three equations is
 
         pi = E[C] / max C
         n = (max C)^2 pi (1 - pi) / Var C
         x = sqrt(Var C / (n pi (1 - pi)))
 
-    If K grows by one, the expectation of K_g grows by x Cov(K_g, C) / Var C, and each moment by the
-    sum over g of this number times `changes`.
+    n is rounded to a whole number first, so n x differs a little from max C.
+
+    One more permanent one of the mixture means that C is larger by x. It does not say in which
+    collection. The regression of K_g on C gives its expected growth: E[K_g | C + x] - E[K_g | C] =
+    x Cov(K_g, C) / Var C. Each moment therefore grows by the sum over g of this number times
+    `changes`.
 
     Parameters
     ----------
     moments : (4, k) float64. Moments of the complete sum, as in `Mixture`.
     changes : (4, g, k) float64. Change of the moments of each collection for one more permanent
         one.
-    devices, level : (g, 1) or (g, k), and (g, k) float64. n and pi of each collection.
+    devices : (g, 1) or (g, k) float64. n of each collection.
+    level : (g, k) float64. pi of each collection.
     """
     # Cov(K_g, C), then Var C and max C.
     covariance = changes[0] * devices * level * (1 - level)
     variance, total = (changes[0] * covariance).sum(axis=0), (changes[0] * devices).sum(axis=0)
-    # If every device reports once, no permanent one is repeated, and the mixture is a plain
-    # binomial count.
+    # If every device reports once, no permanent one is repeated: `changes` and Var C are 0. Then pi
+    # is 0 and n is 1, so K is always 0, and the mixture is a plain binomial count.
     is_random = variance > 0
     mean = np.where(
         is_random, (changes[0] * devices * level).sum(axis=0) / np.where(is_random, total, 1), 0
@@ -229,8 +247,10 @@ def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floa
     n = np.maximum(
         1.0, np.round(total**2 * bernoulli_variance / np.where(is_random, variance, 1.0))
     )
-    size = np.sqrt(variance / np.where(is_random, n * bernoulli_variance, 1.0))
-    added_ones = size * covariance / np.where(is_random, variance, 1.0)
+    # x, the number that one more permanent one of the mixture adds to the sum.
+    added_sum = np.sqrt(variance / np.where(is_random, n * bernoulli_variance, 1.0))
+    # The expected growth of each K_g.
+    added_ones = added_sum * covariance / np.where(is_random, variance, 1.0)
     return Mixture(
         devices=n, level=mean, moments=moments, changes=(changes * added_ones).sum(axis=1)
     )

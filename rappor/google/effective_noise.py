@@ -1,9 +1,9 @@
 """Effective probability f of the clients of google/rappor, each of which rounds f in its own way.
 
-For readers of a collection that google/rappor's clients made. f is the probability that the
-permanent response forces a bit. A client of google/rappor decides by seven random bits, a number
-from 0 to 127, whether it forces a bit. So only multiples of 1/128 are possible, and the f of
-`params.csv` is rounded:
+The effective f is needed to decode reports of these clients. f is the probability that the client
+replaces a bit by a random bit in the first step of RAPPOR, the permanent randomized response. A
+client of google/rappor makes this decision by seven random bits, a number from 0 to 127. So only
+multiples of 1/128 are possible, and each client rounds the f of `params.csv` to a multiple:
 
     client    effective 128 f                     128 * 0.3 = 38.4
     python    ceil(128 f)                         39
@@ -23,13 +23,14 @@ from typing import Final, Literal
 from rappor.base.errors import ParamsError
 
 Client = Literal["python", "cpp", "java"]
-"""Programming language of a client of google/rappor, which decides how the client rounds f."""
+"""A client of google/rappor, named by its programming language. Each of the three clients rounds f
+in its own way."""
 
 CLIENTS: Final = ("python", "cpp", "java")
-"""All values of `Client`, in the order of the message about an unknown client."""
+"""All values of `Client`. The message about an unknown client lists them in this order."""
 
 _LEVELS: Final = 128
-"""Number of values of the seven random bits with which all three clients decide."""
+"""All three clients decide with seven random bits, which have this number of values."""
 
 
 def compute_effective_f(f: float, client: Client) -> float:
@@ -60,11 +61,11 @@ def compute_effective_f(f: float, client: Client) -> float:
 
 
 def count_randomizing_values(f: float, client: Client) -> int:
-    """Count the values of the seven random bits for which a client randomizes a bit.
+    """Count the values of the seven random bits for which a client replaces a bit by a random bit.
 
     Raises ParamsError if f is outside [0, 1), or the client is unknown.
     """
-    # `Fraction` computes 128 f exactly, so that f = 3/128, for example, is never rounded up to 4.
+    # `Fraction` computes 128 f exactly for every float: `ceil` and `floor` see no rounding error.
     if not 0 <= f < 1:
         raise ParamsError(f"f must be in [0, 1), got {f!r}")
     if client == "python":

@@ -13,10 +13,10 @@ to 0 with probability f/2. Parameters of this package have a second letter g (`P
 forced to 1 with probability f g, and to 0 with probability f (1 - g). So params.csv can express
 g = .5 only.
 
-google/rappor hashes strings with MD5. Its hash layout has a name (`Params.layout`), and the name is
-part of the fingerprint, so counts of google/rappor are never added to counts of this package. Bit i
-has the same number in both. Only a pattern in a reports file is written from bit k - 1 down to bit
-0.
+google/rappor hashes strings with MD5. Its hash layout has a name (`Params.layout`). The name is
+part of the fingerprint, so counts of google/rappor are never added to counts of this package. Both
+number bits in the same way, from 0. Only a pattern in a reports file is written from bit k - 1 down
+to bit 0.
 
 The readers refuse errors that google/rappor ignores: probabilities that are out of range or
 swapped, a bit with more ones than its cohort has reports, cohorts that do not exist, and rows of
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,9 +51,8 @@ _PARAMS_HEADER: Final = ["k", "h", "m", "p", "q", "f"]
 """Header that params.csv must have."""
 
 _REPORT_COLUMNS: Final = 5
-"""Number of columns of a reports file: client, cohort, bloom (true bits), prr (permanent response)
-and irr (instantaneous response).
-"""
+"""A row of a reports file has five columns: client, cohort, bloom (true bits), prr (permanent
+response) and irr (instantaneous response)."""
 
 _SHOWN_CHARACTERS: Final = 40
 """Largest number of characters of a cell that a message shows. Longer cells are cut."""
@@ -63,7 +61,7 @@ _NO_COHORT: Final = 1 << 63
 """Cohort number that replaces a cell without a number. No collection has this cohort."""
 
 _NA: Final = ("NA", "")
-"""Cells of a map that R reads as missing. google/rappor's own example map has an empty cell."""
+"""R reads these cells of a map as missing. The example map of google/rappor has an empty cell."""
 
 
 class MappedCandidates(Candidates):
@@ -151,7 +149,7 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
 
 
 def write_params(path: PathLike, params: Params) -> None:
-    """Write params.csv with the effective probabilities, to 10 digits.
+    """Write params.csv with the effective probabilities of the 32-bit thresholds, to 10 digits.
 
     Parameters
     ----------
@@ -261,8 +259,8 @@ def write_counts(path: PathLike, counts: Counts) -> None:
 def read_reports(path: PathLike, params: Params) -> Counts:
     """Read and add the reports of a file with the columns client, cohort, bloom, prr and irr.
 
-    The first row is a header. Only `irr`, the instantaneous response, was sent by the client: k
-    characters 0 or 1, bit k - 1 first.
+    The first row must be a header. Only `irr`, the instantaneous response, was sent by the client.
+    It has k characters 0 or 1, bit k - 1 first.
 
     Parameters
     ----------
@@ -278,7 +276,8 @@ def read_reports(path: PathLike, params: Params) -> Counts:
     Raises
     ------
     FileError
-        If a row does not have five cells, its cohort does not exist, or its `irr` is malformed.
+        If a row does not have five cells, its cohort does not exist, its `irr` is malformed, or the
+        first row is a report and not a header.
 
     Examples
     --------
@@ -295,7 +294,12 @@ def read_reports(path: PathLike, params: Params) -> Counts:
     [[0, 0], [0, 1]]
     """
     cohorts, packed = [], []
-    for line, row in itertools.islice(_read_rows(path), 1, None):
+    rows = _read_rows(path)
+    _, header = next(rows, (1, []))
+    # Bad case: a file without a header. Its first report would be skipped and not counted.
+    if len(header) == _REPORT_COLUMNS and _is_whole(header[1]):
+        raise FileError(path, "the first row must be a header, got a report", line=1)
+    for line, row in rows:
         if len(row) != _REPORT_COLUMNS:
             raise FileError(
                 path, f"a row must have {_REPORT_COLUMNS} cells, got {len(row)}", line=line

@@ -21,19 +21,34 @@ A *cell* is a pair of listed values, one of each field.
 | d | true share of each cell minus its share under independence, A x B |
 
 Assumption: all values of a field are equally frequent. So each cell has about the share T / (A B),
-and all cells have nearly the same errors. The covariance of the estimates is then
-(sigma^2 - c) I + c 11', with I the identity matrix and 1 the vector of ones. The rows and the
-columns of d have the sums 0, so the second term adds nothing to the test statistic. The statistic
-of `rappor.association.independence` therefore has a non-central chi-squared distribution with
-(A - 1)(B - 1) degrees of freedom and the non-centrality
+and all cells have nearly the same errors. The covariance matrix of the estimates then has sigma^2
+on its diagonal and c elsewhere: it is (sigma^2 - c) I + c 11', with I the identity matrix and 1 the
+vector of ones.
+
+The statistic of `rappor.association.independence` is a weighted squared distance of the estimates
+from independence. If the fields depend on each other, its mean is larger by d' (covariance)^-1 d:
+it has a non-central chi-squared distribution with (A - 1)(B - 1) degrees of freedom, and this
+number is its non-centrality lambda. The entries of d add up to 0, so 1'd = 0, and d is an
+eigenvector of the covariance matrix with the eigenvalue sigma^2 - c:
 
     lambda = sum of d^2 / (sigma^2 - c)
 
-By its definition, V^2 is A B / T^2 times the sum of d^2, divided by min(A, B) - 1. So
+Cramer's V is defined by the squared differences from independence, each divided by the share that
+independence gives the cell. That share is T / (A B) in every cell, and all shares are relative to
+T:
+
+    V^2 = sum of (d / T)^2 / (1 / (A B)) / (min(A, B) - 1) = A B sum of d^2 / (T^2 (min(A, B) - 1))
+
+Solving for the sum of d^2 gives
 
     lambda = V^2 (min(A, B) - 1) T^2 / (A B (sigma^2 - c))
 
 If an association lies in rare values, the same V has a smaller sum of d^2, and less power.
+
+*Example.* A = 20 sites, B = 5 countries, T = 1, and a cell has the standard error .003, with c near
+0. V = .1 gives lambda = .01 (4) / (100 (.000009)) = 44. The test has 76 degrees of freedom, and at
+level .05 it rejects independence if the statistic exceeds 97.4. The statistic has the mean 76 + 44
+= 120, so the association is detected with a probability of 90 %.
 """
 
 from __future__ import annotations
@@ -97,11 +112,13 @@ class AssociationPower:
         """Find the Cramer's V that is detected with a probability; None if it would be above 1."""
 
         def excess(cramers_v: float) -> float:
+            """Compute the power at a V, minus the requested power. It rises with V."""
             return self.compute_power(cramers_v) - power
 
         if excess(1.0) < 0:
             return None
-        # Case: a power below the level. Fields without any association are rejected as often.
+        # Case: the requested power is below the level. Even independent fields are rejected as
+        # often.
         if excess(0.0) >= 0:
             return 0.0
         return float(optimize.brentq(excess, 0.0, 1.0))
@@ -162,6 +179,9 @@ def predict_association(  # noqa: PLR0913 - a design, a size and a goal
     n_combinations = n_rows * n_columns * n_summed
     error = _predict_error(params, n_reports, n_combinations, listed, reports_per_device)
     covariance = _predict_covariance(params, n_reports, listed / n_combinations, reports_per_device)
+    # `error` and `covariance` are those of a combination of all fields. A cell is the sum of C
+    # combinations. The sum has the variance C error^2 + C (C - 1) covariance, and two cells have
+    # the covariance c = C^2 covariance. So sigma^2 - c is C (error^2 - covariance).
     own_variance = n_summed * (error**2 - covariance)
     smaller = min(n_rows, n_columns) - 1
     noncentrality = smaller * listed**2 / (n_rows * n_columns * own_variance)
@@ -171,6 +191,7 @@ def predict_association(  # noqa: PLR0913 - a design, a size and a goal
         level=level,
         power=power,
         cell_share=listed / (n_rows * n_columns),
+        # sigma, the root of (sigma^2 - c) + c.
         cell_error=math.sqrt(max(own_variance + n_summed**2 * covariance, 0.0)),
         noncentrality=noncentrality,
     )
@@ -223,43 +244,15 @@ def _predict_covariance(
     return float(params.response.compute_covariance(mean, mean)[0] / (devices * gap**2))
 
 
-def _find_smallest_v(
-    noncentrality: float, degrees: int, level: float, power: float
-) -> float | None:
-    """Find the Cramer's V that is detected with a given probability.
-
-    Parameters
-    ----------
-    noncentrality : lambda at V = 1.
-    degrees : degrees of freedom.
-    level : probability that independent fields are rejected.
-    power : the given probability.
-
-    Returns
-    -------
-    The V, or None if it would be above 1.
-    """
-
-    def excess(cramers_v: float) -> float:
-        """Compute the power at a V, minus the requested power. It rises with V."""
-        return _compute_power(cramers_v**2 * noncentrality, degrees, level) - power
-
-    if excess(1.0) < 0:
-        return None
-    # Case: the requested power is below the level. Even independent fields are rejected as often.
-    if excess(0.0) >= 0:
-        return 0.0
-    return float(optimize.brentq(excess, 0.0, 1.0))
-
-
 def _compute_power(noncentrality: float, degrees: int, level: float) -> float:
     """Compute the probability that the test statistic exceeds its quantile under independence."""
     threshold = float(stats.chi2.isf(level, degrees))
-    # The non-central distribution of scipy is not defined for lambda = 0, and returns NaN for huge
-    # lambda. The root of the statistic is then near sqrt(lambda), with a standard deviation of 1.
-    # If it exceeds the root of the threshold by 40, the probability is 1 in a float64.
+    # scipy's non-central distribution is not defined for lambda = 0.
     if noncentrality == 0:
         return level
+    # Case: a huge lambda, for which scipy returns NaN. The root of the statistic is near
+    # sqrt(lambda), with a standard deviation of 1. If sqrt(lambda) is 40 standard deviations above
+    # the root of the threshold, the probability is 1 in a float64.
     if math.sqrt(noncentrality) > math.sqrt(threshold) + 40.0:
         return 1.0
     return float(stats.ncx2.sf(threshold, degrees, noncentrality))

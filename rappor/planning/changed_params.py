@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from rappor.base.errors import ParamsError
-from rappor.planning.detection_limit import compute_standard_error
+from rappor.planning.detection_limit import compute_rare_variance, compute_standard_error
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 
@@ -92,8 +92,14 @@ def _compute_shared_noise(old: Params, new: Params) -> float:
     the estimate of a string averages. The covariance is f1 (1 - f1) / (1 - f)^2, whatever p and q
     are: the reported bits S and S' have Cov(S, S') = f1 (1 - f1)(q - p)(q' - p'), and de-biasing
     divides by q* - p* = (1 - f)(q - p) and by q'* - p'* = (1 - f)(q' - p').
+
+    Generalized randomized response has `keep` in place of f, p and q, and no other noise.
     """
     # Other permanent parameters: the device draws a new permanent response, so no noise is shared.
     if old.permanent_fingerprint != new.permanent_fingerprint:
         return 0.0
+    # Case: both reports are the permanent response itself. The second report repeats the first, so
+    # the covariance is the variance of one report.
+    if old.response.is_exclusive:
+        return compute_rare_variance(old)
     return old.f1 * (1 - old.f1) / ((1 - old.f) ** 2 * old.h)

@@ -6,8 +6,9 @@ of its value with noise that the device draws once. By default each report adds 
 instantaneous response. Two numbers of a plan follow from the pace:
 
 - The mean number of reports of a device. Over 30 days with a daily interval it is 30. If the
-  interval is an epoch, the secret of a device determines the day of its report. After 30 of the 91
-  days of a quarter, a third of the devices has reported, so the mean is 0.33.
+  interval is an epoch, the secret of a device determines the day of its report, which is not one of
+  the last eight days of the epoch. After 30 of the 91 days of a quarter, 30 / 83 of the devices
+  have reported, so the mean is 0.36.
 - The number of epochs. Each epoch has a permanent response and a privacy loss of its own.
 """
 
@@ -78,7 +79,7 @@ def choose_pace(
         "epoch" without instantaneous noise.
     epoch : epoch in place of the metric's epoch. A new metric has "quarter" by default.
     days : days of the collection, from the first day of an epoch on.
-    reports_per_device : reports of each device, in place of `days`.
+    reports_per_device : reports of each device. It has no effect if `days` is passed.
 
     Raises
     ------
@@ -92,10 +93,11 @@ def choose_pace(
         # Case: p = 0 and q = 1, so a permanent 0 is reported as 0 and a permanent 1 as 1. A second
         # report of the epoch would be equal to the first report, and contain no new information.
         raise ParamsError(
-            f"interval must be epoch where both losses are equal, got {interval}: each report "
+            f"interval must be epoch if epsilon_1 equals epsilon_inf, got {interval}: each report "
             "would be the permanent response itself"
         )
     if interval == "epoch":
+        # Case: an epoch that never ends. No day can be drawn from it for the single report.
         if epoch == "life":
             raise ParamsError("epoch must be year, quarter or month under interval epoch, got life")
         if (reports_per_device or 1) > 1:

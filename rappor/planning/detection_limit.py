@@ -86,6 +86,7 @@ def compute_detection_limit(
 
     The test is one-sided, with Bonferroni's correction over the candidates. With z(x) the normal
     quantile of x, the limit is (z(1 - level / n_candidates) + z(power)) times the standard error.
+    It is 0 if even an absent string is detected with probability `power`.
 
     Parameters
     ----------
@@ -109,6 +110,7 @@ def compute_detection_limit(
     check_number("level", level, "(0, 1)")
     check_number("power", power, "(0, 1)")
     normal = NormalDist()
-    z_sum = normal.inv_cdf(1 - level / n_candidates) + normal.inv_cdf(power)
+    # z(1 - x) = -z(x). For a small x, a float64 would round 1 - x to 1, which has no quantile.
+    z_sum = normal.inv_cdf(power) - normal.inv_cdf(level / n_candidates)
     error = compute_standard_error(params, n_reports, reports_per_device=reports_per_device)
-    return z_sum * error / n_reports
+    return max(z_sum, 0.0) * error / n_reports

@@ -9,7 +9,8 @@ Theory of operation
 With more bits and more cohorts, estimates are at least as accurate, and a report costs as much
 privacy as before. But a report takes more bytes (k / 8), a decode takes more time (m k), and the
 cohort contains more information that links the reports of a device (log2 m bits). The dimensions
-are therefore the smallest powers of two beyond which the gain in accuracy is negligible:
+are therefore the smallest powers of two beyond which the gain in accuracy is negligible. Only k may
+be another number, the largest number of bits in the allowed bytes.
 
 - h: the number from 1 to 4 with the least variance of a rare string at the budget. It is 1 for all
   budgets that were measured.
@@ -17,8 +18,10 @@ are therefore the smallest powers of two beyond which the gain in accuracy is ne
   less than `NEGLIGIBLE_VARIANCE` to the variance of a rare string. The largest allowed length of a
   report limits k.
 - m: grows until collisions add less than `NEGLIGIBLE_VARIANCE`. Collisions with unexplained strings
-  and collisions between candidates both decrease as 1 / m. A cohort should have at least 100
-  reports, and so many cohorts exist that two candidates seldom have all bits in common.
+  and collisions between candidates both decrease as 1 / m. Two more rules apply. With few reports m
+  is smaller, so that a cohort has at least 100 reports. But m is at least 16, and never so small
+  that two candidates often have all bits in common. This rule wins over the other two, so with less
+  than 1,600 reports a cohort has fewer than 100.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from rappor.protocol.params import MAX_HASHES, Params
 
 NEGLIGIBLE_VARIANCE: Final = 0.04
 """Largest relative increase of a rare string's variance that a finite k, and again a finite m, may
-cause. A convention: each increase adds 2 % to the standard error, so a plan stays within 1.1 times
-the optimum. A larger number gives shorter reports and fewer cohorts."""
+cause. A convention: each increase adds 2 % to the standard error, so both together add 4 %. A
+larger number gives shorter reports and fewer cohorts."""
 
 _MIN_BITS: Final = 8
 """Smallest k, in bits. A report consists of whole bytes, so fewer bits save nothing."""
@@ -76,7 +79,7 @@ def choose_params(
     budget: Budget,
     *,
     n_reports: int,
-    question: DetectionTarget,
+    target: DetectionTarget,
     max_bytes: int | None = None,
     hashes: int | None = None,
     symmetric: bool = False,
@@ -87,7 +90,7 @@ def choose_params(
     ----------
     budget : limits of epsilon_1 and epsilon_inf, in nats.
     n_reports : expected number of reports.
-    question : the strings to detect.
+    target : the strings to detect.
     max_bytes : largest size of a report's bits, in bytes; None for no limit.
     hashes : number of hash functions h; None for the best number.
     symmetric : require q = 1 - p.
@@ -100,6 +103,7 @@ def choose_params(
     max_bits = _limit_bits(max_bytes, 1 if hashes is None else hashes)
 
     def build_params(h: int, k: int, m: int) -> Params:
+        """Build the parameters with these dimensions and the best noise within the budget."""
         return choose_noise(
             budget.epsilon_1, budget.epsilon_inf, k=k, h=h, m=m, symmetric=symmetric
         )
@@ -107,27 +111,28 @@ def choose_params(
     h = hashes or min(
         _TRIED_HASHES, key=lambda h: compute_rare_variance(build_params(h, _MAX_BITS, 1))
     )
-    k = _choose_bits(
-        lambda k: build_params(h, k, 1), max_bits, n_reports=n_reports, question=question
-    )
-    m = _choose_cohorts(lambda m: build_params(h, k, m), n_reports=n_reports, question=question)
+    # The number of cohorts changes neither the noise nor the variance without collisions, so k is
+    # chosen with one cohort.
+    k = _choose_bits(lambda k: build_params(h, k, 1), max_bits, n_reports=n_reports, target=target)
+    m = _choose_cohorts(lambda m: build_params(h, k, m), n_reports=n_reports, target=target)
     return build_params(h, k, m)
 
 
 def choose_set_params(
-    items: int, epsilon: float, *, n_reports: int, question: DetectionTarget
+    items: int, epsilon: float, *, n_reports: int, target: DetectionTarget
 ) -> Params:
     """Choose the best parameters of sets for a number of reports.
 
-    The number of buckets has the least variance of a rare item, and `keep` is the largest number
-    within the loss (`rappor.protocol.profiles`). The number of cohorts follows the rule of strings.
+    The number of buckets is the number with the smallest variance of a rare item. `keep`, the
+    probability that a device names a bucket of its own set, is as large as the loss allows
+    (`rappor.protocol.profiles`). The number of cohorts follows the rule of strings.
 
     Parameters
     ----------
     items : largest number of items of a set.
     epsilon : limit of the privacy loss of a report, in nats.
     n_reports : expected number of reports.
-    question : the items to detect.
+    target : the items to detect.
 
     Raises
     ------
@@ -138,7 +143,7 @@ def choose_set_params(
     def build_params(m: int) -> Params:
         return design_sets(items, epsilon, m=m)
 
-    m = _choose_cohorts(build_params, n_reports=n_reports, question=question)
+    m = _choose_cohorts(build_params, n_reports=n_reports, target=target)
     return build_params(m)
 
 
@@ -167,24 +172,29 @@ def _limit_bits(max_bytes: int | None, hashes: int) -> int:
 
 
 def _choose_bits(
-    with_bits: Callable[[int], Params], max_bits: int, *, n_reports: int, question: DetectionTarget
+    build_with_bits: Callable[[int], Params],
+    max_bits: int,
+    *,
+    n_reports: int,
+    target: DetectionTarget,
 ) -> int:
     """Return the smallest k at which strings of other devices add negligible variance.
 
     Parameters
     ----------
-    with_bits : function from a number of bits to the parameters.
+    build_with_bits : function that builds the parameters for a number of bits.
     max_bits : largest k, which is returned if no smaller k is large enough.
     n_reports : expected number of reports.
-    question : the strings to detect.
+    target : the strings to detect.
     """
     k = _MIN_BITS
     while True:
-        params = with_bits(k)
-        # The variance of a rare string if no other device sets its bits.
-        variance_alone = compute_rare_variance(params) / n_reports
-        error_with_others = error_without_collisions(params, n_reports, question)
-        if error_with_others**2 <= (1 + NEGLIGIBLE_VARIANCE) * variance_alone:
+        params = build_with_bits(k)
+        # The variance of a rare string, if the bits of all devices without the string are 0 before
+        # noise, and if they are not. Both are without collisions.
+        variance_of_empty_bits = compute_rare_variance(params) / n_reports
+        error = error_without_collisions(params, n_reports, target)
+        if error**2 <= (1 + NEGLIGIBLE_VARIANCE) * variance_of_empty_bits:
             return k
         if k == max_bits:
             return k
@@ -192,7 +202,7 @@ def _choose_bits(
 
 
 def _choose_cohorts(
-    with_cohorts: Callable[[int], Params], *, n_reports: int, question: DetectionTarget
+    build_with_cohorts: Callable[[int], Params], *, n_reports: int, target: DetectionTarget
 ) -> int:
     """Return the smallest m at which collisions add negligible variance.
 
@@ -202,17 +212,17 @@ def _choose_cohorts(
 
     Parameters
     ----------
-    with_cohorts : function from a number of cohorts to the parameters.
+    build_with_cohorts : function that builds the parameters for a number of cohorts.
     n_reports : expected number of reports.
-    question : the strings to detect.
+    target : the strings to detect.
     """
-    params = with_cohorts(_MAX_COHORTS)
-    error_alone = error_without_collisions(params, n_reports, question)
-    # Relative to the variance without collisions.
-    added_variance = (predict(params, n_reports, question).rare_error / error_alone) ** 2 - 1
+    params = build_with_cohorts(_MAX_COHORTS)
+    error = error_without_collisions(params, n_reports, target)
+    # Collisions add this variance, as a multiple of the variance without collisions.
+    added_variance = (predict(params, n_reports, target).rare_error / error) ** 2 - 1
     cohorts_for_collisions = added_variance * _MAX_COHORTS / NEGLIGIBLE_VARIANCE
     cohorts_for_reports = n_reports / _MIN_COHORT_REPORTS
-    cohorts_for_candidates = compute_min_cohorts(params.k, question.frequencies.n_candidates)
+    cohorts_for_candidates = compute_min_cohorts(params.k, target.frequencies.n_candidates)
     # Few reports limit m, except that candidates must stay distinguishable.
     m = max(cohorts_for_candidates, _MIN_COHORTS, min(cohorts_for_collisions, cohorts_for_reports))
     return min(1 << math.ceil(math.log2(m)), _MAX_COHORTS)

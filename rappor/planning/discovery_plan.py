@@ -102,8 +102,8 @@ _SHARES: Final = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 among the parts of prefixes. A finer list takes more time and finds few strings more."""
 
 _COMPARED_LAYOUTS: Final = 2
-"""Number of layouts in a plan: the best with the smallest possible number of parts, and the best
-with one part more."""
+"""Number of layouts in a plan. A plan compares the best layout with the smallest possible number of
+parts and the best layout with one part more."""
 
 _NEARLY_BEST: Final = 0.98
 """Smallest number of found strings, relative to the best layout, at which a layout counts as nearly
@@ -123,7 +123,7 @@ probability of exceedance to 0. The search for the score t ends there."""
 
 _MAX_ITERATIONS: Final = 200
 """Largest number of iterations to the fixed point of the number of found strings. The limit ensures
-an end; `_TOLERANCE` usually stops the iteration before."""
+an end. `_TOLERANCE` usually stops the iteration before."""
 
 _TOLERANCE: Final = 1e-6
 """Change of the number of found strings at which the iteration stops. A plan prints whole
@@ -160,7 +160,7 @@ class DiscoveryPlan:
     ----------
     params : the parameters of the reports of every part.
     budget : limits of the privacy losses.
-    question : shares of the strings and how they are tested.
+    target : shares of the strings and how they are tested.
     reports : number of reports of all parts.
     characters : number of characters of the alphabet.
     longest : length of the longest string, in characters.
@@ -170,7 +170,7 @@ class DiscoveryPlan:
 
     params: Params
     budget: Budget
-    question: DetectionTarget
+    target: DetectionTarget
     reports: int
     characters: int
     longest: int
@@ -207,8 +207,8 @@ class DiscoveryPlan:
             "epsilon_inf": loss.epsilon_inf(self.params),
             "report_bytes": self.params.n_bytes,
             "reports": self.reports,
-            "strings": self.question.frequencies.n_candidates,
-            "level": self.question.error_control.alpha,
+            "strings": self.target.frequencies.n_candidates,
+            "level": self.target.error_control.alpha,
             "longest": self.longest,
             "characters": self.characters,
             **asdict(self.layout),
@@ -217,7 +217,7 @@ class DiscoveryPlan:
 
 
 def plan_discovery(
-    question: DetectionTarget | int,
+    target: DetectionTarget | int,
     *,
     epsilon_1: float,
     epsilon_inf: float,
@@ -229,7 +229,7 @@ def plan_discovery(
 
     Parameters
     ----------
-    question : shares of the strings and how they are tested. A number means as many strings with
+    target : shares of the strings and how they are tested. A number means as many strings with
         shares by Zipf's law, and Benjamini-Hochberg at 5 %.
     epsilon_1, epsilon_inf : limits of the privacy loss, in nats, as for `plan`.
     reports : number of reports of all parts together.
@@ -254,7 +254,7 @@ def plan_discovery(
     (['prefix:5', 'whole'], 84)
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    target = DetectionTarget.of(question)
+    target = DetectionTarget.of(target)
     # The candidates of a discovery come from its reports, so they have no order of prior knowledge.
     target.error_control.refuse_ranked("discoveries")
     if target.error_control.method != "bh" or target.reports_per_device != 1:
@@ -273,7 +273,7 @@ def plan_discovery(
     return DiscoveryPlan(
         params=params,
         budget=budget,
-        question=target,
+        target=target,
         reports=n_reports,
         characters=characters,
         longest=longest,
@@ -283,7 +283,7 @@ def plan_discovery(
 
 
 def _find_best_layouts(
-    params: Params, question: DetectionTarget, n_reports: int, longest: int, characters: int
+    params: Params, target: DetectionTarget, n_reports: int, longest: int, characters: int
 ) -> list[Layout]:
     """Return the best layout with the smallest possible number of parts, and with one part more.
 
@@ -294,7 +294,7 @@ def _find_best_layouts(
     # parts, the search goes on with one part more.
     for n_prefixes in range(1, _MAX_PREFIXES + 1):
         layouts = [
-            _predict_layout(params, question, n_reports, (*lengths, longest), characters, share)
+            _predict_layout(params, target, n_reports, (*lengths, longest), characters, share)
             for lengths in _generate_lengths(n_prefixes, longest, characters)
             for share in _SHARES
         ]
@@ -322,9 +322,16 @@ def _generate_lengths(n_prefixes: int, longest: int, characters: int) -> Iterato
     characters : number of characters of the alphabet.
     """
     # Possible lengths of the first prefix. All its combinations of characters are candidates.
-    first = [n for n in range(1, longest) if count_continuations(characters, n) <= _MAX_CANDIDATES]
-    # Possible later steps. Every kept prefix is continued by all combinations.
-    steps = [n for n in range(1, longest) if _count_candidates(characters, n) <= _MAX_CANDIDATES]
+    # Their number grows with the length, so the list ends at the first length with too many. Case:
+    # a longest string of 100,000 characters, whose combinations would be numbers of so many digits.
+    first = list(
+        itertools.takewhile(
+            lambda n: count_continuations(characters, n) <= _MAX_CANDIDATES, range(1, longest)
+        )
+    )
+    # Possible later steps. Every kept prefix is continued by all combinations, and at least one
+    # prefix is kept.
+    steps = [n for n in first if _count_candidates(characters, n) <= _MAX_CANDIDATES]
     n_tried = _TRIED_STEPS if n_prefixes < _SINGLE_STEP_PREFIXES else 1
     for chosen_steps in itertools.product(
         first[-_TRIED_STEPS:], *[steps[-n_tried:]] * (n_prefixes - 1)
@@ -427,7 +434,7 @@ class _Scores:
 
 def _predict_layout(
     params: Params,
-    question: DetectionTarget,
+    target: DetectionTarget,
     n_reports: int,
     lengths: tuple[int, ...],
     characters: int,
@@ -438,7 +445,7 @@ def _predict_layout(
     Parameters
     ----------
     params : the parameters of the reports.
-    question : shares of the strings, and the last test.
+    target : shares of the strings, and the last test.
     n_reports : number of reports of all parts.
     lengths : lengths of the prefixes, and last the length of the whole string, in characters.
     characters : number of characters of the alphabet.
@@ -446,7 +453,7 @@ def _predict_layout(
     """
     # A registry contains shares with four decimals.
     prefix_share = round(share / (len(lengths) - 1), 4)
-    frequencies = question.frequencies
+    frequencies = target.frequencies
     # Expected number of strings of each class whose prefix was kept so far, (classes,). The sum is
     # P of the module docstring.
     present = frequencies.candidates + frequencies.non_candidates
@@ -455,6 +462,7 @@ def _predict_layout(
     max_kept = params.m * params.k + 2 * SCREENED
     # Before the first part there is one prefix, the empty one.
     candidates, prefix_counts = [], [1]
+    # The last length is that of whole strings. It is no prefix, so zip ends before it.
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
         n = prefix_counts[-1] * count_continuations(characters, length - before)
         count_above = functools.partial(_count_above, n, of_prefix, present)
@@ -472,7 +480,7 @@ def _predict_layout(
     n = prefix_counts[-1] * count_continuations(characters, lengths[-1] - lengths[-2])
     of_whole = _Scores.of(params, frequencies, (1 - prefix_share * (len(lengths) - 1)) * n_reports)
     expected_detections = present * of_whole.exceedance_probability(
-        _solve_threshold(question.error_control.alpha, n, of_whole, present)
+        _solve_threshold(target.error_control.alpha, n, of_whole, present)
     )
     return Layout(
         parts=(*(Part(f"prefix:{length}", prefix_share) for length in lengths[:-1]), Part(WHOLE)),

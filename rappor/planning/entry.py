@@ -1,7 +1,7 @@
 """Planned parameters as lines of a registry: a new entry, or changed lines of an existing entry.
 
 A registry is a TOML file. The entry of a metric is the table [metrics.NAME]. A plan determines the
-dimensions and the noise of an entry; its other lines and comments belong to people and stay. TOML
+dimensions and the noise of an entry. Its other lines and comments belong to people and stay. TOML
 libraries do not preserve comments, so this module replaces lines by regular expressions, and then
 reads the changed text back to check that nothing else changed.
 """
@@ -53,7 +53,7 @@ def write_registry(metric: Metric) -> str:
     Reading the text returns exactly the same parameters.
     """
     name, epoch = metric.name, metric.epoch
-    epochs = ", ".join(f'"{other}"' for other in ("quarter", "month", "year") if other != epoch)
+    epochs = ", ".join(f'"{choice}"' for choice in ("quarter", "month", "year") if choice != epoch)
     return "\n".join(
         [
             *_format_budget(metric),
@@ -177,7 +177,8 @@ def write_changed_entry(text: str, name: str, params: Params) -> str:
     """Return the text of a registry that contains only the changed entry of one metric.
 
     The lines are those of `replace_numbers`. If the lines cannot be replaced, the entry is written
-    anew, without its comments.
+    anew, without its comments. A new entry has no candidates, segments and other keys that a plan
+    does not determine. A comment at its end then tells the author to keep them.
     """
     old = Registry.loads(text).metric(name)
     new = dataclasses.replace(old, params=apply_numbers(old.params, params))
@@ -185,14 +186,24 @@ def write_changed_entry(text: str, name: str, params: Params) -> str:
     try:
         lines, first, last = _replace_lines(text, name, params)
     except MetricError:
-        return write_registry(new)
+        return _write_entry_anew(new)
     # Tables inside the entry, such as its segments, belong to the entry.
     while last < len(lines) and (
         not _TABLE.match(lines[last]) or _is_nested_table(lines[last], name)
     ):
         last += 1
     entry_text = "\n".join([*budget_lines, *lines[first:last]]).rstrip() + "\n"
-    return entry_text if _read_metric(entry_text, name) == new else write_registry(new)
+    return entry_text if _read_metric(entry_text, name) == new else _write_entry_anew(new)
+
+
+def _write_entry_anew(metric: Metric) -> str:
+    """Return a registry with one metric, and a comment if it lacks keys of the old entry."""
+    text = write_registry(metric)
+    if _read_metric(text, metric.name) == metric:
+        return text
+    # Case: an inline table with a list of candidates. Without the comment, the author would replace
+    # the entry by the text, and lose the list.
+    return text + "# Keep the other keys of the old entry, such as candidates and min_reports.\n"
 
 
 class _ChangedLines(NamedTuple):

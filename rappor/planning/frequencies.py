@@ -92,7 +92,7 @@ class Frequencies:
         return round(float(self.candidates.sum())) + self.absent
 
     def as_items(self, mean_items: float) -> Frequencies:
-        """Return the frequencies of items of sets, whose popularity the shares of this object are.
+        """Return the frequencies of items of sets. The shares of this object are the popularities.
 
         A set is drawn item by item without repetition, with probabilities in proportion to the
         popularity w. In a large population, the share of the sets that contain an item is then
@@ -134,6 +134,19 @@ class Frequencies:
             high += 1
         x = math.exp(optimize.brentq(compute_excess, low, high))
         return dataclasses.replace(self, shares=-np.expm1(-x * self.shares))
+
+    def as_sets(self, items: int) -> Frequencies:
+        """Return the frequencies of items of sets that are three quarters full on average.
+
+        A full set has `items` items, or all strings if there are fewer.
+
+        Examples
+        --------
+        >>> [round(Frequencies.zipf(n).as_sets(8).total, 9) for n in (100, 2)]
+        [6.0, 1.5]
+        """
+        n_strings = float((self.candidates + self.non_candidates).sum())
+        return self.as_items(MEAN_FILLING * min(items, n_strings))
 
     @classmethod
     def zipf(cls, n_candidates: int, exponent: float = 1.0) -> Frequencies:
@@ -259,7 +272,9 @@ def _check_shares(shares: ArrayLike) -> Floats:
     numbers = numbers[numbers > 0]
     if not len(numbers):
         raise ParamsError("table must have at least one number above 0")
-    # Division by the largest number first: the sum of large numbers could overflow. A number that
-    # underflows to 0 by the division is dropped.
+    # Division by the largest number first: the sum of large numbers could overflow. Numbers that
+    # underflow to 0 by one of the two divisions are dropped, because a class of strings has the
+    # logarithm of its share.
     numbers /= numbers.max()
-    return np.asarray(numbers[numbers > 0] / numbers.sum())
+    numbers /= numbers.sum()
+    return np.asarray(numbers[numbers > 0])

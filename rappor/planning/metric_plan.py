@@ -1,7 +1,18 @@
-"""Plans of a metric that a registry contains: its cohorts, and its entry with planned numbers.
+"""New dimensions and new noise for a metric that a registry file already contains.
 
-`rappor plan --metric NAME` plans new numbers for an existing entry of a registry file, and prints
-or writes the changed entry.
+A registry file is TOML that people write. An entry of it describes one metric. `rappor plan
+--metric NAME` plans new dimensions (k, h and m) and new noise for the entry, and leaves everything
+else in it as it is: description, owner, comments.
+
+*Example.* The entry of `editor` lists 20 strings, and has m = 128 cohorts and `min_cohort = 10`.
+The plan is for 1,000 reports in each interval, so each of 128 cohorts would have 8 reports. The
+reports of a cohort with fewer than 10 are released later or never. The plan therefore has m = 32
+cohorts with 31 reports each: the largest power of 2 that gives a cohort three times `min_cohort`.
+
+The steps of the command are:
+
+1. `adapt_plan` chooses the number of cohorts, and predicts the errors of the adapted plan.
+2. `format_entry` returns the changed entry for the terminal, or `write_numbers` changes the file.
 """
 
 from __future__ import annotations
@@ -34,21 +45,26 @@ def adapt_plan(plan: Plan, metric: Metric, *, reports: int | None) -> Plan:
     if metric.listed and reports is not None:
         # Expected reports of one interval, in which each device reports once. If devices report
         # different parts of a string, the part with the fewest devices counts.
-        expected = metric.smallest_part * reports / plan.question.reports_per_device
+        expected = metric.smallest_part * reports / plan.target.reports_per_device
         m = choose_list_cohorts(expected, min_cohort=metric.min_cohort)
         if m != plan.params.m:
+            # `insecure` skips the check that one report cannot reveal the value. The plan's
+            # parameters were made for its budget, and the number of cohorts changes no loss.
             params = dataclasses.replace(plan.params, m=m, insecure=True)
-            plan = predict_power(params, plan.question, reports=reports)
+            plan = predict_power(params, plan.target, reports=reports)
     return dataclasses.replace(plan, params=apply_numbers(metric.params, plan.params))
 
 
 def format_entry(path: str, name: str, params: Params) -> str:
-    """Return the entry of a metric with planned numbers, as `write_numbers` writes it."""
+    """Return the text of the metric's entry alone, with planned numbers in place of the old ones.
+
+    The file does not change. `write_numbers` writes the same lines into the file.
+    """
     return write_changed_entry(read_text(path), name, params)
 
 
 def write_numbers(path: str, name: str, params: Params) -> None:
-    """Write planned numbers into the entry of a metric, and leave all other lines as they are."""
+    """Replace the numbers of a metric in a registry file, and leave all other lines as they are."""
     changed = replace_numbers(read_text(path), name, params)
     with replace_file(path) as file:
         file.write(changed.encode())

@@ -2,7 +2,7 @@
 
 `rappor.planning.power` predicts how many strings a decode detects. In a ranked list, the threshold
 of a candidate depends on its weight, and the weight on its rank (`rappor.estimator.rank_weights`).
-A plan knows the shares of the strings, but not their ranks, so it assumes two things: the list is
+A plan has the shares of the strings, but not their ranks, so it assumes two things: the list is
 in the order of the shares, and its absent candidates are spread evenly between the present
 candidates. So absent candidates have the same mean weights as the present candidates around them.
 Without ranks all tests have the weight 1.
@@ -116,8 +116,10 @@ def _compute_mean_weights(frequencies: Frequencies) -> Floats:
     """Compute the mean weight of the ranks of each class, (classes,) float64.
 
     With c candidates of which n are present, the j-th most frequent string has the rank j c / n. So
-    the number of ranks of a class is proportional to its number of strings. The sum of
-    1 / (r + 100) over consecutive ranks is a difference of two values of the digamma function.
+    the number of ranks of a class is proportional to its number of strings. The weight of rank r is
+    scale / (r + 100) (`rappor.estimator.rank_weights`). The sum of 1 / (r + 100) over the ranks of
+    a class is a difference of two values of the digamma function, because the ranks are
+    consecutive.
     """
     n_present, n = float(frequencies.candidates.sum()), frequencies.n_candidates
     order = np.argsort(-frequencies.shares, kind="stable")

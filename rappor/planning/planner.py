@@ -40,7 +40,7 @@ result is rounded to three digits, so a smaller ratio changes nothing."""
 
 
 def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
-    question: DetectionTarget | int,
+    target: DetectionTarget | int,
     *,
     epsilon_1: float,
     epsilon_inf: float,
@@ -54,7 +54,7 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
 
     Parameters
     ----------
-    question : the strings to detect, and how they are tested. A number means as many strings with
+    target : the strings to detect, and how they are tested. A number means as many strings with
         shares by Zipf's law, and Benjamini-Hochberg at 5 %.
     epsilon_1 : limit of the privacy loss of one report, in nats.
     epsilon_inf : limit of the privacy loss of all reports of one value, in nats.
@@ -86,14 +86,14 @@ def plan(  # noqa: PLR0913 - a budget, a goal and the limits of a design
     '0.31%'
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    target = DetectionTarget.of(question)
+    target = DetectionTarget.of(target)
 
     def choose(n_reports: int) -> Params:
         """Return the best parameters for a number of reports."""
         return choose_params(
             budget,
             n_reports=n_reports,
-            question=target,
+            target=target,
             max_bytes=max_bytes,
             hashes=hashes,
             symmetric=symmetric,
@@ -111,7 +111,7 @@ def plan_categorical(  # noqa: PLR0913 - a budget, a goal and the limits of a de
     epsilon_inf: float,
     reports: float | None = None,
     share: float | None = None,
-    question: DetectionTarget | None = None,
+    target: DetectionTarget | None = None,
     symmetric: bool = False,
 ) -> Plan:
     """Choose the best noise of an encoding with one bit for each category, and predict detections.
@@ -121,7 +121,7 @@ def plan_categorical(  # noqa: PLR0913 - a budget, a goal and the limits of a de
     encoding : name of an encoding that does not hash values, such as "onehot" or "boolean".
     categories : the categories or bucket edges of the encoding.
     epsilon_1, epsilon_inf, reports, share, symmetric : as for `plan`.
-    question : the categories' shares and how they are tested. By default the shares follow Zipf's
+    target : the categories' shares and how they are tested. By default the shares follow Zipf's
         law.
 
     Returns
@@ -143,12 +143,12 @@ def plan_categorical(  # noqa: PLR0913 - a budget, a goal and the limits of a de
     """
     budget = Budget(epsilon_1, epsilon_inf)
     params = choose_category_noise(budget, encoding, categories, symmetric=symmetric)
-    target = DetectionTarget.of(params.k if question is None else question)
+    target = DetectionTarget.of(params.k if target is None else target)
     return _plan_for_params(params, target, budget, reports, share)
 
 
 def plan_sets(
-    question: DetectionTarget | int,
+    target: DetectionTarget | int,
     *,
     items: int,
     epsilon: float,
@@ -161,9 +161,10 @@ def plan_sets(
 
     Parameters
     ----------
-    question : the items to detect, and how they are tested. The shares of its frequencies are
+    target : the items to detect, and how they are tested. The shares of its frequencies are
         shares of devices, so their sum is the mean number of items of a set. A number means as many
-        items with popularity by Zipf's law, in sets of three quarters of `items` on average.
+        items with popularity by Zipf's law, in sets of three quarters of `items` on average, or of
+        the number of candidates if it is smaller.
     items : largest number of items of a set.
     epsilon : limit of the privacy loss of a set, in nats.
     reports, share : as for `plan`. The share is the smallest share of the devices to detect.
@@ -186,11 +187,11 @@ def plan_sets(
     (464, '0.20%')
     """
     budget = Budget(epsilon, epsilon)
-    target = DetectionTarget.of(question, items=items)
+    target = DetectionTarget.of(target, items=items)
 
     def choose(n_reports: int) -> Params:
         """Return the best parameters for a number of reports."""
-        return choose_set_params(items, epsilon, n_reports=n_reports, question=target)
+        return choose_set_params(items, epsilon, n_reports=n_reports, target=target)
 
     n_reports = _resolve_reports(choose, target, reports, share)
     return build_plan(choose(n_reports), n_reports, target, budget)
@@ -198,7 +199,7 @@ def plan_sets(
 
 def predict_power(
     params: Params,
-    question: DetectionTarget | int,
+    target: DetectionTarget | int,
     *,
     reports: float | None = None,
     share: float | None = None,
@@ -208,7 +209,7 @@ def predict_power(
     Parameters
     ----------
     params : the parameters, for example of a live metric.
-    question, reports, share : as for `plan`, for parameters of sets as for `plan_sets`.
+    target, reports, share : as for `plan`, for parameters of sets as for `plan_sets`.
 
     Returns
     -------
@@ -230,22 +231,20 @@ def predict_power(
     """
     budget = Budget(loss.epsilon_1(params), loss.epsilon_inf(params))
     items = params.items if get_encoding(params).supports_items else None
-    return _plan_for_params(
-        params, DetectionTarget.of(question, items=items), budget, reports, share
-    )
+    return _plan_for_params(params, DetectionTarget.of(target, items=items), budget, reports, share)
 
 
 def _plan_for_params(
     params: Params,
-    question: DetectionTarget,
+    target: DetectionTarget,
     budget: Budget,
     reports: float | None,
     share: float | None,
 ) -> Plan:
     """Check that the parameters can distinguish the candidates, and predict."""
-    _check_candidates(params, question.frequencies.n_candidates)
-    n_reports = _resolve_reports(lambda _: params, question, reports, share)
-    return build_plan(params, n_reports, question, budget)
+    _check_candidates(params, target.frequencies.n_candidates)
+    n_reports = _resolve_reports(lambda _: params, target, reports, share)
+    return build_plan(params, n_reports, target, budget)
 
 
 def _check_candidates(params: Params, n_candidates: int) -> None:
@@ -268,7 +267,7 @@ def _check_candidates(params: Params, n_candidates: int) -> None:
 
 def _resolve_reports(
     choose: Callable[[int], Params],
-    question: DetectionTarget,
+    target: DetectionTarget,
     reports: float | None,
     share: float | None,
 ) -> int:
@@ -277,17 +276,17 @@ def _resolve_reports(
     Parameters
     ----------
     choose : function from a number of reports to the parameters.
-    question : the strings to detect, and how they are tested.
+    target : the strings to detect, and how they are tested.
     reports, share : exactly one of them is not None.
     """
     if (reports is None) == (share is None):
         raise ParamsError("exactly one of reports and share must be given")
     if share is not None:
-        return _find_reports(share, choose, question)
+        return _find_reports(share, choose, target)
     return read_count("reports", reports, 1, MAX_REPORTS)
 
 
-def _find_reports(share: float, choose: Callable[[int], Params], question: DetectionTarget) -> int:
+def _find_reports(share: float, choose: Callable[[int], Params], target: DetectionTarget) -> int:
     """Return the smallest number of reports that detects the share, rounded up to three digits.
 
     The search is a bisection. It needs a monotone function: the smallest detected share decreases
@@ -296,7 +295,7 @@ def _find_reports(share: float, choose: Callable[[int], Params], question: Detec
     check_number("share", share, "(0, 1]")
 
     def is_enough(n_reports: int) -> bool:
-        detected = predict(choose(n_reports), n_reports, question).share
+        detected = predict(choose(n_reports), n_reports, target).share
         return detected is not None and detected <= share
 
     # The search begins at a number of reports that is almost surely too small: the share equals one
@@ -305,12 +304,12 @@ def _find_reports(share: float, choose: Callable[[int], Params], question: Detec
     min_reports = compute_standard_error(choose(1), 1) / share
     low, high = 0, max(1, int(min(min_reports * min_reports, MAX_REPORTS)))
     while not is_enough(high):
-        low, high = high, 4 * high
-        if high > MAX_REPORTS:
+        if high == MAX_REPORTS:
             # Case: a share below the error of collisions, which more reports do not lower.
             raise DecodeError(
                 f"share must be larger to be detected in {MAX_REPORTS:.0e} reports, got {share:g}"
             )
+        low, high = high, min(4 * high, MAX_REPORTS)
     while high - low > 1 and high > _SEARCH_RATIO * low:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)

@@ -73,7 +73,7 @@ class Plan(DisplayedRecord):
     budget : limits of the privacy losses. `epsilon_1` and `epsilon_inf` of the parameters do not
         exceed them.
     reports : number of reports of the prediction, of all devices.
-    question : shares of the strings to detect, and how they are tested.
+    target : shares of the strings to detect, and how they are tested.
     prediction : predicted detections and errors.
     alternatives : designs with the same budget for comparison. The first is this plan itself.
     """
@@ -83,7 +83,7 @@ class Plan(DisplayedRecord):
     params: Params
     budget: Budget
     reports: int
-    question: DetectionTarget
+    target: DetectionTarget
     prediction: Prediction
     alternatives: tuple[Alternative, ...]
 
@@ -124,7 +124,7 @@ class Plan(DisplayedRecord):
 
         Its share is the expected proportion of cohorts that a collector can release.
         """
-        devices = round(self.reports / self.question.reports_per_device)
+        devices = round(self.reports / self.target.reports_per_device)
         return CohortFilling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
 
     def to_toml(
@@ -169,7 +169,9 @@ class Plan(DisplayedRecord):
     def _table(self) -> dict[str, list[Any]]:
         """Return the columns of a table of designs: this plan first, then the alternatives."""
         designs = [
-            (other.name, other.params, other.excess, other.share) for other in self.alternatives
+            (design.name, design.params, design.excess, design.share)
+            # The first alternative is this plan. Its `excess` is without collisions.
+            for design in self.alternatives[1:]
         ]
         rows = [("this plan", self.params, self.excess, self.share), *designs]
         letters = list(dict.fromkeys(letter for _, params, *_ in rows for letter in params.letters))
@@ -183,9 +185,9 @@ class Plan(DisplayedRecord):
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `rappor plan --json` prints."""
         prediction = self.prediction
-        question = self.question.with_decoder_method(self.params, self.reports)
+        target = self.target.with_decoder_method(self.params, self.reports)
         return {
-            **_letters_of(self.params),
+            **_collect_letters(self.params),
             "p_star": self.params.p_star,
             "q_star": self.params.q_star,
             "fingerprint": self.params.fingerprint,
@@ -195,13 +197,13 @@ class Plan(DisplayedRecord):
             "report_bytes": self.params.n_bytes,
             "encoding": self.params.encoding,
             "reports": self.reports,
-            "reports_per_device": question.reports_per_device,
-            "candidates": question.frequencies.n_candidates,
-            "correction": question.error_control.method,
-            "ranked": question.error_control.ranked,
-            "level": question.error_control.alpha,
-            "power": question.power,
-            "confidence": question.error_control.confidence,
+            "reports_per_device": target.reports_per_device,
+            "candidates": target.frequencies.n_candidates,
+            "correction": target.error_control.method,
+            "ranked": target.error_control.ranked,
+            "level": target.error_control.alpha,
+            "power": target.power,
+            "confidence": target.error_control.confidence,
             "share": prediction.share,
             "found": prediction.found,
             "filled_cohorts": self.filling.share,
@@ -220,18 +222,18 @@ class Plan(DisplayedRecord):
             ],
             "alternatives": [
                 {
-                    "name": other.name,
-                    **_letters_of(other.params),
-                    "variance": other.variance,
-                    "excess": other.excess,
-                    "share": other.share,
+                    "name": design.name,
+                    **_collect_letters(design.params),
+                    "variance": design.variance,
+                    "excess": design.excess,
+                    "share": design.share,
                 }
-                for other in self.alternatives
+                for design in self.alternatives
             ],
         }
 
 
-def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget: Budget) -> Plan:
+def build_plan(params: Params, n_reports: int, target: DetectionTarget, budget: Budget) -> Plan:
     """Build a plan: predict detections for the parameters and for alternative designs.
 
     The alternatives have the same number of cohorts. Except for sets, they also have the same
@@ -246,15 +248,15 @@ def build_plan(params: Params, n_reports: int, question: DetectionTarget, budget
                 params=candidate,
                 variance=variance,
                 excess=variance / compute_best_variance(params, budget.epsilon_1),
-                share=predict(candidate, n_reports, question).share,
+                share=predict(candidate, n_reports, target).share,
             )
         )
     return Plan(
         params=params,
         budget=budget,
         reports=n_reports,
-        question=question,
-        prediction=predict(params, n_reports, question),
+        target=target,
+        prediction=predict(params, n_reports, target),
         alternatives=tuple(alternatives),
     )
 
@@ -306,6 +308,6 @@ def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[t
         yield from designs.items()
 
 
-def _letters_of(params: Params) -> dict[str, float]:
+def _collect_letters(params: Params) -> dict[str, float]:
     """Return the numbers of the parameters by their letter, such as k, h, m, f, g, p and q."""
     return params.letters

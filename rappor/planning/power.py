@@ -96,7 +96,7 @@ from rappor.estimator.fit import TAPER
 from rappor.estimator.score_tests import compute_ones_variance
 from rappor.estimator.selection import ENTRY_RATE
 from rappor.planning.category_noise import CategoryNoise
-from rappor.planning.frequencies import MEAN_FILLING, Frequencies, compute_bit_levels
+from rappor.planning.frequencies import Frequencies, compute_bit_levels
 from rappor.planning.planned_weights import PlannedWeights
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
@@ -162,13 +162,14 @@ class DetectionTarget:
         """Return a target. A number stands for as many strings with shares by Zipf's law.
 
         If `items`, the largest number of items of a set, is passed, the number stands for as many
-        items with popularity by Zipf's law, in sets of three quarters of `items` on average.
+        items with popularity by Zipf's law, in sets of three quarters of `items` on average, or of
+        the number of candidates if it is smaller.
         """
         if isinstance(target, DetectionTarget):
             return target
         frequencies = Frequencies.zipf(target)
         if items is not None:
-            frequencies = frequencies.as_items(MEAN_FILLING * items)
+            frequencies = frequencies.as_sets(items)
         return cls(frequencies=frequencies)
 
     def with_decoder_method(self, params: Params, n_reports: int) -> DetectionTarget:
@@ -182,7 +183,7 @@ class DetectionTarget:
                 raise ParamsError("ranked must be False for categories: it is for lists of strings")
             return self
         ones = compute_ones_variance(params, n_reports / self.reports_per_device)
-        return replace(self, error_control=self.error_control.for_ones(ones))
+        return replace(self, error_control=self.error_control.for_ones_variance(ones))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,7 +201,7 @@ class Prediction:
     largest_error : standard error of the largest share.
     error : standard error of a string with the smallest detected share. If no share is detected,
         standard error of a string that all devices have.
-    width : width of the confidence interval of that string.
+    width : width of the confidence interval of the string that `error` is for.
     adjusted_width : width of its interval adjusted for the detected list (Benjamini and Yekutieli
         2005).
     parts : proportion of each cause in the variance error^2. The causes are "coins", "sampling" (of
@@ -264,8 +265,8 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
         largest=largest,
         largest_error=float(collection.errors(np.array([largest]))[0]),
         error=error,
-        width=2 * _upper_quantile(error_rate / 2) * error,
-        adjusted_width=2 * _upper_quantile(error_rate * detected_share / 2) * error,
+        width=2 * _compute_upper_quantile(error_rate / 2) * error,
+        adjusted_width=2 * _compute_upper_quantile(error_rate * detected_share / 2) * error,
         parts=collection.parts(share_array),
     )
 
@@ -418,8 +419,9 @@ class _Collection:
         """Split the variance of a string's share by cause.
 
         Without collisions of any kind the variance would be v / n plus the last term of the
-        formula. tau^2 / n is the part of strings that are not selected, and the remaining part
-        comes from the factors of the background and of selected strings.
+        formula, with v averaged over the rows of the string. tau^2 / n is the part of strings that
+        are not selected, and the remaining part comes from the factors of the background and of
+        selected strings.
 
         Parameters
         ----------
@@ -547,8 +549,9 @@ def _find_smallest_share(errors: Floats, thresholds: Floats, power: float) -> fl
     The share, or None if even a string that all devices have is detected with a smaller
     probability.
     """
-    # A share is detected with the power if share / error - z(threshold) >= z(power).
-    margin = _SHARE_GRID / errors + special.ndtri(thresholds) - _upper_quantile(1 - power)
+    # A share is detected with the power if share / error - z(threshold) >= z(power). The left side
+    # grows with the share, because a more frequent string has no smaller weight.
+    margin = _SHARE_GRID / errors + special.ndtri(thresholds) - _compute_upper_quantile(1 - power)
     if margin[-1] < 0:
         return None
     return float(np.interp(0.0, margin, _SHARE_GRID))
@@ -559,6 +562,6 @@ def _compute_detection_probabilities(z: Floats, threshold: float | Floats) -> Fl
     return np.asarray(special.ndtr(z + special.ndtri(threshold)))
 
 
-def _upper_quantile(tail: float) -> float:
+def _compute_upper_quantile(tail: float) -> float:
     """Return the normal quantile that is exceeded with probability `tail`."""
     return float(-special.ndtri(tail))

@@ -20,6 +20,7 @@ from rappor.base.ranges import check_integer
 from rappor.planning.plans import Plan
 from rappor.planning.power import predict
 from rappor.protocol import loss
+from rappor.protocol.params import EXCLUDED_DAYS
 
 _UNLIMITED_REPORTS: Final = 10**6
 """Number of reports per device that stands for an unlimited number. The noise of the instantaneous
@@ -77,16 +78,18 @@ def compare_repeats(
         `epochs` is not a positive integer.
     """
     check_integer("epochs", epochs, 1)
-    question = planned.question
-    devices = planned.reports / question.reports_per_device
+    target = planned.target
+    devices = planned.reports / target.reports_per_device
 
     def predict_for(reports_per_device: float) -> RepeatedReports:
         prediction = predict(
             planned.params,
             math.ceil(devices * reports_per_device),
-            dataclasses.replace(question, reports_per_device=reports_per_device),
+            dataclasses.replace(target, reports_per_device=reports_per_device),
         )
         is_unlimited = reports_per_device == _UNLIMITED_REPORTS
+        # A single report belongs to one epoch. A mean of more than one report may be a device with
+        # a report in each epoch, so the loss of all epochs counts.
         return RepeatedReports(
             reports_per_device=None if is_unlimited else reports_per_device,
             share=prediction.share,
@@ -96,7 +99,7 @@ def compare_repeats(
             ),
         )
 
-    report_numbers = {1, question.reports_per_device} | (set() if once else {_UNLIMITED_REPORTS})
+    report_numbers = {1, target.reports_per_device} | (set() if once else {_UNLIMITED_REPORTS})
     return tuple(predict_for(reports_per_device) for reports_per_device in sorted(report_numbers))
 
 
@@ -126,12 +129,17 @@ def count_reports(days: int, interval: str) -> int:
 def count_reports_once_per_epoch(days: int, epoch: str) -> float:
     """Return the mean number of reports of a device that reports once in each epoch.
 
-    The days begin with an epoch. A device derives its day in an epoch from its secret, so after a
-    third of an epoch a third of the devices has reported.
+    The days begin with an epoch. A device derives its day from its secret, uniformly among the days
+    of an epoch without the last eight (`EXCLUDED_DAYS`). After 7 of the 30 days of a month, 7 / 22
+    of the devices have reported.
     """
-    n_epochs = days / _EPOCH_DAYS[epoch]
-    rounded = max(1, round(n_epochs))
-    return rounded if abs(days - rounded * _EPOCH_DAYS[epoch]) <= _MAX_UNEVEN_DAYS else n_epochs
+    epoch_days = _EPOCH_DAYS[epoch]
+    rounded = max(1, round(days / epoch_days))
+    if abs(days - rounded * epoch_days) <= _MAX_UNEVEN_DAYS:
+        return rounded
+    whole_epochs, remaining_days = divmod(days, epoch_days)
+    # In the last days of an epoch, all devices have reported.
+    return whole_epochs + min(remaining_days / (epoch_days - EXCLUDED_DAYS), 1.0)
 
 
 def count_epochs(days: int, epoch: str) -> int:

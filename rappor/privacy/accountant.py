@@ -1,10 +1,19 @@
 """Sequential composition: the privacy loss of one person's device over a whole registry, in nats.
 
-A registry is the list of all metrics of a program. A scope is one metric in one epoch (a month, a
-quarter, a year, or the device's life), and a device repeats one permanent response in all reports
-of a scope. The loss of a scope is therefore limited, and the loss of a person is the sum
+A privacy loss of epsilon nats means: the reports change the odds of any belief about the device's
+value by a factor of at most e^epsilon, for example by 7.4 for 2 nats.
 
-    epsilon = sum over metrics of (number of values or epochs) * (loss of one scope)
+A registry is the list of all metrics of a program. A scope is one metric in one epoch (a month, a
+quarter, a year, or the device's life). A device draws one permanent response for a scope, from the
+first value of the scope, and repeats it in all reports of the scope. The loss of a scope is
+therefore limited, and the loss of a person is the sum
+
+    epsilon = sum over metrics of (number of scopes) * (loss of one scope)
+
+A metric whose epochs end has a scope in each epoch in which the device reports. A metric with
+`epoch = "life"` has one scope, because a device of this project repeats the response of its first
+value. A device of the RAPPOR paper draws a permanent response for each distinct value. For such
+devices the number of distinct values takes the place of the number of scopes.
 
 The sum is an upper bound, because the permanent responses of different scopes are independent
 (sequential composition). Computations on the reports add nothing to the loss (post-processing).

@@ -2,7 +2,7 @@
 
 The input is a `Metric` or `Params`. The command `rappor privacy` computes the report, and
 `rappor.reporting` renders it. Each part is a frozen record, so that a terminal, a page and JSON
-show the same numbers. All losses are in nats.
+show the same numbers. All losses are in nats. Each field of the report answers one question:
 
     field         question that the field answers
     losses        How much do 1, 2, 3, ... reports of one value reveal?
@@ -117,7 +117,7 @@ class Shuffling:
     smallest_cohort : number of devices in the smallest cohort.
     counted : whether the cohorts were counted. Otherwise `smallest_cohort` is a size that all
         cohorts reach with probability 1 - delta / 2.
-    delta : probability with which a loss may exceed its bound.
+    delta : delta of (epsilon, delta)-differential privacy (`rappor.privacy.shuffling`).
     losses : losses by number of reports; empty if the smallest cohort may be empty.
     """
 
@@ -232,11 +232,21 @@ class Usage:
         epochs end, number of epochs in which the device reports.
     reports : number of reports of each value.
     group : number of people whose devices report the same values, such as a household.
+
+    Raises
+    ------
+    ParamsError
+        A number is not a positive integer.
     """
 
     values: int = 1
     reports: int = 10
     group: int = 2
+
+    def __post_init__(self) -> None:
+        check_integer("values", self.values, 1)
+        check_integer("reports", self.reports, 1)
+        check_integer("group", self.group, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +258,16 @@ class ShuffledBatch:
     Attributes
     ----------
     devices : number of devices in the batch, which draw their cohorts at random.
-    delta : probability in (0, 1) with which a bound may fail. The default 1e-9 is far below one
-        failure among the default number of devices.
-    cohorts : number of reports of each cohort, if the cohorts were counted. `devices` is ignored
-        then.
+    delta : delta of (epsilon, delta)-differential privacy, in (0, 1). The default 1e-9 is far below
+        one divided by the default number of devices.
+    cohorts : number of reports of each cohort, one report of each device, if a counts file has
+        them. `devices` is ignored then.
 
     Raises
     ------
     ParamsError
-        devices is not a positive integer, or delta is not in (0, 1).
+        devices is not a positive integer, delta is not in (0, 1), or a number of `cohorts` is not
+        an integer of at least 0.
     """
 
     devices: int = 1_000_000
@@ -266,6 +277,8 @@ class ShuffledBatch:
     def __post_init__(self) -> None:
         check_integer("devices", self.devices, 1)
         check_number("delta", self.delta, "(0, 1)")
+        for n in self.cohorts or ():
+            check_integer("cohorts", n, 0)
 
 
 _USAGE: Final = Usage()
@@ -397,8 +410,9 @@ def _compute_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
         # All devices are in the one cohort.
         smallest = devices
     else:
-        # The sizes are random. Two events can break the bound: a cohort is smaller than
-        # `smallest`, or a loss exceeds its bound. Each event gets half of delta (union bound).
+        # The sizes are random. Half of delta is for the event that a cohort is smaller than
+        # `smallest`. The other half is the delta of the batch if no cohort is smaller. The device
+        # then has (epsilon, delta)-differential privacy over both cases.
         delta = batch.delta / 2
         smallest = compute_smallest_cohort(devices, params.m, delta=delta)
     losses = []

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rappor.base.sentence_numbers import format_count, format_mean
+from rappor.base.sentence_numbers import format_count, format_mean, format_times_in_100
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.named_items import CERTAINTY
 from rappor.privacy.notice import describe_certainty
@@ -47,6 +47,7 @@ def write_consent_texts(registry: Registry) -> Document:
 
 
 def _write_short_text(metrics: tuple[Metric, ...]) -> str:
+    """Write the short text about all metrics, without numbers."""
     topics = "; ".join(map(_quote_description, metrics))
     # Case: the loss of a metric has no limit, for example with f = 0 and an epoch that never ends.
     # The text must not promise that values are scrambled.
@@ -85,10 +86,11 @@ def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
         "address, like any website that you visit. We keep sums, and no address."
     )
     yield (
-        "Your device stores a secret number and the answers that it has given, for this purpose "
+        "Your device stores a secret number and the answers that it has sent, for this purpose "
         "only. You can say no, and nothing happens. If you agree and later change your mind, your "
-        "device erases all of it and sends nothing more. An answer that is already in a sum "
-        "cannot be taken out, because nothing in the sum shows which answer is yours."
+        "device erases all of it and sends nothing more. It keeps one note, which says how much of "
+        "its limit is used. An answer that is already in a sum cannot be taken out, because "
+        "nothing in the sum shows which answer is yours."
     )
 
 
@@ -100,18 +102,23 @@ def _describe_metric(metric: Metric) -> str:
     if fields := metric.params.field_names:
         text += f" One answer is about all of these together: {', '.join(fields)}."
     epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
-    # Case: the loss has no limit. The largest belief would be 100 %, so the text says it plainly.
     if math.isinf(epsilon_scope):
-        return f"{text} Your answers to this are not protected: they can be read back."
-    text += (
-        " Somebody who was half sure what your answer is can "
-        f"{describe_certainty(epsilon_report)} after one of your answers"
-    )
-    # With one report in an epoch, all answers of the epoch are the one answer above.
-    if most_reports(metric) != 1:
-        span = "ever" if metric.epoch == "life" else f"in a {metric.epoch}"
-        text += f", and {describe_certainty(epsilon_scope)} after all answers that you send {span}"
-    text += f".{_describe_year(metric)}"
+        # Case: the loss has no limit. The largest belief would be 100 %, so the text says it
+        # plainly.
+        text += " Your answers to this are not protected: they can be read back."
+    else:
+        text += (
+            " Somebody who was half sure what your answer is can "
+            f"{describe_certainty(epsilon_report)} after one of your answers"
+        )
+        # With one report in an epoch, all answers of the epoch are the one answer above.
+        if most_reports(metric) != 1:
+            period = "ever" if metric.epoch == "life" else f"in a {metric.epoch}"
+            text += (
+                f", and {describe_certainty(epsilon_scope)} after all answers that you send "
+                f"{period}"
+            )
+        text += f".{_describe_year(metric)}"
     if metric.segments:
         names = ", ".join(dimension.name for dimension in metric.segments)
         text += f" We also record without scrambling: {names}."
@@ -140,6 +147,6 @@ def _describe_year(metric: Metric) -> str:
     if unchanged.named is not None:
         text += (
             f". Of {unchanged.candidates:,} equally likely answers they can name yours "
-            f"{100 * unchanged.named:.0f} times in 100"
+            f"{format_times_in_100(unchanged.named)}"
         )
     return f"{text}."

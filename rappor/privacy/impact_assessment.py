@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.base.sentence_numbers import format_count, format_mean
+from rappor.base.sentence_numbers import format_chance, format_count, format_mean
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.registry_datasheet import (
     LEGAL,
@@ -81,11 +81,16 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
             f"the permanent response is repeated, epsilon {format_loss(scope_epsilon)}",
             _OPEN,
         )
+        # The observer has 2 reports of one device, and 2 further reports of every device of a
+        # group. He assigns to the first device the further pair that most likely comes from it.
+        # `linkability` has a default for the size of the group.
         linked = linkability(metric.params, reports=(2,))
         yield (
-            f"{name}: a device is recognised among {linked.devices:,} by two sets of 2 reports",
-            f"{100 * linked.recognised[0].probability:.0f} %",
-            "one report an upload, own delays, sums instead of reports",
+            f"{name}: an observer who has 2 reports of a device recognises 2 other reports of it "
+            f"among those of {linked.devices:,} devices",
+            format_chance(linked.recognised[0].probability),
+            "an upload has one report; each report waits for a random time of its own; the "
+            "collector stores sums instead of reports",
             _OPEN,
         )
     unchanged = compute_unchanged_loss(metric)
@@ -94,7 +99,7 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
     if unchanged.named is not None:
         yield (
             f"{name}: linked epochs name a value that stays a year, of {unchanged.candidates:,}",
-            f"{100 * unchanged.named:.0f} %",
+            format_chance(unchanged.named),
             _describe_measure_for_unchanged_values(metric),
             _OPEN,
         )
@@ -103,8 +108,10 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
             f"{name}: linked epochs name items of a set that stays a year",
             f"{format_mean(unchanged.named_items)} of {format_count(metric.params.items, 'item')}, "
             "on average",
+            # A set reports once an epoch, so a longer epoch means fewer reports about a set that
+            # stays the same. A quarter and a year are the longest epochs that end.
             "another cohort, bucket and day each epoch, and nothing in a report links epochs; "
-            'epoch = "quarter" or "year"',
+            'epoch = "quarter" or "year" makes fewer reports',
             _OPEN,
         )
     if metric.segments:
@@ -136,14 +143,30 @@ def _list_common_risks(registry: Registry) -> Iterator[_Risk]:
     yield (
         "a person reads the device's folder and tries all values",
         "certain for a person who has the folder",
-        "only its user can read it; withdrawal erases the secret first",
+        "only its user can read it; withdrawal of consent erases the secret before all other files",
         _OPEN,
     )
-    min_cohort = min((metric.min_cohort for metric in registry.values()), default=0)
+    # Case: a registry without metrics has no released sum.
+    min_cohort = min((metric.min_cohort for metric in registry.values()), default=None)
+    # A metric without a least number shows each sum at once, even the report of one device.
+    at_once = [metric.name for metric in registry.values() if not metric.min_reports]
+    if min_cohort is not None:
+        yield (
+            "a released sum shows one device",
+            f"certain where one device has reported: {', '.join(at_once)} (min_reports = 0)"
+            if at_once
+            else f"in each cohort, one device has sent at most one in {min_cohort:,} of the "
+            "reports",
+            "sums of whole days only, with a smallest number of reports",
+            _OPEN,
+        )
+    # `server/THEFT.md` says in detail what each stolen part reveals.
     yield (
-        "a released sum shows one device",
-        f"at most one in {min_cohort:,} of a cohort's reports is one device's",
-        "blocks of whole days, least numbers of reports",
+        "somebody steals the collector's database, its disk or a backup",
+        _OPEN,
+        "no values and no addresses are stored; a report that is not added up yet, or that is "
+        "alone in the sum of its day and cohort, keeps its noise; encrypted disk, and no copies "
+        f"but backups: {_OPEN}",
         _OPEN,
     )
     yield "addresses and times are logged before the collector", _OPEN, _OPEN, _OPEN

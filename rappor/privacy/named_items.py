@@ -17,8 +17,8 @@ a device has n items on average, the number n of own buckets of the metric.
 The model of the reports: E reports, one of each epoch, of k buckets. x of the reports name the
 bucket that the item has in the cohort of the report.
 
-    probability that a report names the bucket of an item of the device            q*
-    probability that a report names the bucket of another item, over all hashes    1 / k
+    probability that a report names the bucket of an item of the device               q*
+    probability that a report names the bucket of another item, averaged over hashes  1 / k
 
 The observer has the prior odds pi_r / (1 - pi_r), and multiplies them by q* k for each report of
 the bucket, and by (1 - q*) / (1 - 1/k) for each other report. An item is named if the probability

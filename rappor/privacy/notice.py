@@ -4,8 +4,9 @@
 `Metric`. The order of the sentences is: name and description; owner and last day; values and
 frequency; properties without noise; losses; promise; linking of reports; released sums.
 
-Every number is a bound, so numbers are rounded towards less privacy: a sentence may promise less
-than the device does, and never more. An infinite loss becomes a sentence that begins with WARNING.
+Losses and beliefs are bounds, and are rounded towards less privacy: a sentence may promise less
+than the device does, and never more. Probabilities of recognition and mean numbers are predictions,
+and are rounded as usual. An infinite loss becomes a sentence that begins with WARNING.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from rappor.base.sentence_numbers import format_belief, format_count, format_mean
+from rappor.base.sentence_numbers import (
+    format_belief,
+    format_chance,
+    format_count,
+    format_mean,
+    format_times_in_100,
+)
 from rappor.privacy.named_items import CERTAINTY, KNOWN_ITEMS
 from rappor.privacy.report_linkage import linkability
 from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, posterior_bound
-from rappor.protocol.params import Params
+from rappor.protocol.params import EXCLUDED_DAYS, Params
 from rappor.registry.budget import most_reports, scope_loss
 from rappor.registry.metric import Metric
 
@@ -40,6 +48,34 @@ leap year has 366 days, and no epoch that ends is longer."""
 _LINKED_REPORTS: Final = 2
 """Number of reports in each of two sets that an observer compares. Two is the smallest number at
 which many devices become recognisable, under the profile "balanced" 20 % of a million devices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeSentences:
+    """Sentences of a privacy notice, by their subject.
+
+    Attributes
+    ----------
+    heading : name and description of the metric. A description may have several lines.
+    owner : who collects the metric, and until when.
+    frequency : how often a device records which values, and with which noise.
+    late_days : devices that draw a day after the last day. Empty for most metrics.
+    segments : properties that a device sends without noise. Empty without segments.
+    losses : losses of one report, of all reports, and of a year.
+    promise : promise of a scope, and its condition.
+    linking : which properties of a report link it to other reports of the device.
+    release : what the collector keeps, and the smallest sums that it releases.
+    """
+
+    heading: str
+    owner: str
+    frequency: str
+    late_days: tuple[str, ...]
+    segments: tuple[str, ...]
+    losses: tuple[str, ...]
+    promise: str
+    linking: str
+    release: str
 
 
 def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str:
@@ -66,20 +102,41 @@ def privacy_notice(metric: Metric, *, today: datetime.date | None = None) -> str
     >>> print(privacy_notice(theme).splitlines()[1])
     Collected by design@example.org until the end of 2030-12-31.
     """
-    # `registry_datasheet` drops the first three lines by their index: its tables contain them.
-    lines = [
-        f"{metric.name}: {metric.description}",
-        f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
-        f"Recorded{_format_frequency(metric)}{_describe_sampling(metric)}: "
-        f"{get_encoding(metric.params).description}.{_describe_noise(metric.params)}",
-        *describe_late_days(metric),
-        *describe_segments(metric),
-        *describe_losses(metric),
-        describe_promise(metric),
-        _describe_linking(metric),
-        f"The collector keeps sums by day and cohort, not reports. {_describe_release(metric)}",
-    ]
+    notice = write_notice(metric, today=today)
+    lines = (
+        notice.heading,
+        notice.owner,
+        notice.frequency,
+        *notice.late_days,
+        *notice.segments,
+        *notice.losses,
+        notice.promise,
+        notice.linking,
+        notice.release,
+    )
     return "\n".join(lines)
+
+
+def write_notice(metric: Metric, *, today: datetime.date | None = None) -> NoticeSentences:
+    """Write the sentences of the privacy notice of a metric, by their subject.
+
+    Parameters
+    ----------
+    metric, today : as for `privacy_notice`.
+    """
+    return NoticeSentences(
+        heading=f"{metric.name}: {metric.description}",
+        owner=f"Collected by {metric.owner} {_format_expiry(metric, today)}.",
+        frequency=f"Recorded{_format_frequency(metric)}{_describe_sampling(metric)}: "
+        f"{get_encoding(metric.params).description}.{_describe_noise(metric.params)}",
+        late_days=tuple(describe_late_days(metric)),
+        segments=tuple(describe_segments(metric)),
+        losses=tuple(describe_losses(metric)),
+        promise=describe_promise(metric),
+        linking=_describe_linking(metric),
+        release=f"The collector keeps sums by day and cohort, not reports. "
+        f"{_describe_release(metric)}",
+    )
 
 
 def describe_other_params(params: Params) -> str:
@@ -114,10 +171,10 @@ def describe_late_days(metric: Metric) -> Iterator[str]:
     """Describe the devices that draw a reporting day after the metric's last day.
 
     With one report an epoch, each device draws the day of its report at random among the days of
-    the epoch. Case: the metric expires in the middle of an epoch. The devices with a later day
-    report nothing in that epoch.
+    the epoch without the last eight (`EXCLUDED_DAYS`). Case: the metric expires in the middle of an
+    epoch. The devices with a later day report nothing in that epoch.
 
-    Yields nothing if the metric reports more than once an epoch, or if its last epoch ends before
+    Yields nothing if the metric reports more than once an epoch, or if no device draws a day after
     the metric expires.
     """
     if metric.interval != "epoch":
@@ -126,11 +183,12 @@ def describe_late_days(metric: Metric) -> Iterator[str]:
     # Python's calendar begins on day 1 and ends with the year 9999.
     near = range(max(expiry - _YEAR, 1), min(expiry + _YEAR, datetime.date.max.toordinal()) + 1)
     days = [day for day in near if metric.epoch_at(datetime.date.fromordinal(day)) == epoch]
-    if late := sum(day > expiry for day in days):
+    drawn_days = days[:-EXCLUDED_DAYS]
+    if late := sum(day > expiry for day in drawn_days):
+        share = f"{100 * late / len(drawn_days):.3g} %"
         yield (
-            f"It expires on {metric.expires}, before the {metric.epoch} ends: the "
-            f"{100 * late / len(days):.3g} % of the devices that draw a later day do not answer in "
-            f"that {metric.epoch}."
+            f"It expires on {metric.expires}, before the {metric.epoch} ends: the {share} of the "
+            f"devices that draw a later day do not answer in that {metric.epoch}."
         )
 
 
@@ -210,7 +268,7 @@ def _describe_year(metric: Metric) -> Iterator[str]:
     if unchanged.named is not None:
         text += (
             f". Somebody who links all reports of a device can pick its value out of "
-            f"{unchanged.candidates:,} equally likely ones {100 * unchanged.named:.0f} times in 100"
+            f"{unchanged.candidates:,} equally likely ones {format_times_in_100(unchanged.named)}"
         )
     yield f"{text}."
 
@@ -232,14 +290,14 @@ def _describe_named_items(metric: Metric, named_items: float) -> str:
     )
 
 
-def _describe_all_reports(epsilon: float, span: str) -> str:
+def _describe_all_reports(epsilon: float, period: str) -> str:
     """Describe a loss of all reports of one value, in nats.
 
-    `span` is the time of the reports, such as " in one quarter". It may be empty.
+    `period` is the time of the reports, such as " in one quarter". It may be empty.
     """
     if math.isinf(epsilon):
         return "WARNING: many reports can reveal the value with certainty."
-    return f"All reports of one value{span}: {describe_belief(epsilon)}."
+    return f"All reports of one value{period}: {describe_belief(epsilon)}."
 
 
 def _format_epoch(metric: Metric) -> str:
@@ -280,16 +338,21 @@ def describe_promise(metric: Metric) -> str:
     of the reports do not depend on the values. A device that reports only on the days on which a
     value appears reveals the value by its days.
     """
-    span = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
-    subject = ", and its properties, do" if metric.segments else " does"
-    condition = f"as long as when and how often a device reports{subject} not depend on its values"
+    period = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
+    # "when and how often a device reports" is one subject. With properties there are two.
+    condition = "as long as when and how often a device reports does not depend on its values"
+    if metric.segments:
+        condition = (
+            "as long as when and how often a device reports, and its properties, do not depend on "
+            "its values"
+        )
     if most_reports(metric) == 1:
         return (
-            f"Promise: in {span} a device sends one report at most. The limit on the loss of that "
-            f"report holds for any two histories of values, {condition}."
+            f"Promise: in {period} a device sends one report at most. The limit on the loss of "
+            f"that report holds for any two histories of values, {condition}."
         )
     return (
-        f"Promise: in {span} a device repeats the value of its first report, even if its value "
+        f"Promise: in {period} a device repeats the value of its first report, even if its value "
         f"changes. The limit on the loss holds for any two histories of values, {condition}."
     )
 
@@ -303,24 +366,51 @@ def _describe_linking(metric: Metric) -> str:
             f"each. Only a value that stays the same, {links} or the time of sending can link "
             f"reports of several {metric.epoch}s."
         )
-    # Several reports of one scope repeat one permanent response, which links them by its noise.
-    linked = linkability(metric.params, reports=(_LINKED_REPORTS,))
-    probability = f"{100 * linked.recognised[0].probability:.0f} %"
-    cohorts = metric.params.m
-    # Case: few bits with much noise, such as a yes/no question. The permanent responses of many
-    # devices are equal, so they distinguish no device in practice.
-    if cohorts == 1 and probability == "0 %":
+    recognition = describe_recognition(metric)
+    if recognition is None:
         return f"In practice only {links} or the time of sending can link a device's reports."
-    span = "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
+    cohorts = metric.params.m
+    linked_reports = (
+        "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
+    )
     properties = "its properties, " if metric.segments else ""
     cohort = f"its cohort (one of {cohorts:,}) and " if cohorts > 1 else ""
     group = " with the same properties" if metric.segments else ""
     return (
-        f"Linking: {span} share {properties}{cohort}its permanent noise. With two sets of "
-        f"{_LINKED_REPORTS} reports, a device is found among {linked.devices:,}{group} with "
-        f"{probability} probability. Beyond that, only {links} or the time of sending can link "
-        "reports."
+        f"Linking: {linked_reports} share {properties}{cohort}its permanent noise. With two sets "
+        f"of {_LINKED_REPORTS} reports, a device is found among {recognition.devices}{group} with "
+        f"{recognition.probability} probability. Beyond that, only {links} or the time of sending "
+        "can link reports."
     )
+
+
+class Recognition(NamedTuple):
+    """Recognition of a device by its permanent noise, as texts for sentences.
+
+    Attributes
+    ----------
+    devices : number of devices among which the device is found.
+    probability : probability that an observer finds it with two sets of 2 reports.
+    """
+
+    devices: str
+    probability: str
+
+
+def describe_recognition(metric: Metric) -> Recognition | None:
+    """Describe the recognition of a device by its permanent noise; None if it fails in practice.
+
+    Several reports of one scope repeat one permanent response, which links them by its noise. The
+    metric must allow several reports in a scope.
+    """
+    linked = linkability(metric.params, reports=(_LINKED_REPORTS,))
+    probability = format_chance(linked.recognised[0].probability)
+    # Case: few bits with much noise, such as a yes/no question. The permanent responses of many
+    # devices are equal, so they distinguish no device in practice. `format_chance` writes all
+    # probabilities below half a per cent alike, so the comparison has this limit.
+    if metric.params.m == 1 and probability == format_chance(0.0):
+        return None
+    return Recognition(f"{linked.devices:,}", probability)
 
 
 def _describe_release(metric: Metric) -> str:
@@ -329,6 +419,8 @@ def _describe_release(metric: Metric) -> str:
     if not metric.min_reports:
         return "It shows every sum at once, even that of a single report."
     group = " of one group" if metric.segments else ""
+    # With a single cohort the sum itself is the cohort: "no device sent more than one in 10 of
+    # them", of the reports.
     total = "a cohort" if metric.params.m > 1 else "them"
     return (
         "It shows a sum of whole days only if it has at least "

@@ -3,15 +3,15 @@
 An entry is the section of a metric in the registry file. Team and privacy reviewer read the loss
 before they release a new registry: `rappor privacy METRIC --changed NEW.toml` prints it.
 
-A permanent response is the noisy version of the true bits that a device draws once for a scope (one
-metric in one epoch) and repeats in all reports of the scope. p and q are the probabilities of the
-second noise, which every report draws anew. A device that has reported in an epoch ends the epoch
-under the old entry. A metric for life has an epoch that never ends, so it changes at once. Three
-cases follow:
+A permanent response is a noisy version of a value's bits. A device draws the response once for a
+scope (one metric in one epoch) and repeats it in all reports of the scope. p and q are the
+probabilities of the second noise, which every report draws anew. A device that has reported in an
+epoch ends the epoch under the old entry. A metric for life has an epoch that never ends, so it
+changes at once. Three cases follow:
 
     case                                  permanent response   loss of all reports, in nats
     p or q of a metric for life changes   kept                 epsilon_inf(old)
-    another parameter of it changes       drawn anew           epsilon_inf(old) + epsilon_inf(new)
+    another one of its parameters changes drawn anew           epsilon_inf(old) + epsilon_inf(new)
     the metric has epochs that end        drawn anew           as before: the losses of epochs add
 
 In the first case all reports are computed from one permanent response, so all of them together lose
@@ -108,9 +108,9 @@ class EntryChange:
     @property
     def summary(self) -> str:
         """The change in sentences for people."""
-        return " ".join(self._sentences())
+        return " ".join(self._list_sentences())
 
-    def _sentences(self) -> Iterator[str]:
+    def _list_sentences(self) -> Iterator[str]:
         """Yield the time of effect, the loss of the reports, and the reserved budget."""
         # `waits` comes before `kept`: if epochs end, no permanent response outlives the change.
         if self.same:
@@ -134,8 +134,9 @@ class EntryChange:
         )
         if not self.same:
             yield (
-                f"In the year of the change it reserves {_format_nats(self.reserved)} nats of a "
-                f"device's budget, {_format_nats(self.reserved_before)} without the change."
+                "In the year of the change the metric reserves "
+                f"{_format_nats(self.reserved)} nats of a device's budget, "
+                f"{_format_nats(self.reserved_before)} without the change."
             )
 
 

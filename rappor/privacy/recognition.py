@@ -81,7 +81,7 @@ _NODES: Final = tuple(step / 20 for step in range(-160, 161))
 points go from -8 to 8 in steps of 0.05. The density outside is below 1e-13 of its maximum."""
 
 _Scores = dict[float, tuple[float, float]]
-"""Distribution of a score L. Maps each score to two probabilities: P(score | one device) and
+"""The distribution of a score L maps each score to two probabilities: P(score | one device) and
 P(score | two devices)."""
 
 
@@ -151,15 +151,20 @@ def recognition_limit(params: Params, devices: int) -> float:
     has the same permanent response. If several devices have it, one of them is chosen at random.
     """
     if params.response.is_exclusive:
-        # The response is one of k buckets. Another device of the cohort has the same bucket with
-        # probability 1/k on average, or more often if buckets are not equally likely.
-        return _probability_of_first(0.0, 1 / params.k, devices)
+        # The response is one of k buckets. A device of bucket b with probability P_b is recognised
+        # with probability (1 - (1 - P_b)^D) / (D P_b), so the average is the sum over the buckets
+        # of (1 - (1 - P_b)^D) / D. The summand is concave in P_b. Equally likely buckets, P_b =
+        # 1/k, therefore give the largest probability, an upper bound for all values of devices.
+        return _compute_probability_of_first(0.0, 1 / params.k, devices)
     n_true = count_true_bits(params)
     # f1 is the probability that a true 0 becomes a permanent 1, and f0 that a true 1 becomes a
     # permanent 0. The distribution is over the number of ones of a permanent response, 0 to k.
     ones_distribution = _sum_of_binomials(params.k - n_true, params.f1, n_true, 1 - params.f0)
     return sum(
-        weight * _probability_of_first(0.0, _same_response(params, n_true, n_ones), devices)
+        weight
+        * _compute_probability_of_first(
+            0.0, _compute_same_response_probability(params, n_true, n_ones), devices
+        )
         for n_ones, weight in enumerate(ones_distribution)
         if weight > _NEGLIGIBLE
     )
@@ -200,7 +205,9 @@ def _compute_ones(params: Params, n: int, density: float) -> _OnesOfBit:
         marginal=marginal,
         # Bayes' rule. A number of ones with probability 0 has no posterior. Its entry 0 has no
         # effect, because every sum multiplies it by the probability.
-        posterior=[one / any_ if any_ else 0.0 for one, any_ in zip(joint, marginal, strict=True)],
+        posterior=[
+            both / total if total else 0.0 for both, total in zip(joint, marginal, strict=True)
+        ],
         share=share,
     )
 
@@ -228,7 +235,7 @@ def _recognise_by_enumeration(ones: _OnesOfBit, k: int, n_true: int, devices: in
         scores: _Scores = {0.0: (1.0, 1.0)}
         for x in xs:
             scores = _convolve(scores, scores_of_bits[x][n_bits[x]])
-        total += weight * _probability_of_best(scores, devices)
+        total += weight * _compute_probability_of_best(scores, devices)
     return total
 
 
@@ -288,13 +295,13 @@ def _convolve(left: _Scores, right: _Scores) -> _Scores:
     return sums
 
 
-def _probability_of_best(scores: _Scores, devices: int) -> float:
+def _compute_probability_of_best(scores: _Scores, devices: int) -> float:
     """Compute the probability that the device itself has the best score of all devices."""
     above = total = 0.0
     # From the best score down: `above` is the probability that another device scores higher.
     for score in sorted(scores, reverse=True):
         same, other = scores[score]
-        total += same * _probability_of_first(above, other, devices)
+        total += same * _compute_probability_of_first(above, other, devices)
         above += other
     return total
 
@@ -312,8 +319,8 @@ def _recognise_by_normal(ones: _OnesOfBit, k: int, n_true: int, devices: int) ->
     # likelier than a permanent 0. The largest number of ones is the best indication then.
     indicating = indicating or [len(ones.posterior) - 1]
     remaining = [x for x in range(len(ones.posterior)) if x not in indicating]
-    mean_1, variance_1 = _score_moments(ones, indicating)
-    mean_0, variance_0 = _score_moments(ones, remaining)
+    mean_1, variance_1 = _compute_score_moments(ones, indicating)
+    mean_0, variance_0 = _compute_score_moments(ones, remaining)
     # Probability that a bit indicates a permanent 1, at a true 0 and at a true 1.
     at_zero, at_one = (
         sum(distribution[x] for x in indicating) for distribution in (ones.if_zero, ones.if_one)
@@ -324,11 +331,11 @@ def _recognise_by_normal(ones: _OnesOfBit, k: int, n_true: int, devices: int) ->
         if weight > _NEGLIGIBLE:
             mean = n_indicating * mean_1 + (k - n_indicating) * mean_0
             variance = n_indicating * variance_1 + (k - n_indicating) * variance_0
-            total += weight * _probability_of_best_normal(mean, variance, devices)
+            total += weight * _compute_probability_of_best_normal(mean, variance, devices)
     return total
 
 
-def _score_moments(ones: _OnesOfBit, first: Sequence[int]) -> tuple[float, float]:
+def _compute_score_moments(ones: _OnesOfBit, first: Sequence[int]) -> tuple[float, float]:
     """Compute mean and variance of the score of one bit if both sets come from one device.
 
     The moments are conditional on the number of ones in the first set: `first` lists the possible
@@ -346,7 +353,7 @@ def _score_moments(ones: _OnesOfBit, first: Sequence[int]) -> tuple[float, float
     return mean / weight, max(0.0, square / weight - (mean / weight) ** 2)
 
 
-def _probability_of_best_normal(mean: float, variance: float, devices: int) -> float:
+def _compute_probability_of_best_normal(mean: float, variance: float, devices: int) -> float:
     """Compute the probability that the device has the best score, for a normal score.
 
     `mean` and `variance` belong to the score L of the device itself. If this score is
@@ -365,7 +372,7 @@ def _probability_of_best_normal(mean: float, variance: float, devices: int) -> f
         # probability can then exceed 1, so its logarithm is limited to 0.
         above = math.exp(min(0.0, variance / 2 - mean + _log_upper_tail(z + deviation)))
         weights += weight
-        total += weight * _probability_of_first(above, 0.0, devices)
+        total += weight * _compute_probability_of_first(above, 0.0, devices)
     return total / weights
 
 
@@ -378,7 +385,7 @@ def _log_upper_tail(z: float) -> float:
     return math.log(math.erfc(z / math.sqrt(2)) / 2)
 
 
-def _probability_of_first(above: float, equal: float, devices: int) -> float:
+def _compute_probability_of_first(above: float, equal: float, devices: int) -> float:
     """Compute the probability that a device is chosen: by the best score, or among equal scores.
 
     Every other device independently has a higher score with probability `above`, and an equal score
@@ -402,7 +409,7 @@ def _probability_of_first(above: float, equal: float, devices: int) -> float:
     return math.exp(devices * math.log(not_above)) * ties / (devices * equal)
 
 
-def _same_response(params: Params, n_true: int, n_ones: int) -> float:
+def _compute_same_response_probability(params: Params, n_true: int, n_ones: int) -> float:
     """Compute the probability that a device draws one given permanent response with `n_ones` ones.
 
     The true bits of the device are at unknown positions. The sum is over the number of true bits

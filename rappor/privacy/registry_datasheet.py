@@ -1,11 +1,13 @@
 """Data sheet of a registry: collected data, privacy losses, retention and known limits.
 
-A company files the data sheet with its privacy documents; `rappor datasheet` writes it. The input
+A company files the data sheet with its privacy documents. `rappor datasheet` writes it. The input
 is the registry, the list of all metrics of a program. The output is a `Document`.
 
-Everything about metrics comes from the registry. The three constants below repeat numbers of the
-client and of the collector, because this package must not import them. A test compares the
-constants with the originals.
+Everything about metrics comes from the registry. `RETRY_DAYS`, `UPLOAD_KEY_DAYS` and
+`LOGGED_UPLOADS` repeat numbers of the client and of the collector, because this package must not
+import them. A test compares the three constants with the originals.
+
+A scope is one metric of one device in one epoch. Losses are in nats.
 """
 
 from __future__ import annotations
@@ -14,11 +16,10 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from rappor.base.sentence_numbers import format_belief, format_count, format_mean
+from rappor.base.sentence_numbers import format_belief, format_chance, format_count, format_mean
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.named_items import CERTAINTY, EPOCH_OF_SETS, KNOWN_ITEMS
-from rappor.privacy.notice import describe_promise, describe_segments, privacy_notice
-from rappor.privacy.report_linkage import linkability
+from rappor.privacy.notice import describe_recognition, write_notice
 from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, posterior_bound
@@ -36,6 +37,9 @@ Repeats the collector's constant. It exceeds `RETRY_DAYS`, so every retry is rec
 
 LOGGED_UPLOADS: Final = 1000
 """Largest number of uploads in a device's log of sent uploads. Repeats the client's constant."""
+
+_OPEN: Final = "[to be filled in]"
+"""Placeholder of a cell that people have to write."""
 
 _NEAR_CERTAINTY: Final = 0.999
 """Belief, as a probability, above which the data sheet contains "almost certain" in place of a
@@ -64,7 +68,8 @@ hide or prevent."""
 LEGAL: Final = (
     "Reports of one epoch can be linked to one device by its permanent noise. Until they are added "
     "up they are pseudonymous data in the sense of Article 4(5) GDPR, and personal data (EDPB "
-    "Guidelines 01/2025). Released sums contain no single report.",
+    "Guidelines 01/2025). A released sum adds up at least `min_reports` reports of its metric. If "
+    "`min_reports` is 0, a released sum may be a single report.",
     "The client stores a secret and its state on the person's device. Article 5(3) of the ePrivacy "
     "Directive asks for consent to that unless it is strictly necessary. The client does nothing "
     "without consent.",
@@ -107,20 +112,32 @@ def write_datasheet(registry: Registry) -> Document:
 
 
 def sum_reserved(registry: Registry) -> float:
-    """Add up the nats that all metrics reserve of a calendar year."""
+    """Return the bound on the loss of a device in a calendar year by all metrics, in nats.
+
+    Each metric reserves the cost of all its epochs that touch the year.
+    """
     return math.fsum(reservation.total for reservation in registry.reserved)
 
 
 def format_loss(epsilon: float) -> str:
-    """Format a privacy loss in nats, rounded up to a thousandth, as costs are."""
+    """Format a privacy loss in nats, rounded up to a thousandth; "no limit" if it is infinite.
+
+    The costs of the budget are rounded up, too (`rappor.registry.budget.scope_cost`).
+    """
     if math.isinf(epsilon):
         return "no limit"
     # A sum of floats may be 16.000000000000004. Without the inner rounding it would become 16.001.
-    return f"{math.ceil(round(1000 * epsilon, 6)) / 1000:g}"
+    thousandths = math.ceil(round(1000 * epsilon, 6))
+    # The format "g" would round 1234.562 to six digits, and therefore down.
+    return f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".")
 
 
 def format_largest_belief(epsilon: float) -> str:
-    """Format the largest belief after a loss in nats, from a belief of 50 % before."""
+    """Format how certain an observer can become of a statement about the value.
+
+    The observer believed the statement with 50 % before the reports, and the reports have the loss
+    `epsilon` in nats.
+    """
     largest = posterior_bound(epsilon, 0.5)[1]
     return format_belief(largest) if largest <= _NEAR_CERTAINTY else "almost certain"
 
@@ -145,7 +162,10 @@ def _write_purpose(metrics: Iterable[Metric]) -> Section:
 
 
 def _write_privacy_unit(registry: Registry) -> Section:
-    """Write the unit of privacy, the adversary, and the budget of a device, as SP 800-226 asks."""
+    """Write the unit of privacy, the adversary, and the largest loss of a device in a year.
+
+    NIST SP 800-226 asks for these statements about a use of differential privacy.
+    """
     total = format_loss(sum_reserved(registry))
     return Section(
         title="Unit of privacy",
@@ -182,29 +202,37 @@ def _write_wire_fields(metrics: Iterable[Metric]) -> Section:
 
 
 def _list_segments(metric: Metric) -> str:
-    """List the public properties of a metric with their values."""
+    """List the properties that a device sends without noise (segments), with their values."""
     return "; ".join(
         f"{dimension.name} ({', '.join(dimension.labels)})" for dimension in metric.segments
     )
 
 
-def _write_retention(metrics: Iterable[Metric]) -> Section:
+def _write_retention(metrics: Collection[Metric]) -> Section:
     """Write how long a device and the collector keep what they have."""
-    retention_periods = [
-        f"{metric.name}: {metric.retention}" for metric in metrics if metric.retention
-    ]
-    # The sums of the other metrics stay: they contain no report.
-    of_sums = "; ".join([*retention_periods, "no end: they contain no report"])
+    # A metric without `retention` keeps its sums as long as it exists.
+    of_sums = "; ".join(f"{metric.name}: {metric.retention or 'no end'}" for metric in metrics)
     return Section(
         title="Retention",
+        texts=(
+            "A sum names no device. While one report of a day and cohort has come, and no other, "
+            "the sum of this day and cohort is that report.",
+        ),
         columns=("where", "what", "how long"),
         rows=(
             ("device", "secret and state", "until consent is withdrawn"),
             ("device", "reports in the queue", f"{RETRY_DAYS} days after the first attempt"),
-            ("device", "a log of sent uploads", f"the last {LOGGED_UPLOADS:,} uploads"),
+            ("device", "a log of sent uploads", f"at most the last {LOGGED_UPLOADS:,} uploads"),
             ("collector", "a key of each upload, not its id", f"{UPLOAD_KEY_DAYS} days"),
             ("collector", "sums by metric, day and cohort", of_sums),
-            ("collector", "single noisy reports", "not stored"),
+            (
+                "collector",
+                "single noisy reports",
+                "until they are added up, as a rule within a minute",
+            ),
+            # Two choices of the operator, which no registry states.
+            ("backups", "sums and keys of uploads, as on the day of the backup", _OPEN),
+            ("log of the collector", "number of uploads in each minute", _OPEN),
         ),
     )
 
@@ -222,7 +250,11 @@ def _write_recipients(metrics: Iterable[Metric]) -> Section:
             (
                 metric.name,
                 f"{metric.min_reports:,}" if metric.min_reports else "none",
-                f"one in {metric.min_cohort:,} of a cohort's reports",
+                # A released sum of a cohort has at least `min_cohort` reports. If `min_reports`
+                # is 0, that does not apply: every sum is released at once, even one report.
+                f"one in {metric.min_cohort:,} of a cohort's reports"
+                if metric.min_reports
+                else "not limited",
             )
             for metric in metrics
         ),
@@ -230,7 +262,10 @@ def _write_recipients(metrics: Iterable[Metric]) -> Section:
 
 
 def _write_losses(metrics: Iterable[Metric]) -> Section:
-    """Write the table of losses of one report and of all reports of an epoch."""
+    """Write the table of losses of one report and of all reports of an epoch.
+
+    `scope_loss` is the loss of all reports that the metric's epoch and interval allow.
+    """
     rows = []
     for metric in metrics:
         report_epsilon, scope_epsilon = epsilon_1(metric.params), scope_loss(metric)
@@ -277,7 +312,10 @@ def _write_unchanged_losses(metrics: Collection[Metric]) -> Section:
 
 
 def _describe_named_items(metrics: Iterable[Metric]) -> Iterator[str]:
-    """Yield the meaning of the column 'named' for sets; nothing if no metric has sets."""
+    """Yield the meaning of the column 'named' for sets; nothing if no metric has sets.
+
+    A value of a metric of sets is a set of items, such as the plugins of an editor.
+    """
     if any(get_encoding(metric.params).supports_items for metric in metrics):
         yield (
             "A set that stays loses as much again in each epoch. Nothing in the reports links the "
@@ -289,10 +327,14 @@ def _describe_named_items(metrics: Iterable[Metric]) -> Iterator[str]:
 
 
 def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[str, ...]:
-    """Format the five columns of a row. "named" is empty if the observer names nothing."""
+    """Format the five columns of a row: metric, years, loss, belief and 'named'.
+
+    'named' is a share of the candidates or, for sets, a number of items. It is empty if the loss
+    has neither.
+    """
     named = ""
     if loss.named is not None:
-        named = f"{100 * loss.named:.0f} % of {loss.candidates:,}"
+        named = f"{format_chance(loss.named)} of {loss.candidates:,}"
     if loss.named_items is not None:
         items = format_count(metric.params.items, "item")
         named = f"{format_mean(loss.named_items)} of {items}"
@@ -303,21 +345,29 @@ def _format_unchanged_loss(metric: Metric, loss: UnchangedValueLoss) -> tuple[st
 
 def _describe_linking(metric: Metric) -> str:
     """Write which properties of a report link it to other reports of the device."""
-    # Case: one report an epoch. The reports of two epochs have independent permanent responses.
+    # Case: one report an epoch. Two reports then belong to two epochs. A device draws its permanent
+    # noise anew for each epoch, so the noise does not link the two reports.
+    properties = "the properties of the device, " if metric.segments else ""
     if most_reports(metric) == 1:
-        return f"{metric.name}: one report an epoch. Only address and time link two reports."
-    linked = linkability(metric.params, reports=(2,))
-    probability = f"{100 * linked.recognised[0].probability:.0f} %"
+        return (
+            f"{metric.name}: one report an epoch. Only {properties}a value that stays the same, "
+            "address and time link two reports."
+        )
+    recognition = describe_recognition(metric)
+    # Case: a yes-or-no metric, whose permanent response is one bit. Many devices have the same bit.
+    if recognition is None:
+        return f"{metric.name}: in practice only {properties}address and time link two reports."
     cohort = "the cohort and " if metric.params.m > 1 else ""
-    epoch = "life" if metric.epoch == "life" else metric.epoch
+    period = "in all reports" if metric.epoch == "life" else f"within one {metric.epoch}"
     return (
-        f"{metric.name}: {cohort}the permanent noise, within one {epoch}. Two sets of 2 reports "
-        f"identify a device among {linked.devices:,} with {probability} probability. Address and "
-        "time link reports, too."
+        f"{metric.name}: {properties}{cohort}the permanent noise, {period}. Two sets of 2 reports "
+        f"identify a device among {recognition.devices} with {recognition.probability} "
+        "probability. Address and time link reports, too."
     )
 
 
 def _write_withdrawal() -> Section:
+    """Write the section about withdrawal of consent."""
     return Section(
         title="Withdrawal",
         texts=(
@@ -331,16 +381,21 @@ def _write_withdrawal() -> Section:
 
 
 def _write_metric(metric: Metric) -> Section:
-    """Write the section of one metric: its privacy notice without the lines of the tables.
+    """Write the section of one metric, from its privacy notice.
 
-    The promise and the sentence about properties without noise come first.
+    Name, description, owner and frequency are left out, because the table of purposes contains
+    them.
     """
-    first = [describe_promise(metric), *describe_segments(metric)]
-    # The first line of the notice is the name and the description.
-    remaining = [line for line in privacy_notice(metric).splitlines()[1:] if line not in first]
-    described = get_encoding(metric.params).description
-    # The next two lines are the owner and the frequency. The table of purposes contains both.
+    notice = write_notice(metric)
     return Section(
         title=f"Metric {metric.name}",
-        texts=(f"Answer: {described}.", *first, *remaining[2:]),
+        texts=(
+            f"Answer: {get_encoding(metric.params).description}.",
+            notice.promise,
+            *notice.segments,
+            *notice.late_days,
+            *notice.losses,
+            notice.linking,
+            notice.release,
+        ),
     )

@@ -76,7 +76,8 @@ class Linkability:
     cohort_bits : information of the cohort about the device, log2 m bits.
     permanent_bits : entropy of the permanent response if the value is known, in bits. An observer
         who recovers the permanent response learns this information about the device. The entropy
-        is 0 if f = 0, because the device then draws no permanent noise.
+        is 0 for bits with f = 0, because the device then draws no permanent noise. Generalized
+        randomized response has `keep` in place of f, and its entropy is above 0.
     recognised : probability of recognition for each number of reports in a set. The last entry is
         for any number of reports.
     reports_to_recover : number of reports after which all bits of a permanent response are
@@ -145,8 +146,8 @@ def linkability(
         # Given the value, the permanent bits are independent, so their entropies add. n_true bits
         # of the value are 1, and each becomes a permanent 0 with probability f0. The other bits are
         # 0, and each becomes a permanent 1 with probability f1.
-        entropy_of_zeros = (params.k - n_true) * _entropy(params.f1)
-        permanent_bits = entropy_of_zeros + n_true * _entropy(params.f0)
+        entropy_of_zeros = (params.k - n_true) * _compute_entropy(params.f1)
+        permanent_bits = entropy_of_zeros + n_true * _compute_entropy(params.f0)
     return Linkability(
         devices=devices,
         cohort_devices=cohort_devices,
@@ -198,6 +199,6 @@ def reports_to_recover(params: Params) -> int | None:
     return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=is_recovered)
 
 
-def _entropy(probability: float) -> float:
+def _compute_entropy(probability: float) -> float:
     """Compute the entropy of one bit, in bits."""
     return sum(x * -math.log2(x) for x in (probability, 1 - probability) if 0 < x < 1)

@@ -7,8 +7,16 @@ is for a company that places a shuffler between devices and collector.
 Theory of operation
 -------------------
 A shuffler passes on the reports of n devices without names and in random order. The report of one
-device then hides among the other reports. With probability 1 - delta, its loss against an observer
-of the batch is smaller than the loss of the report alone. Two limits apply:
+device then hides among the other reports. Against an observer of the batch, the report has
+(epsilon, delta)-differential privacy, with an epsilon below the loss of the report alone:
+
+    P(batch in S | first value) <= e^epsilon P(batch in S | second value) + delta
+
+for every set S of batches and every two values of the device. delta is not the probability that
+the loss exceeds epsilon. That probability can be larger. Example: 30 reports with a local loss of
+2 nats have epsilon = 1.95 at delta = .001, and the loss exceeds 1.95 with probability .022.
+
+Two limits apply:
 
 - A report names its cohort, so it hides among the reports of its cohort only: n is the size of the
   smallest cohort, not the number of all devices.
@@ -20,7 +28,7 @@ The letters:
     n              number of reports in the batch, one of each device
     e0             local loss: the loss of each report alone, in nats; `local` in the code
     epsilon        loss inside the batch, in nats
-    delta          probability with which the loss may exceed epsilon
+    delta          term of the inequality above
     a(r), b(r)     probability of the report r, for the first and for the second of two values
 
 Every other device sends r with probability at least max(a, b) / e^e0, whatever its value is,
@@ -55,8 +63,8 @@ The module sums these binomials numerically. Every approximation is on the side 
 - The sum over X is divided into ranges of neighbouring integers. The terms of a range are at most a
   geometric series with the ratio of its first two terms.
 
-Example: a report with a local loss of 2 nats, among 10,000 reports, loses less than 0.16 nats with
-probability 1 - 1e-9.
+Example: a report with a local loss of 2 nats, among 10,000 reports, loses less than 0.16 nats at
+delta = 1e-9.
 """
 
 from __future__ import annotations
@@ -112,11 +120,11 @@ def compute_shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
     ----------
     local : loss of each report alone, in nats, in [0, infinity].
     n : number of shuffled reports, the device's own report included.
-    delta : probability, in (0, 1), with which the bound may fail.
+    delta : delta of (epsilon, delta)-differential privacy, in (0, 1).
 
     Returns
     -------
-    The bound in nats. It is at most `local`, and never below the true loss at delta.
+    The epsilon in nats. It is at most `local`, and never below the smallest epsilon at delta.
 
     Raises
     ------
@@ -137,7 +145,7 @@ def compute_shuffled_epsilon(local: float, n: int, *, delta: float) -> float:
     def excess(epsilon: float) -> float:
         """Return the logarithm of the delta that the batch needs for epsilon, over `delta`.
 
-        A positive excess means that the loss exceeds epsilon too often.
+        A positive excess means that the batch does not reach epsilon at `delta`.
         """
         return math.log(clones.delta(epsilon) / delta)
 
@@ -151,11 +159,16 @@ def find_local_epsilon(epsilon: float, n: int, *, delta: float) -> float:
     ----------
     epsilon : required loss in the batch, in nats, in [0, infinity).
     n : number of shuffled reports.
-    delta : probability, in (0, 1), with which the bound may fail.
+    delta : delta of (epsilon, delta)-differential privacy, in (0, 1).
 
     Returns
     -------
     The local loss in nats. It is `epsilon` itself if the batch is too small to hide a report.
+
+    Raises
+    ------
+    ParamsError
+        epsilon is not in [0, infinity), n is not a positive integer, or delta is not in (0, 1).
 
     Examples
     --------
@@ -229,24 +242,26 @@ class Clones:
     @classmethod
     def among(cls, local: float, n: int, *, lost: float) -> Self:
         """Compute the distribution for n reports: the device's report and n - 1 other reports."""
-        others = min(n, _MOST_REPORTS) - 1
+        n_others = min(n, _MOST_REPORTS) - 1
         # A report of another device is a clone with probability 2 / (e^e0 + 1), and no clone with
         # probability tanh(e0 / 2). The number of clones is binomial.
         share, other_share = 2 * math.exp(-local) / (1 + math.exp(-local)), math.tanh(local / 2)
-        mean, variance = others * share, others * share * other_share
+        mean, variance = n_others * share, n_others * share * other_share
         # Fewer clones than `low` have probability `lost` at most (Bernstein). They are left out.
-        low = max(0, math.floor(mean - _bernstein_distance(variance, lost)))
+        low = max(0, math.floor(mean - _compute_bernstein_distance(variance, lost)))
         # More clones than four standard deviations above the mean are rare, and count as `high`.
-        high = min(others, math.ceil(mean + 4 * math.sqrt(variance)))
+        high = min(n_others, math.ceil(mean + 4 * math.sqrt(variance)))
         width = max(1, (high - low) // _CLASSES)
-        mode = math.floor((others + 1) * share)
+        mode = math.floor((n_others + 1) * share)
         classes, below = [], 0.0
         for first in range(low, high + 1, width):
             last = min(first + width - 1, high)
             # A class counts as its smallest number of clones, because fewer clones hide less. The
             # number of the class that is nearest to the mode is the likeliest of the class.
             likeliest = min(max(mode, first), last)
-            largest = (last - first + 1) * _binomial_bound(likeliest, others, share, other_share)
+            largest = (last - first + 1) * _compute_binomial_bound(
+                likeliest, n_others, share, other_share
+            )
             # The last class takes all remaining probability, also that of more clones than `high`.
             until = 1.0 if last == high else min(1.0, below + largest)
             classes.append((first + 1, until - below))
@@ -259,12 +274,14 @@ class Clones:
         # u of the module's formulas, without the difference that would cancel near epsilon = local.
         u = math.sinh(self.local / 2 - half) / (2 * math.cosh(half) * math.sinh(self.local / 2))
         reach = math.sqrt(-2 * math.log(self.lost)) + 1
-        mean = sum(share * _shortfall_bound(t, u, reach) for t, share in self.classes if share)
+        mean = sum(
+            share * _compute_shortfall_bound(t, u, reach) for t, share in self.classes if share
+        )
         scale = 2 * math.tanh(self.local / 2) * (1 + math.exp(epsilon))
         return self.lost + scale * mean * _ROUNDING
 
 
-def _bernstein_distance(variance: float, probability: float) -> float:
+def _compute_bernstein_distance(variance: float, probability: float) -> float:
     """Compute a distance that a binomial falls below its mean with at most this probability.
 
     Bernstein's inequality: P(X < mean - t) <= exp(-t^2 / (2 variance + 2 t / 3)).
@@ -273,7 +290,7 @@ def _bernstein_distance(variance: float, probability: float) -> float:
     return nats / 3 + math.hypot(nats / 3, math.sqrt(2 * variance * nats))
 
 
-def _shortfall_bound(t: int, u: float, reach: float) -> float:
+def _compute_shortfall_bound(t: int, u: float, reach: float) -> float:
     """Bound E[max(0, u - X / t)] from above, for X ~ Bin(t, 1/2) and u in [0, 1/2].
 
     t is the number of clones and the device (T of the module's formulas), u the threshold of the
@@ -290,11 +307,11 @@ def _shortfall_bound(t: int, u: float, reach: float) -> float:
     while x >= 0:
         # Ranges begin at multiples of the width, so their ends do not depend on u.
         first = x - x % width
-        top, ratio = _binomial_bound(x, t, 0.5, 0.5), x / (t - x + 1)
+        top, ratio = _compute_binomial_bound(x, t, 0.5, 0.5), x / (t - x + 1)
         # Case: the range reaches into the far tail. One infinite series bounds all remaining terms.
         if first <= stop:
             return total + top * _sum_series(u - x / t, 1 / t, ratio)
-        total += top * _range_bound(u - x / t, 1 / t, ratio, x - first + 1)
+        total += top * _compute_range_bound(u - x / t, 1 / t, ratio, x - first + 1)
         x = first - 1
     return total
 
@@ -304,7 +321,7 @@ def _sum_series(start: float, step: float, ratio: float) -> float:
     return (start + step * ratio / (1 - ratio)) / (1 - ratio)
 
 
-def _range_bound(start: float, step: float, ratio: float, n: int) -> float:
+def _compute_range_bound(start: float, step: float, ratio: float, n: int) -> float:
     """Bound the sum of ratio^i (start + i step) over i from 0 to n - 1 from above."""
     # Case: a ratio near 1. The difference of the two infinite series would cancel. The sum with
     # ratio 1 is an upper bound, and almost equal.
@@ -314,7 +331,7 @@ def _range_bound(start: float, step: float, ratio: float, n: int) -> float:
     return _sum_series(start, step, ratio) - remainder
 
 
-def _binomial_bound(x: int, n: int, p: float, q: float) -> float:
+def _compute_binomial_bound(x: int, n: int, p: float, q: float) -> float:
     """Bound the probability of x successes in n trials from above.
 
     p is the probability of a success, and q = 1 - p is passed with all its digits. The bound is
@@ -325,11 +342,11 @@ def _binomial_bound(x: int, n: int, p: float, q: float) -> float:
         return math.exp(n * math.log(p if x else q)) if n else 1.0
     away = x - n * p
     deviance = x * math.log1p(away / (n * p)) + (n - x) * math.log1p(-away / (n * q))
-    stirling = 1 / (12 * n) - _stirling_bound(x) - _stirling_bound(n - x)
+    stirling = 1 / (12 * n) - _compute_stirling_bound(x) - _compute_stirling_bound(n - x)
     return math.sqrt(n / (x * (n - x)) / (2 * math.pi)) * math.exp(stirling - deviance)
 
 
-def _stirling_bound(x: int) -> float:
+def _compute_stirling_bound(x: int) -> float:
     """Bound ln x! - ln(sqrt(2 pi x) (x/e)^x) from below. 1 / 12x bounds it from above."""
     return 1 / (12 * x) - 1 / (360 * x**3)
 

@@ -24,8 +24,9 @@ and 99.5 % of the cohorts have at least 10. A larger multiple recommends fewer c
 
 _LIST_PLENTY: Final = 3
 """Expected number of reports of a cohort in an interval, as a multiple of `min_cohort`, for a
-planned metric with a list of candidates. The margin is larger than `_PLENTY` because the number of
-devices is a guess, and every cohort should be releasable."""
+planned metric with a list of candidates. The margin is larger than `_PLENTY`, because the expected
+number of a plan is a guess. With half of the guessed devices, most cohorts still have `min_cohort`
+reports."""
 
 _LEAST_LIST_COHORTS, _MOST_LIST_COHORTS = 4, 128
 """Smallest and largest number of cohorts of a planned metric with a list. With fewer cohorts, two
@@ -95,8 +96,8 @@ class CohortFilling:
         # infinite.
         if m == 1:
             return float(n >= self.min_cohort)
-        # P(Binomial(n, 1/m) = i) for i below min_cohort. Logarithms, because a binomial coefficient
-        # of many devices exceeds the largest float.
+        # These are P(Binomial(n, 1/m) = i) for i below min_cohort. The code adds logarithms,
+        # because a binomial coefficient of many devices exceeds the largest float.
         below = (
             math.exp(
                 math.lgamma(n + 1)

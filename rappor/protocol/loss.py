@@ -82,8 +82,8 @@ def epsilon_reports(reports: Mapping[Params, int]) -> float:
 
     Parameters
     ----------
-    reports : number of reports by parameter set. The parameter sets must have the same permanent
-        fingerprint.
+    reports : number of reports of one value in one epoch, by parameter set. The parameter sets must
+        have the same permanent fingerprint. The losses of several epochs add up.
 
     Raises
     ------

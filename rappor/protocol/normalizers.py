@@ -30,7 +30,7 @@ from rappor.base.errors import MissingExtraError, ParamsError, ReportError
 from rappor.base.ranges import format_value
 
 FIELD_SEPARATOR: Final = "\x1f"
-"""Character between the fields of a tuple, in the names of candidates and categories."""
+"""This character separates the fields of a tuple in the names of candidates and categories."""
 
 MAX_TEXT_BYTES: Final = 8192
 """Longest text that a normalizer reads or returns, in bytes of UTF-8. A longer text becomes the
@@ -38,13 +38,16 @@ empty text. Composing marks takes time that grows with the square of the length,
 the time of one value."""
 
 _SCHEME: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?", re.ASCII)
+"""Matches the scheme of a URL and its colon, or the empty text of a URL such as //example.com."""
 _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
+"""Matches the character that ends the host and port of a URL. Browsers read a backslash as "/"."""
 _PORT: Final = re.compile(r":0*[0-9]{0,5}\Z", re.ASCII)
 """Matches the port of a URL. The port may be empty or begin with zeros (RFC 3986 section 3.2.3)."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?:\Z|[?#\\]|/(?!/))")
 """Matches the start of a Windows path such as C:\\Users. Without this pattern, "C:" would be read
 as a host with an empty port."""
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
+"""Matches a host of one or more labels, separated by dots, after IDNA."""
 
 
 class Normalizer(NamedTuple):
@@ -53,9 +56,9 @@ class Normalizer(NamedTuple):
     Attributes
     ----------
     rewrite : maps a text to its normal spelling.
-    respell : maps a text of lower-case letters and dots to another spelling that `rewrite` maps
-        back. An audit encodes both spellings and expects equal bits. The normalizer `none` has no
-        other spelling, so its `respell` returns the text unchanged.
+    respell : maps a text of lower-case letters and dots to another spelling with the same result of
+        `rewrite`. An audit encodes both spellings and expects equal bits. The normalizer `none` has
+        no other spelling, so its `respell` returns the text unchanged.
     description : the kept information in words, for a privacy notice. It is empty if the normalizer
         keeps the whole text.
     """
@@ -84,6 +87,8 @@ def normalize(name: str, text: object) -> str:
     ------
     ParamsError
         The normalizer is unknown.
+    MissingExtraError
+        The normalizer is `domain`, and the public-suffix list is not installed.
     ReportError
         The value is not a str, contains a lone surrogate, or has another number of fields than
         `name` has normalizers. No other text raises an error. The message contains the type or the
@@ -126,8 +131,10 @@ def _normalize_each_field(names: Sequence[str], text: object) -> str:
     """Normalize each field of a tuple, whose fields are joined by `FIELD_SEPARATOR`."""
     fields = text.split(FIELD_SEPARATOR) if isinstance(text, str) else []
     if len(fields) != len(names):
-        got = f"{len(fields)} fields" if fields else type(text).__name__
-        raise ReportError(f"a value must have {len(names)} fields joined by U+001F, got {got}")
+        description = f"{len(fields)} fields" if fields else type(text).__name__
+        raise ReportError(
+            f"a value must have {len(names)} fields joined by U+001F, got {description}"
+        )
     return FIELD_SEPARATOR.join(map(normalize, names, fields))
 
 
@@ -173,7 +180,8 @@ def _fold_case(text: str) -> str:
 def _extract_host(text: str) -> str:
     """Return the lower-case ASCII host of a URL or of a bare host name; empty if there is no host.
 
-    The result has no port, no user name and no trailing dot. An address literal stays unchanged.
+    The result has no port, no user name and no trailing dot. An IPv4 address stays unchanged. An
+    IPv6 literal keeps its brackets, and its letters become lower-case.
     """
     text = text.strip()
     # A Windows path looks like a scheme or a host with a port. It has no host.
@@ -239,6 +247,7 @@ def _extract_domain(text: str) -> str:
 
 @functools.cache
 def _load_public_suffixes() -> Any:
+    """Load the public-suffix list; raise MissingExtraError without the extra `domain`."""
     try:
         from publicsuffixlist import PublicSuffixList  # noqa: PLC0415  (an extra, slow to load)
     except ModuleNotFoundError:

@@ -24,10 +24,11 @@ All letters but g are those of [EPK14]. A smaller g detects more rare strings at
 privacy loss, because almost all true bits of a rare string's cohort are 0 and fewer of them become
 1.
 
-Under GRR, a parameter set has k, m, the number of own buckets (`items`) and the probability `keep`
-that a report names an own bucket. It has no h, f, g, p and q: these attributes have the values of a
-response that changes no bit (h = 1, f = p = 0, q = 1). f1, f0, p* and q* describe one bit of a
-report under both mechanisms.
+Under GRR, a value owns some of the k buckets: a category owns one bucket, and a set owns the bucket
+of each item. A parameter set has k, m, the number of own buckets of each value (`items`) and the
+probability `keep` that a report is drawn from the own buckets. It has no h, f, g, p and q: these
+attributes have the values of a response that changes no bit (h = 1, f = p = 0, q = 1). f1, f0, p*
+and q* describe one bit of a report under both mechanisms.
 
 Probabilities are integers. A coin is a uniform integer u of 32 bits, and an event of threshold t
 happens if u < t. Its probability is exactly t / 2^32. `Params` rounds probabilities to thresholds
@@ -81,10 +82,10 @@ MAX_COHORTS: Final = 65536
 memory."""
 
 LETTERS: Final = (*RapporResponse.dimensions, *RapporResponse.probabilities)
-"""Names of the numbers of a parameter set of RAPPOR: its dimensions, then its noise."""
+"""Names of the numbers of a parameter set of RAPPOR: k, h and m, then f, g, p and q."""
 
 NOISE_LETTERS: Final = RapporResponse.probabilities
-"""Names of the probabilities of a parameter set of RAPPOR."""
+"""Names of the probabilities of a parameter set of RAPPOR: f, g, p and q."""
 
 EPOCHS: Final = ("life", "year", "quarter", "month")
 """Kinds of epochs. In each epoch a device has one permanent response of its value. The losses of
@@ -93,6 +94,12 @@ several epochs add up, so shorter epochs lose more over a year."""
 INTERVALS: Final = ("day", "week", "epoch")
 """Kinds of intervals. A device sends at most one report of a metric in each interval, so shorter
 intervals give more reports of the same devices."""
+
+EXCLUDED_DAYS: Final = 8
+"""Number of days at the end of an epoch that a device never draws for its one report of the epoch:
+one day until the report leaves, and seven days for retries. Without them, a report of the last day
+would leave in the next epoch. It would take the turn of the next epoch's report, which would then
+be late as well."""
 
 _ABSENT: Final = cast("float", None)
 """Default of the probabilities that one of the responses does not have. No range contains it."""
@@ -103,7 +110,9 @@ class Params:
     """The parameter set of a metric: device and decoder must agree on it to the last bit.
 
     After construction, f, g, p, q and keep are the effective probabilities of the 32-bit
-    thresholds. They differ from the arguments by 2^-33 at most.
+    thresholds. p, q, keep and the products f g and f (1 - g) differ from the arguments by 2^-33 at
+    most. f is the sum of the two products and differs by 2^-32 at most. g is a quotient and
+    differs by 2^-33 / f at most. A tiny f therefore changes g: f = 1e-9 and g = 0.3 give g = 0.25.
 
     Parameters
     ----------
@@ -112,8 +121,8 @@ class Params:
     m : number of cohorts, 1 to 65536; 1 for encodings that do not hash.
     items : GRR only. Number of own buckets after padding or cutting, 1 to 64 for sets; 1 for other
         encodings.
-    keep : GRR only. Probability that a report names an own bucket, in (0, 1). With `keep`, f, g, p
-        and q must be absent.
+    keep : GRR only. Probability that a report is drawn from the own buckets, in (0, 1). With
+        `keep`, f, g, p and q must be absent.
     f : probability that the permanent response forces a bit, in [0, 1).
     g : share of the forced bits that become 1, in [0, 1]. [EPK14] has 1/2.
     p : probability that a 0 of the permanent response is sent as 1, in [0, 1].
@@ -379,9 +388,10 @@ class Params:
 
         These keys are p, q, segment, interval and epoch.
 
-        Two parameter sets with equal permanent fingerprints have one permanent response, so their
-        reports together lose epsilon_inf at most. Any other two sets have independent permanent
-        responses.
+        In one epoch of a metric, two parameter sets with equal permanent fingerprints have one
+        permanent response, so their reports together lose epsilon_inf at most. Any other two sets
+        have independent permanent responses. So have two epochs, because the input of the coins
+        contains the name of the epoch (`randomizer.encode_scope`).
 
         The hash is not truncated. An attacker who writes registries could find two sets with eight
         equal bytes in about 2^32 attempts, and devices would reuse coins under other parameters.
@@ -415,8 +425,8 @@ class Params:
             identity["segment"] = dict(self.segment)
         if self.interval:
             # A device with an older registry may report daily where the new registry has weekly
-            # reports. Under a fingerprint of its own, a collector judges the older device by the
-            # interval that it has.
+            # reports. The two intervals have different fingerprints, so a collector recognises the
+            # older device and expects its daily reports.
             identity |= {"interval": self.interval, "epoch": self.epoch}
         return identity
 
@@ -477,7 +487,7 @@ def _compute_fingerprints(params: Params) -> tuple[str, str]:
     """Return fingerprint and permanent fingerprint; a device needs them a dozen times a report."""
     identity = params._build_canonical_object()
     fingerprint = _hash_object(identity)[:16]
-    # What remains decides the permanent response.
+    # Only the remaining keys change the permanent response.
     for key in params.response.keys_of_reports_only:
         identity.pop(key, None)
     return fingerprint, _hash_object(identity)
@@ -490,7 +500,8 @@ def _hash_object(document: dict[str, Any]) -> str:
 def _hash_names(names: tuple[str, ...]) -> str:
     """Return the SHA-256 of names, in hex, which keeps the canonical JSON short.
 
-    No name contains a line feed, so the joined text has one reading.
+    Bad case: two lists of names with one joined text would have one fingerprint. No name contains
+    a line feed, so the joined text can be split in one way only.
     """
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
 

@@ -140,7 +140,7 @@ def get_profile(name: object) -> Profile:
 
 
 # fmt: off
-_NOISY: Final = {
+_PROFILES_WITH_INSTANTANEOUS_NOISE: Final = {
     "strict": Profile(
         epsilon_1=1,
         epsilon_inf=2,
@@ -236,7 +236,7 @@ _NOISY: Final = {
     ),
 }
 # fmt: on
-PROFILES: Final[Mapping[str, Profile]] = _NOISY | {
+PROFILES: Final[Mapping[str, Profile]] = _PROFILES_WITH_INSTANTANEOUS_NOISE | {
     "once": Profile(
         epsilon_1=4,
         epsilon_inf=4,

@@ -46,21 +46,18 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.params import Params
+from rappor.protocol.params import EXCLUDED_DAYS, Params
 from rappor.protocol.responses.response import Coins
 
 SECRET_BYTES: Final = 32
 """Length of a device's secret, in bytes. It equals the output of SHA-256, so HKDF needs no extract
 step."""
 
-EXCLUDED_DAYS: Final = 8
-"""Number of days at the end of an epoch that `choose_day` never returns: one day until the report
-leaves, and seven days for retries. Without them, a report of the last day would leave in the next
-epoch. It would take the turn of the next epoch's report, which would then be late as well."""
-
 _HASH_BYTES: Final = 32
+"""Length of the output of SHA-256, in bytes."""
 _BLOCK_BYTES: Final = 64
-# XOR with the constants of HMAC (RFC 2104 section 2), as tables for bytes.translate.
+"""Length of an input block of SHA-256, in bytes. HMAC pads its key to this length."""
+# These tables for bytes.translate XOR a byte with the constants of HMAC (RFC 2104 section 2).
 _INNER_PAD: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD: Final = bytes(byte ^ 0x5C for byte in range(256))
 
@@ -179,7 +176,8 @@ def derive_cohort(secret: bytes | Secret, metric_name: str, epoch: str, params: 
     """
     info = b"rappor/1/cohort\0" + encode_scope(metric_name, epoch, params)
     (u,) = _read_coins(expand(secret, info, 4))
-    # The product is uniform up to m / 2^32, without the bias and the division of a modulo.
+    # Each cohort has floor(2^32 / m) or one more of the 2^32 coins, as with a modulo. The product
+    # needs no division.
     return u * params.m >> 32
 
 

@@ -172,6 +172,7 @@ def _quote_value(value: str) -> str:
 
 
 def _check_name(name: object) -> None:
+    """Raise ParamsError unless a name is a valid name of a dimension."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParamsError(
             f"a dimension's name must match {_NAME.pattern}, got {format_value(name)}"
@@ -179,6 +180,7 @@ def _check_name(name: object) -> None:
 
 
 def _check_value(value: object) -> None:
+    """Raise ParamsError unless a value is a valid value of a dimension."""
     is_text = isinstance(value, str) and value.isprintable() and value == value.strip()
     if not is_text or not 1 <= len(str(value)) <= _MAX_VALUE_LENGTH:
         raise ParamsError(

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 ONE: Final = 1 << 32
-"""Threshold of the probability 1, and the number of values of a coin."""
+"""The probability 1 has this threshold. It is also the number of values of a coin."""
 
 
 def compute_threshold(probability: float) -> int:

@@ -5,14 +5,15 @@ program records a mapping such as {"editor": "vim", "system": "linux"}. The devi
 of both fields together, with the whole privacy budget of the metric. There are two forms:
 
 - Closed lists: each field has a list of categories, and the one-hot encoding has one category for
-  each combination. The combinations stand in the order of the fields; the last field varies
+  each combination. The combinations stand in the order of the fields. The last field varies
   fastest. Example: the lists (vim, code) and (linux, mac) have the combinations vim/linux,
   vim/mac, code/linux and code/mac.
 - Strings: the Bloom encoding hashes the normalized fields as one string.
 
 Both forms join the texts of the fields by U+001F, the unit separator of ASCII. The joined text is
-the name of a category or of a candidate. No category and no hashed field contains U+001F, so the
-joined text has exactly one reading. Screens show " | " in place of U+001F.
+the name of a category or of a candidate. A field that contains U+001F itself is replaced by the
+empty text before it is joined (`join_fields`). So each U+001F in a joined text ends a field, and
+the text can be split in one way only. Screens show " | " in place of U+001F.
 
 Each field may have a normalizer of its own. `Params.normalize` then contains the normalizers in the
 order of the fields, separated by commas, such as "domain,none". If no field has a normalizer, it is
@@ -39,8 +40,9 @@ from rappor.protocol.normalizers import (
 MIN_FIELDS: Final = 2
 MAX_FIELDS: Final = 8
 """Smallest and largest number of fields of a tuple. The number of combinations is the product of
-the numbers of values of all fields, and each combination needs devices of its own, so more fields
-answer no question."""
+the numbers of values of all fields: eight fields of two values have 256 combinations. A share is
+estimated for each combination, so each needs many devices. With more fields the combinations would
+be too rare to be detected."""
 
 MAX_COMBINATIONS: Final = 2040
 """Largest number of combinations of categories: the largest number of bits of a report. The number
@@ -48,6 +50,7 @@ is checked before the combinations are built, because eight lists of a registry 
 combinations than fit into memory."""
 
 _FIELD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+"""Matches the name of a field, at most 32 characters."""
 
 
 def check_field_names(names: object) -> None:
@@ -78,7 +81,8 @@ def check_normalizers(normalizer: object, n_fields: int) -> None:
         )
     for name in names:
         check_choice("normalize", name, NORMALIZERS)
-    # Two spellings of one parameter set would have two fingerprints.
+    # "none,none" means the same as "none". Both are part of the fingerprint. If both were allowed,
+    # one parameter set would have two fingerprints, and its reports two separate counts.
     if set(names) == {"none"}:
         raise ParamsError(f"normalize must be none if no field has one, got {normalizer!r}")
 
@@ -100,7 +104,7 @@ def join_normalizers(names: Sequence[str]) -> str:
 
 
 def combine_categories(lists: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    r"""Return all combinations of the categories of fields; the last field varies fastest.
+    r"""Return all combinations of the categories of fields. The last field varies fastest.
 
     Parameters
     ----------
@@ -147,7 +151,10 @@ def separate_categories(combinations: Sequence[str], n_fields: int) -> tuple[tup
     if all(len(texts) == n_fields for texts in tuples):
         # A dictionary keeps each category once, in the order of its first combination.
         lists = tuple(tuple(dict.fromkeys(texts)) for texts in zip(*tuples, strict=True))
-        if [*map(list, itertools.product(*lists))] == tuples:
+        # Bad case: eight fields with 20 categories each have 20^8 combinations, more than fit into
+        # memory. So their number is compared before they are built.
+        n_combinations = math.prod(map(len, lists))
+        if n_combinations == len(tuples) and [*map(list, itertools.product(*lists))] == tuples:
             return lists
     raise ParamsError(
         "categories must be all combinations of the categories of the fields, as "
@@ -241,7 +248,8 @@ def join_line(field_names: Sequence[str], text: object) -> str:
     """
     if not isinstance(text, str):
         raise ReportError(f"a value must be a text, got {type(text).__name__}")
-    # A text with U+001F comes from a result. A tab in it is part of a field.
+    # Results of this package join fields by U+001F, and people write tabs. In a text with U+001F, a
+    # tab is therefore a part of a field.
     joined = text if FIELD_SEPARATOR in text else text.replace("\t", FIELD_SEPARATOR)
     n_fields = joined.count(FIELD_SEPARATOR) + 1
     if n_fields != len(field_names):
@@ -250,6 +258,34 @@ def join_line(field_names: Sequence[str], text: object) -> str:
             f"({', '.join(field_names)}), got {n_fields}"
         )
     return joined
+
+
+def read_fields(field_names: Sequence[str], value: object) -> dict[str, str]:
+    """Return the texts of the fields of a recorded value, by field, in the order of the fields.
+
+    Parameters
+    ----------
+    field_names : names of the fields, in their order.
+    value : the recorded value, a mapping from the name of each field to a text.
+
+    Raises
+    ------
+    ReportError
+        The value is not a mapping with exactly the fields, or has a field that is not a text. The
+        message contains no key and no text of the value.
+    """
+    expected = f"a value must be a mapping of the fields {', '.join(field_names)}"
+    if not isinstance(value, Mapping):
+        raise ReportError(f"{expected}, got {type(value).__name__}")
+    copied = dict(value.items())
+    texts = {name: copied[name] for name in field_names if name in copied}
+    # A wrong key may be a value that stands in the wrong place, so no message contains a key.
+    n_others = len(copied) - len(texts)
+    if n_others or len(texts) < len(field_names):
+        raise ReportError(f"{expected}, got {len(texts)} of them and {n_others} other keys")
+    # The normalizer "none" returns a text as it is. It raises ReportError for a value that is no
+    # text, or that contains half of a surrogate pair.
+    return {field: _normalize_field(field, "none", text) for field, text in texts.items()}
 
 
 def normalize_fields(field_names: Sequence[str], normalizer: str, value: object) -> tuple[str, ...]:
@@ -264,25 +300,10 @@ def normalize_fields(field_names: Sequence[str], normalizer: str, value: object)
     Raises
     ------
     ReportError
-        The value is not a mapping with exactly the fields, cannot be read, or has a field that is
-        not a text. The message contains no key and no text of the value.
+        The value is not a mapping with exactly the fields, or has a field that is not a text. The
+        message contains no key and no text of the value.
     """
-    expected = f"a value must be a mapping of the fields {', '.join(field_names)}"
-    if not isinstance(value, Mapping):
-        raise ReportError(f"{expected}, got {type(value).__name__}")
-    # The class of a mapping or of a key may raise anything while it is read. Another exception than
-    # ReportError would pass for a failure of the disk, and its text may contain the value.
-    try:
-        keys_and_texts = dict(value.items())
-        texts = {name: keys_and_texts[name] for name in field_names if name in keys_and_texts}
-    except MemoryError:  # no mistake of the program
-        raise
-    except Exception:  # noqa: BLE001
-        raise ReportError(f"{expected}, got {type(value).__name__} that cannot be read") from None
-    # A wrong key may be a value that stands in the wrong place, so no message contains a key.
-    n_others = len(keys_and_texts) - len(texts)
-    if n_others or len(texts) < len(field_names):
-        raise ReportError(f"{expected}, got {len(texts)} of them and {n_others} other keys")
+    texts = read_fields(field_names, value)
     normalizers = list_normalizers(normalizer, len(field_names))
     return tuple(
         _normalize_field(field, name, texts[field])

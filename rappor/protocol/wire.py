@@ -14,8 +14,9 @@ The parser trusts nothing:
 - If the upload itself is malformed, `parse_upload` raises ReportError and no report is accepted.
 - If a single report is malformed, `parse_upload` returns its ReportError in place of the report,
   and the other reports are accepted.
-- Two byte strings never parse to the same upload, except by the order of keys and by white space.
-  Lenient parsers would accept a second spelling, such as base64 with spare bits.
+- Two uploads are equal only if their bytes are equal, up to spellings of JSON: the order of keys,
+  white space, escapes of characters in texts, and -0 for 0. Lenient parsers would accept other
+  second spellings, such as base64 with spare bits.
 
 An error message depends on the parameters and contains no received text, except the three names of
 constants that Python reads and JSON lacks: NaN, Infinity and -Infinity. Messages therefore enter
@@ -237,13 +238,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ReportError(f"numbers must be JSON's, got {name}")
 
 
-def _check_keys(what: str, document: object, keys: tuple[str, ...]) -> None:
+def _check_keys(name: str, document: object, keys: tuple[str, ...]) -> None:
     """Raise ReportError unless a document is a JSON object with exactly these keys."""
     if not isinstance(document, dict) or document.keys() != set(keys):
-        raise ReportError(f"{what} must be a JSON object with the keys {', '.join(keys)}")
+        raise ReportError(f"{name} must be a JSON object with the keys {', '.join(keys)}")
 
 
 def _parse_report_or_return_error(entry: object, lookup: ParamsLookup) -> Report | ReportError:
+    """Parse one entry of an upload. Return the error of an invalid entry instead of raising it."""
     try:
         return parse_report(entry, lookup)
     except ReportError as error:

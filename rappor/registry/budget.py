@@ -29,6 +29,7 @@ LONGEST_EPOCH_DAYS: Final = {"year": 366, "quarter": 92, "month": 31}
 """Days of the longest epoch of each length. A cost must cover every epoch, also a leap year."""
 
 _EPOCHS_A_YEAR: Final = {"life": 1, "year": 1, "quarter": 4, "month": 12}
+"""A calendar year has this number of epochs of each length. An epoch for life counts as one."""
 
 _TOLERANCE: Final = 1e-9
 """Nats by which a sum of costs may exceed the total, to allow for rounding errors. A cost is a
@@ -149,7 +150,7 @@ def check_budget(
     needed = math.fsum(reservation.total for reservation in reservations)
     # Case: the loss of a scope is infinite. No finite total is enough, so the message says how to
     # limit the loss.
-    if needed == math.inf > total:
+    if needed == math.inf and total < math.inf:
         names = ", ".join(
             reservation.metric for reservation in reservations if reservation.total == math.inf
         )
@@ -160,10 +161,19 @@ def check_budget(
         )
     if needed > total + _TOLERANCE:
         parts = ", ".join(
-            f"{reservation.metric} {reservation.total:g}" for reservation in reservations
+            f"{reservation.metric} {format_nats(reservation.total)}" for reservation in reservations
         )
         raise MetricError(
-            f"budget: total must be at least {needed:g} nats for these metrics in a calendar "
-            f"year ({parts}), got {total:g}"
+            f"budget: total must be at least {format_nats(needed)} nats for these metrics in a "
+            f"calendar year ({parts}), got {total:g}"
         )
     return reservations
+
+
+def format_nats(total: float) -> str:
+    """Write a sum of costs with all its decimals, at most three, or "inf".
+
+    Bad case: six significant digits would write 1625.364 as 1625.36, and a registry with this total
+    would be refused again.
+    """
+    return f"{round(total, 3):.15g}"

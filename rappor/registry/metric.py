@@ -10,9 +10,9 @@ Three calendars meet in a metric (all in UTC):
 With `epoch = "quarter"` and `interval = "day"`, a device that has events on every day sends 92
 reports in the fourth quarter, and all of them repeat one permanent response.
 
-Interval and epoch are also written into the parameters, hence into the fingerprint. A collector
-then judges the reports of a device by the interval that the device knows, even if a newer registry
-has a slower one.
+Interval and epoch are also written into the parameters, hence into the fingerprint. If a newer
+registry has a longer interval, the reports of a device with the older registry have another
+fingerprint, and the collector judges them by the older interval.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ _RETENTION: Final = re.compile(r"([1-9][0-9]{0,3}) (day|week|month|year)s?")
 """Pattern of a retention such as "90 days". Group 1 is the number, from 1 to 9999. Group 2 is the
 unit without the s of a plural."""
 _DAYS_OF_UNIT: Final[Mapping[str, int]] = {"day": 1, "week": 7, "month": 31, "year": 366}
-"""Longest length of each unit of a retention, in days."""
+"""A unit of a retention has at most this number of days."""
 _LONGEST_EPOCH_DAYS: Final[Mapping[str, int]] = {"month": 31, "quarter": 92, "year": 366}
-"""Longest length of each epoch that ends, in days."""
+"""An epoch of this kind has at most this number of days. An epoch "life" never ends."""
 _MIN_RETENTION_DAYS: Final = 14
 """Smallest retention, in days. A device retries an upload for 7 days, and the collector keeps the
 deduplication keys of uploads for 14 days. A smaller value would delete a day whose reports still
 arrive."""
 
-_LARGEST: Final = 2**53 - 1
+_MAX_INTEGER: Final = 2**53 - 1
 """Largest integer that every reader of JSON and every database stores exactly."""
 
 
@@ -144,7 +144,8 @@ class Metric:
         A field is outside its range, or two fields contradict each other. The message is one
         sentence with the name of the metric.
     MissingExtraError
-        The normalizer needs a library that is not installed. A metric that exists can be recorded.
+        The normalizer needs a library that is not installed. Without this check, `record` of the
+        metric would raise the error later.
 
     Examples
     --------
@@ -279,6 +280,10 @@ class Metric:
         return self.candidates if isinstance(self.candidates, tuple) else ()
 
     def _list_combinations(self, table: Mapping[str, str | tuple[str, ...]]) -> tuple[str, ...]:
+        """Return all combinations of the lists of fields.
+
+        The result is empty if a field names a file, or if there are too many combinations.
+        """
         lists = [table[field] for field in self.params.field_names]
         is_in_entry = all(isinstance(values, tuple) for values in lists)
         if not is_in_entry or math.prod(map(len, lists)) > MOST_LISTED:
@@ -287,7 +292,7 @@ class Metric:
 
     @property
     def pace(self) -> str:
-        """Time in which a device reports at most once. Of interval "epoch", the epoch's length."""
+        """Time in which a device reports at most once: the interval, or the epoch for "epoch"."""
         return self.params.pace
 
     def check_active(self, today: datetime.date) -> None:
@@ -302,7 +307,7 @@ class Metric:
     def check_epoch(self, text: str) -> None:
         """Raise MetricError unless a text has the form of this metric's epochs."""
         form, pattern = _EPOCH_FORMS[self.epoch]
-        if not re.fullmatch(pattern, text):
+        if not isinstance(text, str) or not re.fullmatch(pattern, text):
             raise metric_error(self.name, "epoch", form, text)
 
     def _check_text(self, key: str, text: object) -> None:
@@ -439,13 +444,15 @@ class Metric:
             raise metric_error(self.name, key, "true or false", value)
 
     def _check_whole(self, key: str, value: object, least: int) -> None:
+        """Raise MetricError unless a value is a whole number in [least, `_MAX_INTEGER`]."""
         # `type` instead of isinstance: True is an int to Python.
         if type(value) is not int or value < least:
             raise metric_error(self.name, key, f"an integer of at least {least}", value)
-        if value > _LARGEST:
-            raise metric_error(self.name, key, f"an integer of at most {_LARGEST}", value)
+        if value > _MAX_INTEGER:
+            raise metric_error(self.name, key, f"an integer of at most {_MAX_INTEGER}", value)
 
     def _check_sampling_rate(self) -> None:
+        """Raise MetricError unless the sampling rate is a share that some devices have."""
         share = self.sampling_rate
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         # A share whose threshold is 0 would be below every coin: no device would take part.
@@ -453,6 +460,7 @@ class Metric:
             raise metric_error(self.name, "sampling_rate", "a share of devices in (0, 1]", share)
 
     def _check_complete(self) -> None:
+        """Raise MetricError if a complete metric has values outside its categories or buckets."""
         self._check_flag("complete", self.complete)
         encoding = get_encoding(self.params)
         if self.complete and (encoding.is_hashed or not encoding.is_exclusive):
@@ -462,11 +470,17 @@ class Metric:
             )
 
     def _check_segments(self) -> None:
+        """Raise an error unless the dimensions are valid and contain the parameters' segment."""
+        if not _is_tuple_of(self.segments, Dimension):
+            raise metric_error(self.name, "segments", "a tuple of Dimension", self.segments)
         check_dimensions(self.segments)
         if self.segments and not is_listed(self.params.segment, self.segments):
             raise MetricError(f"metric {self.name!r}: params must name a segment of its segments")
 
     def _check_parts(self) -> None:
+        """Raise an error unless the parts are valid and the encoding supports parts."""
+        if not _is_tuple_of(self.parts, Part):
+            raise metric_error(self.name, "parts", "a tuple of Part", self.parts)
         if not self.parts:
             return
         check_parts(self.parts)
@@ -489,6 +503,11 @@ def _list_accepted_params(
     for segment in list_segments(segments):
         sets += [params.with_segment(segment) for params in part_sets]
     return MappingProxyType({params.fingerprint: params for params in sets})
+
+
+def _is_tuple_of(value: object, kind: type) -> bool:
+    """Return whether a value is a tuple of objects of one class. A list could not be hashed."""
+    return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
 
 
 def _is_date(value: object) -> bool:

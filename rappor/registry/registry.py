@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from rappor.base.atomic_files import read_text
 from rappor.base.errors import MetricError
 from rappor.base.ranges import check_number
 from rappor.protocol.params import Params
-from rappor.registry.budget import check_budget
+from rappor.registry.budget import check_budget, format_nats
 from rappor.registry.metric import Metric
 from rappor.registry.toml_file import (
     check_known,
@@ -166,7 +167,7 @@ class Registry(Mapping[str, Metric]):
             needed = sum(reservation.total for reservation in reservations)
             raise MetricError(
                 f"{path}: the budget of a device for a calendar year must be written, in nats: "
-                f"[budget] with total = {needed:g} or more"
+                f"[budget] with total = {format_nats(needed)} or more"
             )
         return cls(metrics, total=total, today=today, **read_texts(document, path))
 
@@ -200,7 +201,7 @@ class Registry(Mapping[str, Metric]):
         """Return the registry of a device with public properties.
 
         The fingerprints of its metrics name the segment. Public properties cost no budget, so the
-        total is not checked again.
+        reservations are the same, and the total is not checked again.
 
         Parameters
         ----------
@@ -208,15 +209,9 @@ class Registry(Mapping[str, Metric]):
         """
         if not any(metric.segments for metric in self.values()):
             return self
-        metrics = [metric.in_segment(properties) for metric in self.values()]
-        # In the year of the last possible day every metric has expired and reserves nothing.
-        return Registry(
-            metrics,
-            total=self.total,
-            today=datetime.date.max,
-            program=self.program,
-            installations=self.installations,
-        )
+        registry = copy.copy(self)
+        registry._metrics = {name: metric.in_segment(properties) for name, metric in self.items()}
+        return registry
 
     def lookup(self, metric: str, fingerprint: str) -> Params | None:
         """Return the parameters of a metric's reports with this fingerprint.

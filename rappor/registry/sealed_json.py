@@ -51,6 +51,7 @@ def format_sealed_json(registry: Registry, notices: Mapping[str, str]) -> str:
 
 
 def _format_metric(metric: Metric, notice: str) -> _Document:
+    """Return the JSON object of a metric, with its privacy notice."""
     return {
         "name": metric.name,
         "description": metric.description,

@@ -1,8 +1,8 @@
 """Read a registry's TOML file: its short tables, and a table for each metric, checked key by key.
 
 `registry/README.md` explains every key. This module checks what only the file can get wrong:
-unknown keys, missing keys, keys that contradict each other, and types that `Params` would accept in
-another sense. `Metric` and `Params` check ranges.
+unknown keys, missing keys, keys that contradict each other, and values that `Params` accepts but an
+entry must not have, such as f = 0 beside keep. `Metric` and `Params` check ranges.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _INTEGER_BITS: Final = 63
 reads longer integers, which other readers of the file would refuse."""
 
 _REQUIRED: Final = ("description", "owner", "expires", "encoding", "epoch")
+"""Keys that every entry must have."""
 _OPTIONAL: Final = (
     "interval",
     "sampling_rate",
@@ -192,10 +193,12 @@ def describe_unknown(name: object, known_names: Collection[str], noun: str) -> s
     return f"unknown {noun} {format_value(name)}; {hint}"
 
 
-def metric_error(name: str, key: str, constraint: str, got: object) -> MetricError:
+def metric_error(name: str, key: str, constraint: str, value: object) -> MetricError:
     """Return the error for a key of a metric that violates a constraint."""
-    value = "nothing" if got is None else format_value(got)
-    return MetricError(f"metric {format_value(name)}: {key} must be {constraint}, got {value}")
+    shown_value = "nothing" if value is None else format_value(value)
+    return MetricError(
+        f"metric {format_value(name)}: {key} must be {constraint}, got {shown_value}"
+    )
 
 
 def read_toml(text: str, path: str) -> dict[str, Any]:
@@ -287,6 +290,7 @@ def _check_keys(name: str, entry: _Entry) -> None:
 
 
 def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
+    """Read the parts of an entry; raise MetricError if they are not a list of tables."""
     tables = entries if isinstance(entries, list) else [None]
     parts = []
     for table in tables:
@@ -297,6 +301,7 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
 
 
 def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
+    """Read the dimensions of an entry; raise MetricError if they are not a table of lists."""
     if not isinstance(entries, dict) or not all(
         isinstance(values, list) for values in entries.values()
     ):
@@ -317,6 +322,7 @@ def _read_date(value: object) -> object:
 
 
 def _read_params(name: str, entry: _Entry) -> Params:
+    """Read the parameter set of an entry."""
     encoding = get_encoding_class(entry["encoding"])
     if not isinstance(insecure := entry.get("insecure", False), bool):
         raise metric_error(name, "insecure", "true or false", insecure)
@@ -415,8 +421,8 @@ def _read_categories(name: str, entry: _Entry, encoding: type[Encoding]) -> tupl
         return combine_categories(lists)
     if not isinstance(items, list):
         raise metric_error(name, categories_key, "a list", items)
-    read = _read_edge if categories_key == "edges" else _read_category
-    return tuple(read(name, item) for item in items)
+    read_item = _read_edge if categories_key == "edges" else _read_category
+    return tuple(read_item(name, item) for item in items)
 
 
 def _read_list(name: str, field: str, categories: object) -> list[str]:
@@ -475,12 +481,14 @@ def _read_normalizer(name: str, entry: _Entry, field_names: tuple[str, ...]) -> 
 
 
 def _read_category(name: str, category: object) -> str:
+    """Return a category of an entry; raise MetricError if it is not a text."""
     if not isinstance(category, str):
         raise metric_error(name, "categories", "a list of texts", category)
     return category
 
 
 def _read_edge(name: str, edge: object) -> str:
+    """Format an edge of buckets as a text; raise MetricError if it is not a finite number."""
     try:
         if isinstance(edge, int | float) and not isinstance(edge, bool) and math.isfinite(edge):
             return format_edge(edge)

@@ -120,16 +120,17 @@ class CollectorClient:
 
     def __repr__(self) -> str:
         """Return a text with the transport, and without the token, which must not reach a log."""
-        return f"Collector({self._transport!r})"
+        return f"CollectorClient({self._transport!r})"
 
     def metrics(self) -> tuple[RemoteMetric, ...]:
         """Return the metrics that the token may read."""
         document = _parse_document(self.send("GET", "/v1/metrics", _OK))
         try:
             return tuple(_parse_metric(entry) for entry in document["metrics"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             # Case: another server, which responds with JSON of another form under the same path.
-            raise _wrong_server() from None
+            # Case OverflowError: Python reads the number Infinity, which is no integer.
+            raise _make_wrong_server_error() from None
 
     def counts(
         self,
@@ -166,7 +167,7 @@ class CollectorClient:
             check_choice("by", by, PERIOD_KINDS)
         query = _format_days(first, last) | ({} if by is None else {"by": by})
         query |= {"segments": "true"} if segments else {}
-        response = self.send("GET", f"{_metric_path(metric)}/counts?{urlencode(query)}", _OK)
+        response = self.send("GET", f"{_build_metric_path(metric)}/counts?{urlencode(query)}", _OK)
         try:
             return ReleasedCounts.from_json(response.body)
         except FileError as error:
@@ -209,7 +210,7 @@ class CollectorClient:
             body["candidates"] = _check_strings(candidates)
         response = self.send(
             "POST",
-            f"{_metric_path(metric)}/estimates",
+            f"{_build_metric_path(metric)}/estimates",
             _OK,
             body=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
@@ -260,7 +261,7 @@ class CollectorClient:
         return response
 
 
-def _metric_path(metric: str) -> str:
+def _build_metric_path(metric: str) -> str:
     """Return the path of a metric."""
     if not isinstance(metric, str) or not metric:
         raise ParamsError("metric must be the name of a metric")
@@ -289,14 +290,17 @@ def _parse_document(response: HttpResponse) -> dict[str, Any]:
     try:
         document = json.loads(response.body)
     except (ValueError, RecursionError):
-        raise _wrong_server() from None
+        raise _make_wrong_server_error() from None
     if not isinstance(document, dict):
-        raise _wrong_server()
+        raise _make_wrong_server_error()
     return document
 
 
 def _parse_metric(entry: Any) -> RemoteMetric:
-    """Parse a metric of the collector's list; raise KeyError, TypeError or ValueError."""
+    """Parse a metric of the collector's list.
+
+    A wrong form raises KeyError, TypeError, ValueError or OverflowError.
+    """
     return RemoteMetric(
         name=str(entry["name"]),
         description=str(entry["description"]),
@@ -315,6 +319,6 @@ def _parse_metric(entry: Any) -> RemoteMetric:
     )
 
 
-def _wrong_server() -> CollectorError:
+def _make_wrong_server_error() -> CollectorError:
     """Return the error for a response that no collector sends."""
     return CollectorError("the response is not from a collector: is the address right?")

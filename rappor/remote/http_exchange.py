@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import Final
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import (
@@ -34,8 +34,8 @@ MOST_BYTES: Final = 1 << 29
 counts of a year of days with 1,024 cohorts of 128 bits have less than half of this size."""
 
 _CHUNK: Final = 1 << 16
-"""Number of bytes that are read at a time: 64 KiB. The limits of length and time are checked after
-each chunk."""
+"""Largest number of bytes that are read at a time: 64 KiB. Length and time are checked after each
+chunk."""
 
 _LONGEST_DETAIL: Final = 500
 """Largest number of characters of a server's text in a message. The error documents of a collector
@@ -59,7 +59,7 @@ class HttpRequest:
     path : path with the query, after the collector's address.
     headers : headers by name. `repr` leaves them out, because they contain the token.
     body : the body in bytes; None without a body.
-    seconds : time limit of the whole exchange, in seconds.
+    seconds : time limit of the exchange, in seconds, as `HttpExchange` applies it.
     """
 
     method: str
@@ -94,6 +94,10 @@ class HttpExchange:
     """Transport of requests to one collector over HTTPS.
 
     Requests pass through the proxies of the system. Redirects are not followed.
+
+    `HttpRequest.seconds` limits each wait for bytes of the server, and the time in which the body
+    arrives. The header of a response has no limit of its own: a server may send at most 100 lines,
+    but any number of seconds may pass between the first line and the last one.
 
     Parameters
     ----------
@@ -149,16 +153,18 @@ class HttpExchange:
                 f"the collector was not reached: {_make_printable(reason)}"
             ) from None
 
-    def _read_body(self, response: IO[bytes], end: float) -> bytes:
+    def _read_body(self, response: http.client.HTTPResponse, end: float) -> bytes:
         """Read the body of a response, within the limits of length and time.
 
-        Case: a server that sends one byte before each timeout of the socket. The timeout limits
-        each read only, so the whole exchange needs a limit, `end`, in seconds of the monotonic
+        Bad case: a server that sends one byte before each timeout of the socket. The timeout limits
+        a single wait only, so the whole exchange needs a limit, `end`, in seconds of the monotonic
         clock.
         """
         parts: list[bytes] = []
         size = 0
-        while chunk := response.read(_CHUNK):
+        # `read1` returns the bytes that have arrived. `read` would wait for a whole chunk, and such
+        # a server would never let it return to the check of the time.
+        while chunk := response.read1(_CHUNK):
             parts.append(chunk)
             size += len(chunk)
             if size > self._most_bytes:
@@ -168,6 +174,13 @@ class HttpExchange:
                 )
             if time.monotonic() > end:
                 raise CollectorError("the collector was not reached: its response took too long")
+        # `length` is the number of bytes that the header announced and that have not arrived. Bad
+        # case: the connection ends in the middle of the body. The part that arrived is no response.
+        if response.length:
+            raise CollectorError(
+                "the collector was not reached: the connection ended before the response was "
+                "complete"
+            )
         return b"".join(parts)
 
 

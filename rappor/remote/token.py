@@ -67,5 +67,7 @@ def check_token(token: str) -> str:
         The token has other characters. The message does not contain the token.
     """
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise ParamsError("token must be letters, digits, dots and dashes, as it was printed")
+        raise ParamsError(
+            "token must be letters, digits, dots, dashes and underscores, as it was printed"
+        )
     return token

@@ -31,7 +31,7 @@ from rappor.reporting.numbers import (
 from rappor.reporting.tables import Column, Table
 
 Row = Mapping[str, Any]
-"""A row as `Association.rows` yields it."""
+"""`Association.rows` yields such rows."""
 
 ALL: Final = "all"
 """Title of the column and of the row with the margins. A margin is the sum of the listed cells of a
@@ -149,9 +149,12 @@ def describe_association(association: Association) -> str:
             f"An association up to a Cramer's V of {strength.ci_high:.2g} is possible."
         )
     interval = f"{format_short_percent(association.confidence)} interval"
+    # Case: the sum of the listed shares is less than its standard error. Cramer's V divides by this
+    # sum, and is then NaN with the interval 0 to 1.
+    estimate = "unknown" if math.isnan(strength.estimate) else f"{strength.estimate:.2g}"
     return (
-        f"{first} and {second} depend on each other ({p_value}): Cramer's V is "
-        f"{strength.estimate:.2g}, {interval} {strength.ci_low:.2g} to {strength.ci_high:.2g}."
+        f"{first} and {second} depend on each other ({p_value}): Cramer's V is {estimate}, "
+        f"{interval} {strength.ci_low:.2g} to {strength.ci_high:.2g}."
     )
 
 
@@ -163,6 +166,21 @@ def list_association_footnotes(association: Association) -> Iterator[str]:
         "Cramer's V is 0 for independent fields, and 1 if one field determines the other. The test "
         f"has {test.degrees_of_freedom:,} degrees of freedom, and refers to the listed values."
     )
+    strength = association.cramers_v
+    rare = [
+        f"{n:,} of {len(values):,} values of {field}"
+        for n, values, field in (
+            (strength.rare_rows, association.row_values, association.row_field),
+            (strength.rare_columns, association.column_values, association.column_field),
+        )
+        if n
+    ]
+    if rare:
+        yield (
+            f"The share of {' and '.join(rare)} is below 5 of its standard errors. Such values may "
+            "determine each other without a trace in the counts, which makes the interval of "
+            "Cramer's V wide. For its lower end, those of a field count as one value."
+        )
     # The shares of complete categories add up to 1 by definition, so the sum has no error.
     if listed.std_error > 0:
         yield (
@@ -208,7 +226,7 @@ def _build_grid(association: Association, table: ShareTable, title: str) -> Grid
     shares = table.share.ravel().tolist()
     largest = max((share for share in shares if not math.isnan(share)), default=0.0)
     n_columns = len(association.column_values)
-    with_heat = [
+    heat_cells = [
         GridCell(
             share=cell.share,
             error=cell.error,
@@ -222,7 +240,7 @@ def _build_grid(association: Association, table: ShareTable, title: str) -> Grid
         row_field=association.row_field,
         columns=association.column_values,
         rows=[
-            (name, with_heat[number * n_columns : (number + 1) * n_columns])
+            (name, heat_cells[number * n_columns : (number + 1) * n_columns])
             for number, name in enumerate(association.row_values)
         ],
     )

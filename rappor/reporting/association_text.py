@@ -1,4 +1,11 @@
-"""An association as text, for a terminal and for `print`: the answer, three tables, footnotes."""
+"""Text of an association, for a terminal and for `print`.
+
+An association shows whether two fields of a metric depend on each other, for example editor and
+system. It contains the share of the reports of every pair of values, such as vim on linux. The text
+has, in this order: a sentence with the answer, the table of all pairs (the cells) with the sums of
+its rows and columns (the margins), the tables of the conditional shares within each row and within
+each column, and footnotes.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +21,9 @@ from rappor.reporting.association_tables import (
 )
 from rappor.reporting.tables import Table, wrap
 
-_LISTED_CELLS: Final = 30
-"""Largest number of cells of a list on a terminal. A longer list would push the answer above it off
-the screen."""
+_LISTED_ROWS: Final = 30
+"""Largest number of rows of a list, of margins or of cells. A longer list would push the answer
+above it off the screen."""
 
 
 def association_text(association: Association, *, width: int = 100) -> str:
@@ -36,7 +43,8 @@ def association_text(association: Association, *, width: int = 100) -> str:
 
 def _format_grids(association: Association, width: int) -> Iterator[str]:
     """Yield the grids that are narrow enough, and a list of the largest cells if they are not."""
-    cells, *conditional = (grid.to_table() for grid in build_grids(association))
+    cells, within_rows, within_columns = (grid.to_table() for grid in build_grids(association))
+    conditional = (within_rows, within_columns)
     if _is_too_wide(cells, width):
         yield from _format_list(association, width)
     else:
@@ -63,16 +71,16 @@ def _format_table(table: Table[Any], width: int) -> Iterator[str]:
 
 
 def _format_list(association: Association, width: int) -> Iterator[str]:
-    """Yield the margins and the list of the largest cells, with a sentence about the others."""
+    """Yield the margins and the list of the largest cells, each cut to `_LISTED_ROWS`."""
     rows = list(association.rows())
     cells = sorted(
         (row for row in rows if row["kind"] == "cell"), key=lambda row: -float(row["share"])
     )
     margins = [row for row in rows if row["kind"] in ("row margin", "column margin")]
     for title, listed in (("Margins", margins), ("Largest cells", cells)):
-        table = shares_table(association, listed[:_LISTED_CELLS], title)
+        table = shares_table(association, listed[:_LISTED_ROWS], title)
         yield f"{title}:"
         yield table.to_text(width)
-        if len(listed) > _LISTED_CELLS:
-            yield f"{_LISTED_CELLS} of {len(listed):,} are listed. --html and --csv have all."
+        if len(listed) > _LISTED_ROWS:
+            yield f"{_LISTED_ROWS} of {len(listed):,} are listed. --html and --csv have all."
         yield ""

@@ -62,8 +62,8 @@ def describe_changes(comparison: Comparison) -> Markup:
     if not rows:
         # Case: one sample only, or one period with reports. Nothing was compared, so the sentence
         # is empty. It is also empty for segments, which do not change.
-        has_compared = comparison.primary and comparison.by != "segment"
-        return join("No share changed significantly." if has_compared else "")
+        is_compared = comparison.primary and comparison.by != "segment"
+        return join("No share changed significantly." if is_compared else "")
     # The contrast of a segment has the name "... against the rest", but the sentence needs the name
     # of the segment.
     names = {
@@ -110,8 +110,8 @@ def _describe_change(
     """Return a clause about the change of one string."""
     error, direction, name = row["std_error"], row["direction"], row["name"]
     time_before, time_after = _name_times(comparison)
-    # Noise can make an estimated share negative. No share is, so a sentence says 0. The tables have
-    # the estimate.
+    # Noise can make an estimated share negative. A true share is at least 0, so a sentence says 0.
+    # The tables have the estimate.
     before, after = (format_share(max(row[key], 0.0), error) for key in ("before", "after"))
     words = _VERBS[direction].format(
         before=before, after=after, name=name,

@@ -28,7 +28,7 @@ from typing import Any, Final
 from rappor.base.atomic_files import save_text
 from rappor.base.errors import FileError, MissingExtraError, ParamsError
 from rappor.reporting.document import document
-from rappor.reporting.markup import Markup, breakable, join, tag
+from rappor.reporting.markup import Markup, breakable, count_columns, join, tag
 
 SUFFIXES: Final = (".svg", ".png", ".html")
 """Suffixes of the files that `Picture.save` can write."""
@@ -59,6 +59,13 @@ Neighbours in a row have twice this distance."""
 _HEADING: Final = 30
 """Height of the title of a file, and of the title of each chart in a grid, in units of SVG."""
 
+_SUBJECT_LINE: Final = 20
+"""Height of the line below the title of a file, in units of SVG."""
+
+_TITLE_CHARACTER: Final = 10
+"""Width that a file reserves for each column of its title, in units of SVG. A bold character of
+16 units is 9 wide on average. Fonts differ, so the number leaves a margin."""
+
 _ZOOM: Final = 2
 """Pixels of a PNG for each unit of SVG. A larger number gives sharper and larger files."""
 
@@ -69,6 +76,7 @@ class Picture:
     __slots__ = ()
 
     title: str
+    subject: str
 
     def inline(self) -> Markup:
         """Return the drawing as a part of a page."""
@@ -106,7 +114,8 @@ class Picture:
             case ".png":
                 Path(path).write_bytes(pixels(self.svg(), path))
             case _:
-                save_text(document(self.title, tag("h1", self.title), self.inline()), path)
+                head = [tag("h1", self.title), *([tag("p", self.subject)] if self.subject else [])]
+                save_text(document(_join_title(self), *head, self.inline()), path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +128,15 @@ class Chart(Picture):
     content : the marks and texts.
     height : height in units of SVG.
     width : width in units of SVG, or None for a drawing that fills the width of its page.
+    subject : the metric and its days, for the line below the title of a file. A page has its own
+        heading, and does not contain the subject.
     """
 
     title: str
     content: Markup
     height: float
     width: float | None = None
+    subject: str = ""
 
     def inline(self) -> Markup:
         """Return the drawing as a part of a page. Assistive technology reads it as one picture."""
@@ -138,6 +150,7 @@ class Chart(Picture):
 
         A figure with a `name` has an anchor with this name, and a link to the anchor.
         """
+        # A narrow window may break the title into lines, also inside of a long name.
         words = [tag("strong", breakable(self.title))]
         if name:
             label = f"Link to the figure of {self.title}"
@@ -156,9 +169,10 @@ class Chart(Picture):
     def svg(self) -> Markup:
         """Return the drawing as a file of its own."""
         width = _WIDTH if self.width is None else self.width
-        # Per cents of the inner element refer to the width of the outer element.
+        # The drawing (inner `svg`) may have a width and positions in per cent. They refer to the
+        # element around it. The outer `svg` gives them a width in units of SVG.
         content = tag("svg", self.to_element(), width=width)
-        return _build_file(self.title, content, width, self.height)
+        return _build_file(self, content, width, self.height)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +186,13 @@ class ChartGrid(Picture):
     title : name of the grid.
     charts : the charts, in the order of reading.
     columns : largest number of charts in a row of a file.
+    subject : as for `Chart`, for all charts together.
     """
 
     title: str
     charts: Sequence[Chart]
     columns: int = 3
+    subject: str = ""
 
     def inline(self, *, has_addresses: bool = False) -> Markup:
         """Return all charts as parts of a page. With `has_addresses`, each chart has an anchor."""
@@ -202,7 +218,7 @@ class ChartGrid(Picture):
                 parts.append(tag("svg", heading, body, x=left, y=top, width=width))
             top += max(chart.height for chart in row) + head + _MARGIN
         total_width = columns * (width + 2 * _MARGIN) - 2 * _MARGIN
-        return _build_file(self.title, join(*parts), total_width, top)
+        return _build_file(self, join(*parts), total_width, top)
 
 
 def check_suffix(path: str | os.PathLike[str]) -> str:
@@ -255,18 +271,32 @@ def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
     return rasterise(svg, _ZOOM)
 
 
-def _build_file(title: str, content: Markup, width: float, height: float) -> Markup:
-    """Return a drawing with its title on a white background, as a file of its own.
+def _join_title(picture: Picture) -> str:
+    """Return the subject and the title of a drawing in one line."""
+    return ": ".join(filter(None, (picture.subject, picture.title)))
+
+
+def _build_file(picture: Picture, content: Markup, width: float, height: float) -> Markup:
+    """Return a drawing with its title and subject on a white background, as a file of its own.
 
     `width` and `height` are the size of the content in units of SVG, without title and margins.
     """
-    width, height = width + 2 * _MARGIN, height + _HEADING + 2 * _MARGIN
+    # Case: a chart that is narrower than its title, such as a heat map of three columns. A file of
+    # the width of the chart would cut the end of the title.
+    columns = max(count_columns(text) for text in (picture.title, picture.subject))
+    width = max(width, columns * _TITLE_CHARACTER)
+    top, lines = _MARGIN + _HEADING, []
+    if picture.subject:
+        lines.append(tag("text", picture.subject, x=_MARGIN, y=top + 2))
+        top += _SUBJECT_LINE
+    width, height = width + 2 * _MARGIN, height + top + _MARGIN
     return tag(
         "svg",
-        tag("title", title),
+        tag("title", _join_title(picture)),
         tag("rect", width="100%", height="100%", fill="#fff"),
-        tag("text", title, x=_MARGIN, y=_MARGIN + 12, font_size=16, font_weight="bold"),
-        tag("svg", content, x=_MARGIN, y=_MARGIN + _HEADING),
+        tag("text", picture.title, x=_MARGIN, y=_MARGIN + 12, font_size=16, font_weight="bold"),
+        *lines,
+        tag("svg", content, x=_MARGIN, y=top),
         xmlns="http://www.w3.org/2000/svg", width=width, height=height,
         viewBox=f"0 0 {width:g} {height:g}", color="#1a1a1a", fill="currentColor",
         font_family=_FONTS, font_size=13,

@@ -25,20 +25,21 @@ _LEFT, _RIGHT = 16.0, 98.0
 the left of the first cohort."""
 
 _TOP, _FLOOR = 40, 190
-"""Ends of the vertical axis, in units of SVG from the top."""
+"""The vertical axis begins and ends at these heights, in units of SVG from the top."""
 
 _CELL: Final = 6
-"""Width and height of the cell of one residual, in units of SVG."""
+"""The cell of one residual is a square with this side, in units of SVG."""
 
 _MARGIN, _HEAD = 46, 22
-"""Position of the first cell of residuals, in units of SVG from the left and from the top."""
+"""The first cell of residuals begins at this position, in units of SVG from the left and from the
+top."""
 
 _NAMED_COHORTS: Final = 8
 """Largest number of cohorts that are named below a chart. More names would overlap."""
 
 _FULL: Final = 5.0
 """Residual, in standard deviations, whose square fills its cell. Larger residuals have a square of
-the same size. Noise alone exceeds 5 in about one residual of two million."""
+the same size. A normal number exceeds 5, with either sign, once in 1.7 million."""
 
 
 class _Bar(NamedTuple):
@@ -48,7 +49,8 @@ class _Bar(NamedTuple):
     ----------
     low, high : smallest and largest number among the cohorts.
     tooltip : text that a pointer shows.
-    bounds : smallest and largest number of honest cohorts; empty if no bounds are drawn.
+    bounds : smallest and largest value of the drawn number that honest reports can plausibly give
+        a cohort; empty if no bounds are drawn.
     """
 
     low: float
@@ -108,7 +110,8 @@ def draw_residuals(title: str, grid: ResidualGrid) -> Chart:
         and a column for `grid.bits` bits.
     """
     rows, columns = grid.cells.shape
-    above, below = (
+    # With sign 1 the positive residuals are drawn, and with sign -1 the negative ones.
+    full_squares, hollow_squares = (
         "".join(
             _draw_square(abs(value), row, column)
             for (row, column), value in np.ndenumerate(sign * grid.cells)
@@ -116,7 +119,10 @@ def draw_residuals(title: str, grid: ResidualGrid) -> Chart:
         )
         for sign in (1, -1)
     )
-    marks = [tag("path", d=above), tag("path", d=below, fill="none", stroke="currentColor")]
+    marks = [
+        tag("path", d=full_squares),
+        tag("path", d=hollow_squares, fill="none", stroke="currentColor"),
+    ]
     right, bottom = _MARGIN + columns * _CELL, _HEAD + rows * _CELL
     frame = tag("rect", x=_MARGIN, y=_HEAD, width=right - _MARGIN, height=bottom - _HEAD,
                 fill="none", stroke="currentColor", stroke_opacity=0.4)  # fmt: skip
@@ -164,8 +170,10 @@ def _draw_bars(
             stroke_dasharray="5 4", stroke_opacity=0.7)
         for level in axis.levels
     ]  # fmt: skip
-    # Every second, fourth or eighth cohort is named, because m is often a power of 2.
-    step = 2 ** math.ceil(math.log2(len(cohorts) / _NAMED_COHORTS)) if len(cohorts) > 1 else 1
+    # Every cohort is named, or every second, fourth or eighth: m is often a power of 2.
+    step = 1
+    while len(cohorts) > step * _NAMED_COHORTS:
+        step *= 2
     for number, (cohort, bar) in enumerate(zip(cohorts, bars, strict=True)):
         position = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)
         x = f"{position:.2f}%"
@@ -189,6 +197,8 @@ def _draw_bar(cohort: CohortRange, bar: _Bar, x: str, up: Scale) -> Markup:
         tag("circle", cx=x, cy=up(end), r=2.5, fill=COLORS[0])
         for end in dict.fromkeys((bar.low, bar.high))
     ]
+    # The position of a bar is a percentage of the width of the chart. A path has no percentages, so
+    # it stands in an `svg` element of its own, whose origin is at the position.
     stroke = tag("path", d="M-4 0H4", stroke="currentColor", stroke_opacity=0.6)
     return tag(
         "g",

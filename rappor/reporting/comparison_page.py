@@ -22,7 +22,6 @@ question of the comparison, is empty without them.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,12 +29,17 @@ from rappor.comparison.comparison import Comparison, Sample
 from rappor.comparison.overview import OverviewRow
 from rappor.reporting.changes import describe_changes
 from rappor.reporting.charts import ChartGrid
-from rappor.reporting.comparison_tables import changes_table, samples_table, shares_table
+from rappor.reporting.comparison_tables import (
+    changes_table,
+    explain_changes,
+    samples_table,
+    shares_table,
+)
 from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, shorten, tag
-from rappor.reporting.numbers import format_short_percent
+from rappor.reporting.numbers import format_days, format_short_percent
 from rappor.reporting.overview import build_ranking
 from rappor.reporting.plots import SEGMENTS, draw_changes, draw_shares, sort_changes
 
@@ -73,6 +77,8 @@ def comparison_content(comparison: Comparison) -> Content:
     title = f"{shorten(comparison.metric, 60) or 'Estimates'} by {by}"
     if comparison.by == "sample":
         title = f"What changed from {comparison.samples[0].name} to {comparison.samples[-1].name}"
+        if comparison.metric:
+            title = f"{shorten(comparison.metric, 60)}: {title[:1].lower()}{title[1:]}"
     # `comparison_sections` contains the other footnotes.
     sentences = (describe_changes(comparison), next(list_comparison_footnotes(comparison)))
     lead = build_installations(comparison.installations)
@@ -112,7 +118,8 @@ def comparison_sections(
             sort_changes(comparison),
             include_names=len(comparison.primary) > 1,
         )
-        yield section("Numbers", changes.to_html(name="changes-of-all"), name="numbers")
+        notes = (tag("p", text) for text in explain_changes(comparison))
+        yield section("Numbers", changes.to_html(name="changes-of-all"), *notes, name="numbers")
     share_rows = [row for row in comparison.rows() if row["what"] in ("share", "smoothed")]
     if share_rows:
         table = shares_table(comparison, share_rows).to_html(name="shares-of-all")
@@ -165,18 +172,13 @@ def _build_ranking(comparison: Comparison) -> Iterator[Markup]:
         f"A pale bar is not detected in this {comparison.by} alone."
     )
     n_more = len(rows) - _RANKED
-    more = f" {n_more:,} more strings are in the table of shares." if n_more > 0 else ""
+    omitted_note = f" {n_more:,} more strings are in the table of shares." if n_more > 0 else ""
     yield section(
         "Ranking",
         build_ranking(rows[:_RANKED], comparison.by),
-        tag("p", legend + more, class_="note"),
+        tag("p", legend + omitted_note, class_="note"),
         name="ranking",
     )
-
-
-def format_days(first: datetime.date | None, last: datetime.date | None) -> str:
-    """Return the first and the last day of a period in words, or its only day."""
-    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def count_drawings(comparison: Comparison) -> int:
@@ -245,6 +247,6 @@ def _format_omitted(comparison: Comparison, n: int) -> Iterator[str]:
     """
     n_segments = len(comparison.samples) - SEGMENTS if comparison.by == "segment" else 0
     numbers = {"more strings": len(comparison.shown_rows) - n, "smaller segments": n_segments}
-    for what, number in numbers.items():
+    for noun, number in numbers.items():
         if number > 0:
-            yield f"{number:,} {what} are in the table only."
+            yield f"{number:,} {noun} are in the table only."

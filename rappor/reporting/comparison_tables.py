@@ -17,6 +17,7 @@ from rappor.reporting.estimates_tables import format_candidate
 from rappor.reporting.numbers import (
     format_change,
     format_change_interval,
+    format_days,
     format_interval,
     format_p_value,
     format_share,
@@ -26,7 +27,7 @@ from rappor.reporting.plots import select_contrast_interval
 from rappor.reporting.tables import Column, Table, table_of_cells
 
 Row = Mapping[str, Any]
-"""A row as `Comparison.rows` yields it."""
+"""`Comparison.rows` yields such rows."""
 
 _COMPARED: Final = {
     "sample": ("difference", "before", "after"),
@@ -36,11 +37,11 @@ _COMPARED: Final = {
 `Comparison.by`, which names the kind of the samples."""
 
 _OVER_TIME: Final = ("trend", "first third", "last third")
-"""Titles of the same columns if the samples are periods. The change is then the slope of a line
-through all periods."""
+"""Titles of the same columns if the samples are three or more periods. The change is then the slope
+of a line through all periods."""
 
 _BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-"""Characters with bars of growing height, from one eighth of a line to a full line."""
+"""These characters draw bars of growing height, from one eighth of a line to a full line."""
 
 _GAP: Final = "\u00b7"
 """Character that stands for a period without reports among the bars."""
@@ -68,7 +69,7 @@ def changes_table(
     include_names : True for a column with the name of the contrast of each row.
     """
     name: Column[Row] = Column("compared", lambda row: row["name"], "text")
-    change, before, after = _COMPARED.get(comparison.by, _OVER_TIME)
+    change, before, after = _name_columns(comparison)
     interval = f"{format_short_percent(comparison.error_control.confidence)} interval"
     return Table(
         title=title,
@@ -92,6 +93,30 @@ def changes_table(
         ),
         rows=rows,
     )
+
+
+def explain_changes(comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence for below the table of changes: change and difference of shares differ.
+
+    Yields nothing if every change of the table equals the difference of the two shares beside it.
+    """
+    if not comparison.primary:
+        return
+    by, (change, before, after) = comparison.by, _name_columns(comparison)
+    if _has_line(comparison):
+        first_days, last_days = (
+            format_days(periods[0].first, periods[-1].last) for periods in comparison.thirds
+        )
+        yield (
+            f"The {change} is the change along a line through all {by}s, from the first {by} to "
+            f"the last, so it is not the {after} ({last_days}) minus the {before} ({first_days})."
+        )
+    elif any(contrast.how == "rows" for contrast in comparison.primary):
+        yield (
+            f'The {change} is not exactly "{after}" minus "{before}", and is more precise: it is '
+            "estimated from the bits of all samples together, in which strings without a change "
+            "cancel out, while each share is estimated from its own sample alone."
+        )
 
 
 def changes_of_contrast(
@@ -155,7 +180,7 @@ def shares_table(comparison: Comparison, rows: Sequence[Row]) -> Table[Row]:
 
 def samples_table(comparison: Comparison) -> Table[Sequence[str]]:
     """Return the table of the samples: reports, missing days and parameters of each sample."""
-    with_new_params = {after.name for _, after in comparison.params_changes}
+    changed_samples = {after.name for _, after in comparison.params_changes}
     unallocated = zip(
         comparison.per_sample.unallocated, comparison.per_sample.unallocated_std_error, strict=True
     )
@@ -172,7 +197,7 @@ def samples_table(comparison: Comparison) -> Table[Sequence[str]]:
                 _format_days(sample.withheld),
                 format_share(share, error) or "unknown",
                 format_share(error, error) or "unknown",
-                " ".join(sample.fingerprints) + " (changed)" * (sample.name in with_new_params),
+                " ".join(sample.fingerprints) + " (changed)" * (sample.name in changed_samples),
             )
             for sample, (share, error) in zip(comparison.samples, unallocated, strict=True)
         ),
@@ -190,6 +215,24 @@ def list_significant_steps(comparison: Comparison) -> Iterator[str]:
             between = format_change_interval(*select_contrast_interval(row), row["std_error"])
             points = format_change(row["estimate"], row["std_error"])
             yield f"{contrast.name}  {comparison.candidates[i]}: {points} points ({between})"
+
+
+def _has_line(comparison: Comparison) -> bool:
+    """Return whether the changes are slopes of three or more periods.
+
+    A line through two periods is their difference.
+    """
+    n_periods = sum(sample.reports > 0 for sample in comparison.samples)
+    return comparison.by not in _COMPARED and n_periods > 2
+
+
+def _name_columns(comparison: Comparison) -> tuple[str, str, str]:
+    """Return the titles of the columns of a change, and of the shares before and after it."""
+    if comparison.by in _COMPARED:
+        return _COMPARED[comparison.by]
+    if _has_line(comparison):
+        return _OVER_TIME
+    return "difference", f"first {comparison.by}", f"last {comparison.by}"
 
 
 def _draw_bars(shares: Sequence[float]) -> str:

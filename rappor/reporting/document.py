@@ -54,8 +54,8 @@ def document(title: str, *parts: Markup) -> str:
 
 def header(
     title: str,
-    first: str,
-    *others: str,
+    answer: str,
+    *sentences: str,
     warnings: Iterable[str] = (),
     above: Markup | None = None,
     lead: Markup | None = None,
@@ -65,8 +65,8 @@ def header(
     Parameters
     ----------
     title : heading of the page.
-    first : the answer in one sentence, in the largest letters. An empty text omits it.
-    others : further sentences.
+    answer : the result of the page in one sentence, in large letters. An empty text omits it.
+    sentences : further sentences.
     warnings : sentences in the colour of warnings.
     above : a link above the heading, or None.
     lead : a part between the heading and the answer, or None.
@@ -76,8 +76,8 @@ def header(
         *([tag("p", above)] if above else []),
         tag("h1", title),
         *([lead] if lead else []),
-        *([tag("p", first, class_="answer")] if first else []),
-        *(tag("p", text) for text in others),
+        *([tag("p", answer, class_="answer")] if answer else []),
+        *(tag("p", text) for text in sentences),
         *(tag("p", text, class_="warning") for text in warnings),
     )
 

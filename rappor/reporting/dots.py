@@ -1,6 +1,6 @@
 """Dot charts: rows of dots with their intervals, such as shares, differences and losses.
 
-The name of a row stands above its dot and has the whole width, because names may be long. A full
+The name of a row stands above its dot and not beside it, because names may be long. A full
 dot is a statistically significant result: a detected string or a significant change. A hollow dot
 is a result that is not significant.
 """
@@ -25,24 +25,26 @@ _START, _END = 2.0, 98.0
 drawing."""
 
 _ROW: Final = 34
-"""Height of a row, in units of SVG: a line of text and a line of dots."""
+"""Height of a row, in units of SVG. A row consists of a line of text and a line of dots."""
 
 _NAME, _DOT = 13, 25
 """Position of a row's name and of its dots, in units of SVG below the top of the row. Intervals do
 not touch the name."""
 
 _HEADING: Final = 26
-"""Height of a heading, in units of SVG."""
+"""A heading has this height, in units of SVG."""
 
 _LINE: Final = 18
-"""Height of a line of the legend, in units of SVG."""
+"""A line of the legend has this height, in units of SVG."""
 
 _LABEL_WIDTH: Final = 15
-"""Smallest distance between two numbers below the axis, in per cent of the width."""
+"""Smallest distance between two numbers below the axis, in per cent of the width. Nearer numbers
+would overlap."""
 
 _WIDEST: Final = (-0.5, 1.5)
-"""Shares at which intervals are cut, as proportions. No share is below 0 or above 1, and a wider
-axis would press all dots together."""
+"""Ends of the longest axis that intervals alone can cause, as proportions. An interval is drawn up
+to the end of the axis. No true share is below 0 or above 1, but estimates are not clipped: the
+margin of 0.5 shows that an interval extends beyond. A wider axis would press all dots together."""
 
 _SHAPES: Final = ("", "M-5 -5H5V5H-5Z", "M0 -6L6 0L0 6L-6 0Z", "M-6 5L0 -6L6 5Z")
 """Paths of the markers of SVG, by the kind of a dot: circle (an element of its own, so its path is
@@ -99,7 +101,9 @@ def draw_dots(
     title : title of the chart.
     parts : rows by heading, in order. An empty heading is not drawn.
     axis : title of the axis, with the unit.
-    kinds : names of the kinds of dots, for a legend.
+    kinds : names of the kinds of dots, for a legend; empty if all dots are of one kind. The legend
+        shows the first kind full and all others hollow, so the rows must do the same. In such a
+        chart a full dot does not mean a significant result.
     write : function that writes a number below the axis.
     """
     ends = [_find_ends(dot) for rows in parts.values() for row in rows for dot in row.dots]
@@ -114,27 +118,27 @@ def draw_dots(
         for row in rows:
             marks.append(_draw_row(row, scale, top))
             top += _ROW
-    below, height = _draw_axis(scale, top, axis, write)
+    axis_texts, height = _draw_axis(scale, top, axis, write)
     for kind, text in enumerate(kinds):
-        # Dots of the first kind are full where they are drawn, so the legend shows a full dot.
+        # The legend shows each kind as the rows do: the first kind full, all others hollow.
         marks.append(draw_marker(kind, "6", height + 8, full=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
-    return Chart(title=title, content=join(below, *marks), height=height + 4)
+    return Chart(title=title, content=join(axis_texts, *marks), height=height + 4)
 
 
 def draw_marker(kind: int, x: str, y: float, *, full: bool = True) -> Markup:
     """Draw a dot in the shape and the colour of its kind. A hollow dot is a ring."""
-    color = COLORS[kind]
+    color = COLORS[kind % len(COLORS)]
     shape = _SHAPES[kind % len(_SHAPES)]
-    look: dict[str, str | float] = {
+    attributes: dict[str, str | float] = {
         "fill": color if full else "none",
         "stroke": color,
         "stroke_width": 2.0,
     }
     if not shape:
-        return tag("circle", cx=x, cy=y, r=3.8, **look)
-    return tag("svg", tag("path", d=shape, **look), x=x, y=y, overflow="visible")
+        return tag("circle", cx=x, cy=y, r=3.8, **attributes)
+    return tag("svg", tag("path", d=shape, **attributes), x=x, y=y, overflow="visible")
 
 
 def format_position(scale: Scale, value: float) -> str:
@@ -145,11 +149,12 @@ def format_position(scale: Scale, value: float) -> str:
 def _find_ends(dot: Dot) -> tuple[float, float]:
     """Return the smallest and the largest number of a dot and its interval, cut at `_WIDEST`.
 
-    A dot above 1.5, such as a loss in nats, keeps its position.
+    The dot itself is never cut. Cases: a loss of 3 nats, and a share that falls from 90 % to 10 %,
+    whose change is -0.8.
     """
     ends = [end for end in dot[:3] if end is not None]
     least, most = _WIDEST
-    return max(min(ends), least), min(max(ends), max(most, dot.value))
+    return max(min(ends), min(least, dot.value)), min(max(ends), max(most, dot.value))
 
 
 def _draw_row(row: Row, scale: Scale, top: float) -> Markup:
@@ -230,8 +235,8 @@ def _draw_axis(
     parts.append(tag("text", title, x="100%", y=height + 14, text_anchor="end", font_size=12))
     if scale.gap is None:
         return join(*parts), height + 24
-    below, above = (write(float(f"{end:.2g}")) for end in scale.gap)
-    words = f"The axis is broken: it leaves out {below} to {above}."
+    gap_start, gap_end = (write(float(f"{end:.2g}")) for end in scale.gap)
+    words = f"The axis is broken: it leaves out {gap_start} to {gap_end}."
     parts.append(tag("text", words, y=height + 36, font_style="italic"))
     return join(*parts), height + 44
 

@@ -1,6 +1,6 @@
 """Tables of estimates: candidates, contrasts, and bits that no candidate explains.
 
-Terminal, page and notebook use the same columns. A row of estimates is one candidate; its keys are
+Terminal, page and notebook use the same columns. A row of estimates is one candidate. Its keys are
 listed in `Estimates.rows`.
 """
 
@@ -21,7 +21,7 @@ from rappor.reporting.numbers import (
 from rappor.reporting.tables import Column, Table, table_of_cells
 
 Row = Mapping[str, Any]
-"""A row as `Estimates.rows` yields it."""
+"""`Estimates.rows` yields such rows."""
 
 _DIGITS: Final = 4
 """Number of significant digits of a number that is not a share, such as the mean of buckets. A
@@ -85,7 +85,7 @@ def estimate_columns(
         columns["weight"] = Column("weight", _format_weight)
     if estimates.posterior_share is not None:
         columns["distribution"] = Column("distribution", _format_posterior)
-        columns["its_error"] = Column("its error", _format_posterior_error)
+        columns["distribution_error"] = Column("its error", _format_posterior_error)
     return columns
 
 
@@ -161,6 +161,7 @@ def _format_weight(row: Row) -> str:
 
 
 def _format_posterior(row: Row) -> str:
+    """Format the posterior share of a row, empty for a row without it."""
     if "posterior_share" not in row:
         # The row "not in the list" is a sum of strings and has no share of the distribution.
         return ""
@@ -168,6 +169,7 @@ def _format_posterior(row: Row) -> str:
 
 
 def _format_posterior_error(row: Row) -> str:
+    """Format the standard error of the posterior share, empty for a row without it."""
     if "posterior_share" not in row:
         return ""
     error = row["posterior_share_std_error"]
@@ -185,6 +187,7 @@ def _format_estimate(contrast: Contrast, value: float) -> str:
 
 
 def _format_error(contrast: Contrast) -> str:
+    """Format the standard error of a contrast."""
     error = contrast.std_error
     if contrast.is_share:
         return format_share(error, error)

@@ -51,7 +51,7 @@ _DIFFERENCES: Final = {
     "segment": "differences of a segment from the rest are significant, at",
 }
 """Clauses about the number of significant contrasts. The keys are the kinds of samples that have
-differences; periods have a trend line instead."""
+differences. Periods have a trend line instead."""
 
 
 def list_footnotes(estimates: Estimates) -> Iterator[str]:
@@ -70,6 +70,7 @@ def list_comparison_footnotes(comparison: Comparison) -> Iterator[str]:
     by, n_candidates = comparison.by, len(comparison.candidates)
     if comparison.primary:
         yield _format_changes(comparison)
+        yield " ".join(_describe_intervals(comparison))
         yield format_overall_test(comparison.primary)
     else:
         yield f"Nothing was compared: only one {by} has reports."
@@ -101,9 +102,26 @@ def list_comparison_footnotes(comparison: Comparison) -> Iterator[str]:
     yield from (warning.sentence for warning in comparison.warnings)
 
 
+def _describe_intervals(comparison: Comparison) -> Iterator[str]:
+    """Yield sentences about the two kinds of intervals in the table of the changes."""
+    if comparison.n_changed:
+        yield (
+            "Intervals of significant changes are adjusted: they hold for all of these changes "
+            "together."
+        )
+    # Many candidates are tested, so some of these intervals exclude 0 although the test over all
+    # candidates shows no change.
+    rate = format_short_percent(1 - comparison.error_control.confidence)
+    others = "Each other interval" if comparison.n_changed else "Each interval"
+    yield (
+        f"{others} holds for its candidate alone. Where nothing has changed, about {rate} of these "
+        "intervals exclude 0."
+    )
+
+
 def format_overall_test(contrasts: Sequence[SampleContrast]) -> str:
     """Name the contrasts in which the overall test finds a change, and the other contrasts."""
-    significant, others = (
+    significant, insignificant = (
         ", ".join(
             f"{contrast.name} (p = {format_p_value(contrast.unchanged_p_value)})"
             for contrast in contrasts
@@ -114,7 +132,7 @@ def format_overall_test(contrasts: Sequence[SampleContrast]) -> str:
     has_bits = contrasts[0].rows_p_value is not None
     tested = "all bits and candidates" if has_bits else "all candidates"
     results = [f"significant: {significant}"] if significant else []
-    results += [f"not significant: {others}"] if others else []
+    results += [f"not significant: {insignificant}"] if insignificant else []
     return f"Overall test ({tested}), {'; '.join(results)}."
 
 
@@ -217,7 +235,7 @@ def _format_params(sample: Sample) -> str:
 
 
 def _format_limit(diagnostics: Mapping[str, Any]) -> str:
-    """Describe the smallest share that is detected, and what detects half of the share."""
+    """Describe the smallest share that is detected, and the reports that half of it would need."""
     share = diagnostics["detectable_share"]
     if share is None or share > 1:
         return "No share can be detected: there are too few reports for this noise."
@@ -233,8 +251,8 @@ def _format_limit(diagnostics: Mapping[str, Any]) -> str:
         f"{{}} {unit}from each of the same devices": reports_per_device,
         "{} cohorts": cohorts,
     }
-    enough = [way.format(_round_up(number)) for way, number in ways.items() if number is not None]
-    needed = ", or ".join(enough) or "more reports and more cohorts"
+    remedies = [way.format(_round_up(number)) for way, number in ways.items() if number is not None]
+    needed = ", or ".join(remedies) or "more reports and more cohorts"
     return (
         f"A share of {format_percent(share, 2)} is detected with 80 % probability. To detect "
         f"{format_percent(share / 2, 2)}, you need {needed}."

@@ -13,13 +13,13 @@ from rappor.reporting.charts import COLORS, Chart
 from rappor.reporting.markup import Markup, count_columns, join, shorten, tag
 
 _CELL_WIDTH: Final = 84
-"""Width of a cell, in units of SVG: a share of seven characters, with a margin."""
+"""Width of a cell, in units of SVG. A share of seven characters fits into it, with a margin."""
 
 _CELL_HEIGHT: Final = 40
-"""Height of a cell, in units of SVG: two lines of text."""
+"""Height of a cell, in units of SVG. Two lines of text fit into it."""
 
 _HEADING: Final = 24
-"""Height of the titles of the columns, in units of SVG."""
+"""The titles of the columns have this height, in units of SVG."""
 
 _NAME_COLUMNS: Final = 24
 """Largest width of the name of a row, in columns of a terminal. Longer names are shortened. A

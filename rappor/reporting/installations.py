@@ -23,6 +23,9 @@ _NOT_RELEASED: Final = "The number of active installations is not released yet."
 """Sentence in place of the number. It contains no number, because a number that grows would show
 single reports."""
 
+_RATES_DIFFER: Final = "is not shown, because devices may have had different sampling rates."
+"""End of the sentence in place of a number whose reports have an unknown sampling rate."""
+
 _SHORT_NAMES: Final = {"day": "on the day before", "week": "in the week before"}
 """Names of the interval before the latest one, by the length of an interval. Other intervals have
 short names of their own, such as "in September 2026"."""
@@ -32,7 +35,7 @@ def describe_installations(installations: Installations) -> Iterator[str]:
     """Yield sentences about active installations: the number, then its error and its limits."""
     latest = installations.latest
     if latest is None:
-        yield _NOT_RELEASED
+        yield _describe_no_number(installations)
     else:
         number, description = _describe_latest(installations, latest)
         yield f"{number}{description}"
@@ -48,14 +51,14 @@ def build_installations(installations: Installations | None) -> Markup | None:
         return None
     latest = installations.latest
     if latest is None:
-        statement = tag("p", _NOT_RELEASED, class_="answer")
+        statement = tag("p", _describe_no_number(installations), class_="answer")
         return join(statement, _build_notes(installations))
     number, description = _describe_latest(installations, latest)
     statement = tag("p", tag("strong", number), description, class_="answer")
     table = table_of_cells(
         f"Devices that reported, by {installations.pace}",
         (installations.pace, "devices", "standard error", "released"),
-        (_format_row(installations, interval) for interval in reversed(installations.intervals)),
+        (_format_row(interval) for interval in reversed(installations.intervals)),
         n_texts=1,
     )
     title = f"Active installations by {installations.pace}"
@@ -66,6 +69,13 @@ def build_installations(installations: Installations | None) -> Markup | None:
     )
 
 
+def _describe_no_number(installations: Installations) -> str:
+    """Return the sentence in place of the number if no interval has a number."""
+    if any(interval.has_unknown_rate for interval in installations.intervals):
+        return f"The number of active installations {_RATES_DIFFER}"
+    return _NOT_RELEASED
+
+
 def _build_notes(installations: Installations) -> Markup:
     """Return one paragraph with the limits of the number."""
     return tag("p", " ".join(_list_limits(installations)), class_="note")
@@ -73,13 +83,17 @@ def _build_notes(installations: Installations) -> Markup:
 
 def _describe_latest(installations: Installations, latest: ActiveInterval) -> tuple[str, str]:
     """Return the number of devices of the latest interval, and the rest of its sentence."""
-    devices, error = installations.estimate_devices(latest)
+    estimate = latest.estimate_devices()
+    assert estimate is not None  # `latest` is an interval with a number
+    devices, error = estimate
     pace, change = installations.pace, installations.compute_change()
-    description = f" active installation{'' if round(devices) == 1 else 's'} {_name(latest, pace)}"
+    description = (
+        f" active installation{'' if round(devices) == 1 else 's'} {_name_interval(latest, pace)}"
+    )
     if error:
         description += f" (standard error {error:,.0f})"
     if change is not None:
-        before = _SHORT_NAMES.get(pace) or _name(change.before, pace)
+        before = _SHORT_NAMES.get(pace) or _name_interval(change.before, pace)
         description += f", {_format_change(change.ratio)} {before}"
         if change.std_error:
             description += f" (standard error at most {_format_percent(change.std_error)})"
@@ -87,48 +101,60 @@ def _describe_latest(installations: Installations, latest: ActiveInterval) -> tu
 
 
 def _list_limits(installations: Installations) -> Iterator[str]:
-    """Yield sentences about unreleased parts, the sampling, and devices that are not counted."""
-    yield from _describe_unreleased(installations)
-    share = format_short_percent(installations.sampling_rate)
-    if installations.sampling_rate < 1:
-        yield f"{share} of the devices take part, and stand for all devices."
+    """Yield sentences about missing numbers, the sampling, and devices that are not counted."""
+    yield from _describe_missing(installations)
+    latest = installations.latest
+    if latest is not None and latest.sampling_rates[0] < 1:
+        shares = " or ".join(map(format_short_percent, latest.sampling_rates))
+        yield f"{shares} of the devices take part, and stand for all devices."
     if installations.has_other_pace:
         yield "Devices that still report in another interval are not counted."
     # With `interval = "epoch"`, the secret of a device draws the day of its report.
     is_epoch = installations.pace in ("month", "quarter", "year")
-    gone = "devices that were gone before the day that they drew, " if is_epoch else ""
+    absentees = "devices that were gone before the day that they drew, " if is_epoch else ""
     yield (
         f"The unit is a device that reported {installations.metric} in the {installations.pace}: "
-        f"forged reports count, and devices without consent, devices without an event, {gone}"
+        f"forged reports count, and devices without consent, devices without an event, {absentees}"
         "and reports of groups that are too small to be released are missing."
     )
 
 
-def _describe_unreleased(installations: Installations) -> Iterator[str]:
-    """Yield a sentence for an interval of which reports are not released yet, without a number."""
+def _describe_missing(installations: Installations) -> Iterator[str]:
+    """Yield a sentence about the latest interval, the interval before it, and the last interval.
+
+    An interval has a sentence if a part of its number is missing. The sentence has no number.
+    """
     latest, pace = installations.latest, installations.pace
     if latest is None:
         return
     i = installations.intervals.index(latest)
     if not latest.is_complete:
-        yield f"A part of the number {_name(latest, pace)} is not released yet."
-    elif i and not installations.intervals[i - 1].is_complete:
+        yield f"A part of the number {_name_interval(latest, pace)} is not released yet."
+    elif i:
         before = installations.intervals[i - 1]
-        yield f"A part of the number {_name(before, pace)} is not released yet."
+        if before.has_unknown_rate:
+            yield f"The number {_name_interval(before, pace)} {_RATES_DIFFER}"
+        elif not before.is_complete:
+            yield f"A part of the number {_name_interval(before, pace)} is not released yet."
     if installations.intervals[i + 1 :]:
-        yield f"The number {_name(installations.intervals[-1], pace)} is not released yet."
+        last = installations.intervals[-1]
+        reason = _RATES_DIFFER if last.has_unknown_rate else "is not released yet."
+        yield f"The number {_name_interval(last, pace)} {reason}"
 
 
-def _format_row(installations: Installations, interval: ActiveInterval) -> tuple[str, ...]:
+def _format_row(interval: ActiveInterval) -> tuple[str, ...]:
     """Return the cells of an interval: days, devices, standard error, and the released part."""
     released = "completely" if interval.is_complete else "a part"
-    if interval.reports is None:
+    estimate = interval.estimate_devices()
+    if not interval.parts:
         return interval.name, "", "", "nothing"
-    devices, error = installations.estimate_devices(interval)
+    if estimate is None:
+        return interval.name, "not known", "", released
+    devices, error = estimate
     return interval.name, f"{devices:,.0f}", f"{error:,.0f}", released
 
 
-def _name(interval: ActiveInterval, pace: str) -> str:
+def _name_interval(interval: ActiveInterval, pace: str) -> str:
     """Return the name of an interval with its preposition, such as "in October 2026"."""
     first = interval.first
     if pace == "day":

@@ -1,6 +1,6 @@
 """JSON values of records: a record becomes an object of its fields and properties.
 
-Commands print records with the option --json. JSON contains all digits; only tables round.
+Commands print records with the option --json. JSON contains all digits. Only tables round.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
 _EFFECTIVE: Final = ("p_star", "q_star", "fingerprint")
-"""Properties of a parameter set in JSON, after its encoding and its letters."""
+"""The JSON of a parameter set contains these properties after its encoding and its letters."""
 
 
 def to_json_text(record: Any, **more: Any) -> str:
     """Write a record, and additional entries, as one line of JSON.
 
     A record becomes an object of its fields and properties, parameters become their letters, and a
-    metric becomes its name and fingerprint. JSON has no infinity, so an infinite number becomes
-    null.
+    metric becomes its name and fingerprint. JSON has neither infinity nor NaN, so such a number
+    becomes null.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def to_json_text(record: Any, **more: Any) -> str:
     """
     document = to_json_value(record)
     for name, value in more.items():
-        document |= _entries(name, value)
+        document |= _build_entries(name, value)
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
@@ -43,16 +43,16 @@ def to_json_value(value: Any) -> Any:
         members = vars(type(value)).items()
         names += [name for name, member in members if isinstance(member, property)]
         for name in names:
-            entries |= _entries(name, getattr(value, name))
+            entries |= _build_entries(name, getattr(value, name))
         return entries
     if isinstance(value, dict):
         return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_json_value(item) for item in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _entries(name: str, value: Any) -> dict[str, Any]:
+def _build_entries(name: str, value: Any) -> dict[str, Any]:
     """Return the entries of a field in the object of its record.
 
     A field with parameters or with a metric becomes several entries.

@@ -21,16 +21,16 @@ Row: TypeAlias = Mapping[str, Any]
 """Point of a line. The mapping contains its numbers by field, and the name of its series."""
 
 _WIDTH: Final = 400
-"""Width of a chart, in units of SVG."""
+"""A chart has this width, in units of SVG."""
 
 _LEFT, _RIGHT = 60, 376
-"""Ends of the horizontal axis, in units of SVG."""
+"""The horizontal axis begins and ends at these positions, in units of SVG from the left."""
 
 _TOP, _FLOOR = 30, 270
-"""Ends of the vertical axis, in units of SVG from the top."""
+"""The vertical axis begins and ends at these heights, in units of SVG from the top."""
 
 _LINE: Final = 18
-"""Height of a line of the legend, in units of SVG."""
+"""A line of the legend has this height, in units of SVG."""
 
 _LABEL_WIDTH: Final = 40
 """Smallest distance between two numbers below the horizontal axis, in units of SVG. At a smaller
@@ -121,24 +121,30 @@ def draw_lines(  # noqa: PLR0913 - what a chart shows has many parts
     )
     names = list(dict.fromkeys(str(row[series]) for row in [*lined, *dotted]))
     # Six units of SVG keep the first dot away from the axes.
-    across = x.scale([*lined, *dotted], start=_LEFT + 6, end=_RIGHT)
-    up = y.scale([*lined, *dotted], start=_FLOOR, end=_TOP + 6)
+    x_scale = x.scale([*lined, *dotted], start=_LEFT + 6, end=_RIGHT)
+    y_scale = y.scale([*lined, *dotted], start=_FLOOR, end=_TOP + 6)
     # For each line, a pair of series and part: its rows by their x.
     lines: dict[tuple[str, Any], dict[float, Row]] = {}
     for row in lined:
         lines.setdefault((str(row[series]), row.get(part)), {}).setdefault(row[x.field], row)
     marks: list[Markup] = []
     for (name, _), line in lines.items():
-        ends = " ".join(f"{across(value):g},{up(row[y.field]):g}" for value, row in line.items())
-        marks.append(tag("polyline", points=ends, **_stroke_of_series(names.index(name))))
+        ends = " ".join(
+            f"{x_scale(value):g},{y_scale(row[y.field]):g}" for value, row in line.items()
+        )
+        marks.append(tag("polyline", points=ends, **_choose_stroke(names.index(name))))
     marks += [
-        draw_marker(names.index(str(row[series])), f"{across(row[x.field]):g}", up(row[y.field]))
+        draw_marker(
+            names.index(str(row[series])), f"{x_scale(row[x.field]):g}", y_scale(row[y.field])
+        )
         for row in dotted
     ]
-    with_line = {str(row[series]) for row in lined}
-    below, height = _draw_legend(names, with_line, legend, _FLOOR + 46)
-    axes = _draw_axes(x, y, across, up)
-    return Chart(title=title, content=join(axes, *marks, below), height=height, width=_WIDTH)
+    names_of_lines = {str(row[series]) for row in lined}
+    legend_markup, height = _draw_legend(names, names_of_lines, legend, _FLOOR + 46)
+    axes = _draw_axes(x, y, x_scale, y_scale)
+    return Chart(
+        title=title, content=join(axes, *marks, legend_markup), height=height, width=_WIDTH
+    )
 
 
 def merge_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, str]:
@@ -166,14 +172,14 @@ def merge_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, s
     return {name: "; ".join(group) for group in groups for name in group}
 
 
-def _is_same_line(one: Sequence[float], other: Sequence[float]) -> bool:
+def _is_same_line(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether two lines cannot be distinguished in a chart."""
-    return len(one) == len(other) and all(
-        math.isclose(a, b, rel_tol=_SAME_LINE) for a, b in zip(one, other, strict=True)
+    return len(first) == len(second) and all(
+        math.isclose(a, b, rel_tol=_SAME_LINE) for a, b in zip(first, second, strict=True)
     )
 
 
-def _stroke_of_series(number: int) -> dict[str, Any]:
+def _choose_stroke(number: int) -> dict[str, Any]:
     """Return colour and dashes of the line of a series."""
     return {
         "fill": "none",
@@ -184,14 +190,14 @@ def _stroke_of_series(number: int) -> dict[str, Any]:
 
 
 def _draw_legend(
-    names: Sequence[str], with_line: set[str], title: str, top: float
+    names: Sequence[str], names_of_lines: set[str], title: str, top: float
 ) -> tuple[Markup, float]:
     """Draw the legend. The name of a series stands beside a piece of its line, or beside its dot.
 
     Parameters
     ----------
     names : names of the series, in order.
-    with_line : names of the series that have a line.
+    names_of_lines : names of the series that have a line.
     title : sentence above the legend, or an empty text.
     top : position of the legend, in units of SVG from the top.
 
@@ -203,14 +209,14 @@ def _draw_legend(
     top += _LINE * len(parts)
     for number, name in enumerate(names):
         y = top + 8
-        sample = tag("line", x1=0, x2=26, y1=y, y2=y, **_stroke_of_series(number))
-        parts.append(sample if name in with_line else draw_marker(number, "13", y))
+        sample = tag("line", x1=0, x2=26, y1=y, y2=y, **_choose_stroke(number))
+        parts.append(sample if name in names_of_lines else draw_marker(number, "13", y))
         parts.append(tag("text", name, x=34, y=y + 4))
         top += _LINE
     return join(*parts), top + 4
 
 
-def _draw_axes(x: Axis, y: Axis, across: Scale, up: Scale) -> Markup:
+def _draw_axes(x: Axis, y: Axis, x_scale: Scale, y_scale: Scale) -> Markup:
     """Draw the titles of both axes, their numbers, and a grid."""
     grid: dict[str, Any] = {"stroke": "currentColor", "stroke_opacity": 0.15}
     parts = [
@@ -218,15 +224,15 @@ def _draw_axes(x: Axis, y: Axis, across: Scale, up: Scale) -> Markup:
         tag("text", x.title, x=_RIGHT, y=_FLOOR + 36, text_anchor="end"),
     ]
     last = -math.inf
-    for tick in across.ticks(5):
-        position = across(tick)
+    for tick in x_scale.ticks(5):
+        position = x_scale(tick)
         parts.append(tag("line", x1=position, x2=position, y1=_TOP, y2=_FLOOR + 4, **grid))
         if position - last > _LABEL_WIDTH:
             parts.append(tag("text", x.write(tick), x=position, y=_FLOOR + 19,
                              text_anchor="middle", font_size=12))  # fmt: skip
             last = position
-    for tick in up.ticks(5):
-        parts.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=up(tick), y2=up(tick), **grid))
-        parts.append(tag("text", y.write(tick), x=_LEFT - 6, y=up(tick) + 4, text_anchor="end",
+    for tick in y_scale.ticks(5):
+        parts.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=y_scale(tick), y2=y_scale(tick), **grid))
+        parts.append(tag("text", y.write(tick), x=_LEFT - 6, y=y_scale(tick) + 4, text_anchor="end",
                          font_size=12))  # fmt: skip
     return join(*parts)

@@ -26,8 +26,10 @@ _INVISIBLE: Final = re.compile(
     "\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """Matches characters that change the text direction, are invisible, or cannot be encoded.
-`_name_character` replaces them. Joiners (U+200C, U+200D) are not in the list, because words and
-emoji need them."""
+`_name_character` replaces them. `_JOINERS` are not in the list."""
+
+_JOINERS: Final = "\u200c\u200d"
+"""Zero-width non-joiner and joiner. They are invisible, but words and emoji need them."""
 
 _PICTURES: Final = 0x2400
 """Code point at which the block "Control Pictures" of Unicode begins. It has a visible sign for
@@ -110,17 +112,42 @@ def shorten(text: str, columns: int) -> str:
     # Case: a text of a million characters. It is cut before the slow loop. Four characters for each
     # column suffice: each character takes at least one column, except for combining marks.
     visible_text = visible(text[: 4 * columns])
+    is_complete = len(text) <= 4 * columns
+    if is_complete and count_columns(visible_text) <= columns:
+        return visible_text
     taken = 0
     for index, character in enumerate(visible_text):
         taken += count_columns(character)
-        if taken > columns - 1 and index < len(visible_text) - 1:
+        # The last column is for the ellipsis.
+        if taken >= columns:
             return visible_text[:index] + "\u2026"
-    return visible_text if len(text) <= 4 * columns else visible_text + "\u2026"
+    return visible_text + "\u2026"
 
 
 def count_columns(text: str) -> int:
-    """Return the number of columns of a text on a terminal: two for a wide East Asian character."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    """Return the number of columns of a text on a terminal.
+
+    A wide East Asian character has two columns. A combining mark, such as the accent of a
+    decomposed letter, has no column of its own.
+    """
+    return sum(map(_count_columns_of_character, text))
+
+
+def _count_columns_of_character(character: str) -> int:
+    """Return 0 for a combining mark or a joiner, 2 for a wide character, and 1 for any other."""
+    if character.isascii():
+        return 1
+    if _is_combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _is_combining(character: str) -> bool:
+    """Return whether a character has no column of its own: a combining mark, or a joiner.
+
+    Combining marks have the categories Mn (nonspacing mark) and Me (enclosing mark) of Unicode.
+    """
+    return character in _JOINERS or unicodedata.category(character) in ("Mn", "Me")
 
 
 def _name_character(match: re.Match[str]) -> str:

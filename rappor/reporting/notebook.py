@@ -25,7 +25,7 @@ from rappor.reporting.association_tables import (
     list_association_footnotes,
 )
 from rappor.reporting.checks_table import checks_table
-from rappor.reporting.comparison_tables import changes_table
+from rappor.reporting.comparison_tables import changes_table, explain_changes
 from rappor.reporting.footnotes import list_comparison_footnotes, list_footnotes
 from rappor.reporting.markup import Markup, tag
 from rappor.reporting.page import candidates_table, requested_contrasts
@@ -53,7 +53,8 @@ def comparison_html(comparison: Comparison) -> str:
     rows = ([row for row in rows if row["changed"]] or rows)[:_ROWS]
     title, include_names = "Changes, or the nearest to one", len(comparison.primary) > 1
     table = changes_table(comparison, title, rows, include_names=include_names)
-    return _build_output(comparison, (table.to_html(),), list_comparison_footnotes(comparison))
+    sentences = (*explain_changes(comparison), *list_comparison_footnotes(comparison))
+    return _build_output(comparison, (table.to_html(),), sentences)
 
 
 def association_html(association: Association) -> str:

@@ -1,4 +1,4 @@
-"""Formatters of numbers for people: shares, changes, intervals, p-values and privacy losses.
+"""Formatters of numbers for people: shares, changes, intervals, p-values, privacy losses, days.
 
 An estimate is written with two significant digits of its standard error, because further digits
 would be noise. Example: the share 0.12345 with the standard error 0.0011 is written as 12.35 %.
@@ -7,6 +7,7 @@ Bounds of beliefs are rounded towards less privacy, because they are promises.
 
 from __future__ import annotations
 
+import datetime
 import math
 from typing import Final
 
@@ -70,8 +71,8 @@ def format_change_interval(low: float | None, high: float | None, error: float |
 
 
 def format_p_value(value: float | None) -> str:
-    """Format a p-value with two significant digits."""
-    if value is None:
+    """Format a p-value with two significant digits; "unknown" for None and NaN."""
+    if value is None or math.isnan(value):
         return "unknown"
     return f"{value:.2g}" if value >= _LEAST_P else f"less than {_LEAST_P:g}"
 
@@ -101,3 +102,8 @@ def format_largest_belief(belief: float, epsilon: float) -> str:
     if math.isinf(epsilon):
         return "100 %"
     return format_belief(belief) if belief <= _NEARLY_SURE else ">99.99 %"
+
+
+def format_days(first: datetime.date | None, last: datetime.date | None) -> str:
+    """Return the first and the last day of a period in words, or its only day."""
+    return f"{first}" if first == last else f"{first} to {last}"

@@ -27,6 +27,7 @@ from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
     format_change,
+    format_days,
     format_interval,
     format_percent,
     format_share,
@@ -52,8 +53,9 @@ make the page longer."""
 _HEIGHT: Final = 26
 """Height of a bar and of a course, in units of SVG. A line of text has about this height."""
 
-_RUN_WIDTH: Final = 140
-"""Width of a course, in units of SVG. The style sheet reserves a column of this width."""
+_COURSE_WIDTH: Final = 140
+"""Width of a course (the small drawing of a share over all periods), in units of SVG. The style
+sheet reserves a column of this width."""
 
 
 def overview_content(overview: Overview) -> Content:
@@ -64,8 +66,9 @@ def overview_content(overview: Overview) -> Content:
     chart_rows = comparison.shown_rows[:_CHARTS].tolist() if len(comparison.samples) > 1 else []
     charts = ChartGrid(title="Shares", charts=[draw_shares(comparison, i) for i in chart_rows])
     n_more = len(rows) - _PAGE_ROWS
-    more = f" {n_more:,} more are in the files only." if n_more > 0 else ""
+    omitted_note = f" {n_more:,} more are in the files only." if n_more > 0 else ""
     warnings = [warning.sentence for warning in estimates.warnings]
+    # RANKED explains that the candidates of a ranked list are tested with different weights.
     sentences = (
         *([RANKED] if estimates.error_control.ranked else []),
         estimates.assumptions,
@@ -76,7 +79,7 @@ def overview_content(overview: Overview) -> Content:
     parts = [
         header(title, describe_leader(overview), warnings=warnings, lead=lead),
         build_ranking(rows[:_PAGE_ROWS], overview.comparison.by),
-        tag("p", f"{_format_legend(overview)}{more}", class_="note"),
+        tag("p", f"{_format_legend(overview)}{omitted_note}", class_="note"),
         tag("p", describe_basis(overview), class_="note"),
         *([section(f"By {comparison.by}", charts.inline(), name="shares")] if chart_rows else []),
         collapsible(
@@ -104,7 +107,7 @@ def describe_leader(overview: Overview) -> Markup:
         return join("No listed string is common enough to be detected yet.")
     parts = [name_leader(detected, comparison)]
     if not comparison.primary:
-        # One period has no changes.
+        # With reports in fewer than two periods there is no contrast, and nothing can change.
         return join(*parts, ".")
     n = len(comparison.samples)
     if not changes:
@@ -113,10 +116,16 @@ def describe_leader(overview: Overview) -> Markup:
     return join(*parts, f". Over {n} {comparison.by}s ", named, ".")
 
 
-def name_leader(rows: Sequence[OverviewRow], comparison: Comparison) -> Markup:
-    """Return a clause about the string with the largest share of some rows, without a full stop."""
+def name_leader(rows: Sequence[OverviewRow], comparison: Comparison, *, period: str = "") -> Markup:
+    """Return a clause about the string with the largest share of some rows, without a full stop.
+
+    `period` is the name of the period of the rows, such as "2026-11-23 to 2026-11-29". The clause
+    names the period if the text is not empty.
+    """
     first = max(rows, key=lambda row: row.share)
     share, unit = _format_share(first), comparison.share_unit
+    if period:
+        unit = f"{unit} of {period}"
     if comparison.has_sets:
         # Items of a set do not compete: a device may have all of them.
         return join(f"{share} of the {unit} have ", format_string(first.name))
@@ -141,7 +150,11 @@ def describe_basis(overview: Overview) -> str:
 
 
 def _list_other_shares(estimates: Estimates) -> Iterator[str]:
-    """Yield the share of strings that are not in the list, and the unallocated share."""
+    """Yield the share of strings that are not in the list, and the unallocated share.
+
+    The unallocated share belongs to devices without a detected string. Their strings may be in the
+    list, but too rare to be detected.
+    """
     not_listed = estimates.not_listed
     if not_listed is not None:
         # Noise can make an estimated share negative. A page shows 0 in its place.
@@ -164,6 +177,8 @@ def build_ranking(rows: Sequence[OverviewRow], by: str) -> Markup:
     by : "day", "week", "month" or "period": the periods of a course.
     """
     ends = [end for row in rows for end in (row.low or 0.0, row.high or row.share)]
+    # Positions in per cent of the drawing's width. The end below 100 leaves room for the stroke at
+    # the end of an interval, which would be cut off.
     scale = Scale.over([0.0, *ends], start=0.0, end=99.0)
     # A column whose numbers have different digits is hard to compare (40.6 % above 29.18 %). All
     # numbers have the digits of the median error. The text of each bar has the digits of its row.
@@ -225,24 +240,24 @@ def _draw_course(row: OverviewRow, by: str) -> Iterator[Markup]:
     estimates = [(period["ci_low"], period["estimate"], period["ci_high"]) for period in row.course]
     intervals = [None if None in numbers else numbers for numbers in estimates]
     ends = [end for numbers in intervals if numbers is not None for end in numbers]
-    up = scale_shares(ends, start=_HEIGHT - 2, end=2)
-    across = Scale.over([0.0, len(intervals) - 1.0], start=3, end=_RUN_WIDTH - 5)
-    positions = [across(float(number)) for number in range(len(intervals))]
-    parts = draw_band(intervals, positions, up)
+    share_scale = scale_shares(ends, start=_HEIGHT - 2, end=2)
+    time_scale = Scale.over([0.0, len(intervals) - 1.0], start=3, end=_COURSE_WIDTH - 5)
+    positions = [time_scale(float(number)) for number in range(len(intervals))]
+    parts = draw_band(intervals, positions, share_scale)
     if intervals[-1] is not None:
-        y = up(intervals[-1][1])
+        y = share_scale(intervals[-1][1])
         parts.append(tag("circle", cx=positions[-1], cy=y, r=3, fill=COLORS[0]))
     shares = (format_share(share, row.std_error) or "unknown" for _, share, _ in estimates)
     text = f"by {by}: {', '.join(shares)}"
     yield _build_drawing(
-        text, parts, class_="run", width=_RUN_WIDTH, view=f"0 0 {_RUN_WIDTH} {_HEIGHT}"
+        text, parts, class_="course", width=_COURSE_WIDTH, view=f"0 0 {_COURSE_WIDTH} {_HEIGHT}"
     )
-    words = tag("small", "not significant")
+    change_markup = tag("small", "not significant")
     if (change := row.change) is not None and change["changed"]:
         difference = change["after"] - change["before"]
         points = format_change(difference, change["std_error"])
-        words = tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
-    yield tag("span", words, class_="moved")
+        change_markup = tag("strong", f"{'▲' if difference > 0 else '▼'}\u00a0{points}\u00a0points")
+    yield tag("span", change_markup, class_="change")
 
 
 def _build_drawing(
@@ -268,8 +283,17 @@ def _format_legend(overview: Overview) -> str:
     if n > 1:
         parts.append(
             f"Lines: each of {n} {overview.comparison.by}s, with a band of intervals, on a scale "
-            "of their own; beside them the change from the first third to the last."
+            "of their own."
         )
+        if overview.comparison.primary:
+            first_days, last_days = (
+                format_days(periods[0].first, periods[-1].last)
+                for periods in overview.comparison.thirds
+            )
+            parts.append(
+                f"Beside them the mean share of {last_days} minus the mean share of {first_days}, "
+                f"if the trend line through all {overview.comparison.by}s is significant."
+            )
     return " ".join(parts)
 
 

@@ -1,6 +1,7 @@
 "use strict";
 const number = text => {
-  const value = parseFloat(text.replace(/,/g, ""));
+  /* A p-value may be "less than 1e-99". */
+  const value = parseFloat(text.replace(/,|less than /g, ""));
   return Number.isNaN(value) ? Infinity : value;
 };
 for (const table of document.querySelectorAll("table[data-sorts]")) {

@@ -14,7 +14,7 @@ from typing import Any, Final
 from rappor.base.sentence_numbers import format_count
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import (
-    LARGE,
+    LARGE_RESIDUAL,
     CollectionReport,
     EstimatesReport,
     Origin,
@@ -83,7 +83,8 @@ def estimates_page(
     ----------
     estimates : the estimates.
     origin : the command and the files of the estimates, or None.
-    forged : True for columns with the numbers of forged reports that create and hide a row.
+    forged : True for two more columns of the table: the number of forged reports that would suffice
+        for the row although no device has the string, and the number that would hide the row.
     """
     return estimates_content(report(estimates, origin), forged=forged).page()
 
@@ -92,8 +93,8 @@ def estimates_content(result: EstimatesReport, *, forged: bool = False) -> Conte
     """Return the content of the page about one decode, for a page of its own or a part of one."""
     estimates = result.estimates
     names = dict.fromkeys(part.summary.metric for part in result.collections)
-    about = shorten(", ".join(filter(None, names)), 60) or "Estimates"
-    title = f"{about}: results from {format_count(estimates.reports, 'report')}"
+    subject = shorten(", ".join(filter(None, names)), 60) or "Estimates"
+    title = f"{subject}: results from {format_count(estimates.reports, 'report')}"
     parts = (
         header(
             title,
@@ -103,7 +104,7 @@ def estimates_content(result: EstimatesReport, *, forged: bool = False) -> Conte
         ),
         _build_estimates(result, forged=forged),
         *requested_contrasts(estimates),
-        *_list_masses(result),
+        *_list_joint_shares(result),
         _build_question(result),
         _build_diagnostics(result),
         _build_checklist(result),
@@ -130,7 +131,7 @@ def candidates_table(result: EstimatesReport, *, forged: bool = False) -> Table[
     columns["detected"] = Column("detected", lambda row: "yes" if row["detected"] else "no")
     keys = ["share", "interval", "detected", "reports", "std_error", "p_value", "weight"]
     keys += ["forged_to_make", "forged_to_hide"] if forged else []
-    keys += ["distribution", "its_error"]
+    keys += ["distribution", "distribution_error"]
     first = "detected ones first"
     if estimates.listed:
         first = "those of the metric's list first, then detected ones"
@@ -175,18 +176,17 @@ def _draw_estimates(result: EstimatesReport) -> Markup:
     estimates, charted = result.estimates, result.charted
     confidence = format_short_percent(estimates.error_control.confidence)
     title = f"How large a share of the {estimates.share_unit} each candidate has."
-    chart = draw_estimates(title, charted, estimates.reports, unit=estimates.share_unit)
+    axis = f"share of the {estimates.share_unit}"
+    chart = draw_estimates(title, charted, estimates.reports, axis=axis)
     sentences = [
         f"Bars over the dots are {confidence} intervals, adjusted so that they hold for all "
         "detected candidates together."
     ]
     if not all(row["detected"] for row in charted):
-        which = "the undetected candidates"
+        undetected = "the undetected candidates with the smallest p-values"
         if estimates.listed:
-            which = "undetected ones of the list, and those"
-        sentences.append(
-            f"Hollow dots are {which} that came nearest, with intervals that are not adjusted."
-        )
+            undetected = f"undetected strings of the metric's list, and {undetected}"
+        sentences.append(f"Hollow dots are {undetected}. Their intervals are not adjusted.")
     n_more = result.n_detected - sum(row["detected"] for row in charted)
     if n_more:
         sentences.append(f"{n_more:,} more detected candidates are in the table only.")
@@ -204,18 +204,18 @@ def _count_unlisted(result: EstimatesReport) -> str:
     )
 
 
-def _list_masses(result: EstimatesReport) -> Iterator[Markup]:
+def _list_joint_shares(result: EstimatesReport) -> Iterator[Markup]:
     """Yield the table of the shares of several candidates together; nothing without such shares."""
-    if result.masses:
+    if result.joint_shares:
         confidence = format_short_percent(result.estimates.error_control.confidence)
         shares = table_of_cells(
             "Shares of the reports that belong to several candidates together, or to no candidate",
             ("part", "share", "std error", f"{confidence} interval"),
             (
-                (mass.name, format_share(mass.estimate, mass.std_error),
-                 format_share(mass.std_error, mass.std_error),
-                 format_interval(mass.ci_low, mass.ci_high, mass.std_error))
-                for mass in result.masses
+                (joint.name, format_share(joint.estimate, joint.std_error),
+                 format_share(joint.std_error, joint.std_error),
+                 format_interval(joint.ci_low, joint.ci_high, joint.std_error))
+                for joint in result.joint_shares
             ),
         )  # fmt: skip
         yield collapsible("Detected and unallocated shares", shares.to_html(), name="masses")
@@ -248,12 +248,12 @@ def _build_question(result: EstimatesReport) -> Markup:
 
 def _params_table(part: CollectionReport) -> Table[Any]:
     """Return the table of one parameter set and its privacy losses."""
-    collected, params = part.summary, part.params
+    summary, params = part.summary, part.params
     dimensions, noise = params.response.dimensions, params.response.probabilities
-    one, repeated, any_number = part.losses
-    n_repeated = format_count(repeated.reports or 0, "report")
+    one_report, sent_reports, any_number = part.losses
+    n_repeated = format_count(sent_reports.reports or 0, "report")
     return table_of_pairs(
-        f"Metric {collected.metric or 'without a name'} under parameters {params.fingerprint}",
+        f"Metric {summary.metric or 'without a name'} under parameters {params.fingerprint}",
         (
             ("encoding", f"{params.encoding}, normalizer {params.normalize}"),
             (", ".join(_DIMENSION_NAMES[letter] for letter in dimensions),
@@ -262,20 +262,24 @@ def _params_table(part: CollectionReport) -> Table[Any]:
              ", ".join(f"{getattr(params, letter):g}" for letter in noise)),
             ("a bit is 1 with probability", f"p* = {params.p_star:.5g} if its true bit is 0, "
              f"q* = {params.q_star:.5g} if it is 1"),
-            ("reports", f"{collected.n_reports:,}"),
-            ("counts added up", f"{collected.repetition.collections:,}"),
-            ("epsilon of one report", _format_loss(one)),
+            ("reports", f"{summary.n_reports:,}"),
+            ("collections added up", f"{summary.repetition.collections:,}"),
+            ("epsilon of one report", _format_loss(one_report)),
             (f"epsilon of {n_repeated} of one value, as many as one device sent",
-             f"{format_nats(repeated.epsilon)} nats"),
+             f"{format_nats(sent_reports.epsilon)} nats"),
             ("epsilon of all reports of one value", _format_loss(any_number)),
         ),
     )  # fmt: skip
 
 
 def _format_loss(loss: Loss) -> str:
-    """Format a loss in nats, and the largest belief after the reports, from 50 % before."""
+    """Format a loss in nats, and the largest belief that an observer can reach.
+
+    A belief is the probability that the observer gives to a value of the device. It is 50 % before
+    the reports.
+    """
     most = format_largest_belief(loss.of_half, loss.epsilon)
-    return f"{format_nats(loss.epsilon)} nats; a belief of 50 % becomes at most {most}"
+    return f"{format_nats(loss.epsilon)} nats; a belief of 50 % in a value becomes at most {most}"
 
 
 def _build_diagnostics(result: EstimatesReport) -> Markup:
@@ -298,7 +302,8 @@ def _build_diagnostics(result: EstimatesReport) -> Markup:
         parts.append(tag("p", words))
     if diagnostics.get("unexplained_bits"):
         title = (
-            "Bits that neither candidates nor noise explain: heavy strings that are no candidates"
+            "Bits that neither candidates nor noise explain: signs of frequent strings that are no "
+            "candidates"
         )
         parts.append(unexplained_bits_table(title, diagnostics["unexplained_bits"]).to_html())
     if result.groups:
@@ -311,12 +316,15 @@ def _list_fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     fit = diagnostics["goodness_of_fit"]
     yield (
         "goodness of fit",
-        f"{fit['chi2_per_degree']:.4g} for each degree of freedom, p = {fit['p_value']:.3g}; "
-        "1 is expected from noise alone",
+        f"{fit['chi2_per_degree']:.4g} for each degree of freedom (noise alone gives 1), "
+        f"p = {fit['p_value']:.3g}",
     )
-    yield "collisions, as a share of a row's noise", format_percent(diagnostics["collision_share"])
-    yield "rows with reduced weight", f"{diagnostics['set_aside_rows']:,}"
-    # No p-value is smaller, because counts cannot tell these two strings apart.
+    collision_share = format_percent(diagnostics["collision_share"])
+    yield "part of the variance of a cohort's bit that collisions cause", collision_share
+    # A bit that the candidates do not explain has a reduced weight in the fit, as an outlier.
+    yield "bits of cohorts with reduced weight", f"{diagnostics['set_aside_rows']:,}"
+    # Counts cannot tell an absent string from a present string with the same bits. So no p-value is
+    # smaller than the probability that an absent string has such bits.
     yield (
         "least p-value: the probability that an absent string has the bits of a present string",
         f"{diagnostics['least_p_value']:.2g}",
@@ -342,35 +350,40 @@ def _draw_cohorts(part: CollectionReport, balance: Mapping[str, Any]) -> Iterato
         numbers = f"{least}" if least == most else f"{least} to {most}"
         chart = draw_cohort_bits("How many true bits a report of each cohort has.", part.cohorts)
         yield chart.figure(
-            f"Honest reports have {numbers} in the mean; short strokes mark the least and the most "
-            "that they have with probability 1 - 1e-9 at either end. Forged reports with an honest "
-            f"number of ones are not found.{_describe_neighbours(part)}",
+            f"Honest reports have {numbers} in the mean. Short strokes mark the limits for honest "
+            "devices: the probability that any cohort exceeds its upper limit is at most 1e-9, and "
+            "so is the probability that any falls below its lower limit. Forged reports with an "
+            f"honest number of ones are not found.{_describe_neighbours(part)}",
         )
 
 
 def _describe_neighbours(part: CollectionReport) -> str:
     """Return a sentence about marks of several cohorts; an empty text if a mark is one cohort."""
-    together = part.cohorts[0].last - part.cohorts[0].first + 1
-    if together == 1:
+    cohorts_per_mark = part.cohorts[0].last - part.cohorts[0].first + 1
+    if cohorts_per_mark == 1:
         return ""
-    return f" Each mark shows the least and the most of {together} neighbouring cohorts."
+    return f" Each mark shows the least and the most of {cohorts_per_mark} neighbouring cohorts."
 
 
 def _draw_residuals(grid: ResidualGrid) -> Iterator[Markup]:
     """Yield the figure of the residuals, and the table of the largest residuals."""
     chart = draw_residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
-    together = grid.cohorts * grid.bits
+    cells_per_square = grid.cohorts * grid.bits
     yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
         "alone looks random. A frequent string that is not a candidate gives full squares in "
         "most rows (cohorts), each at another bit. A full column means that one bit is set in "
         "every cohort, as in forged reports."
-        + (f" Each square is the most extreme of {together} neighbours." if together > 1 else ""),
+        + (
+            f" Each square is the most extreme of {cells_per_square} neighbours."
+            if cells_per_square > 1
+            else ""
+        ),
     )
     if grid.large:
         yield table_of_cells(
-            f"Residuals beyond {LARGE:g} standard deviations, at most ten",
+            f"Residuals beyond {LARGE_RESIDUAL:g} standard deviations, at most ten",
             ("cohort", "bit", "residual"),
             ((f"{cohort}", f"{bit}", f"{value:+.2f}") for cohort, bit, value in grid.large),
         ).to_html()
@@ -398,13 +411,13 @@ def _format_group(group: tuple[str, ...]) -> str:
 
 def _build_checklist(result: EstimatesReport) -> Markup:
     """Return the section with the questions of a reviewer."""
-    answers = table_of_cells(
+    check_table = table_of_cells(
         "What the data answer",
         ("question", "verdict", "answer"),
         ((check.question, check.verdict, check.answer) for check in result.checks),
         n_texts=3,
     )
-    return collapsible("A reviewer's questions", answers.to_html(), name="checklist")
+    return collapsible("A reviewer's questions", check_table.to_html(), name="checklist")
 
 
 def _build_origin(result: EstimatesReport) -> Markup:
@@ -413,7 +426,7 @@ def _build_origin(result: EstimatesReport) -> Markup:
     command = [tag("pre", tag("code", origin.command))] if origin.command else []
     # Case: streamed candidates. Only candidates with a row are in memory, so only they are hashed.
     is_streamed = result.estimates.n_candidates > len(result.estimates)
-    which = "candidates that have a row" if is_streamed else "candidates"
+    hashed_candidates = "candidates that have a row" if is_streamed else "candidates"
     hashes = table_of_pairs(
         "SHA-256 of what was read",
         (
@@ -422,7 +435,10 @@ def _build_origin(result: EstimatesReport) -> Markup:
                 (f"counts under {part.params.fingerprint}", part.summary.sha256)
                 for part in result.collections
             ),
-            (f"{which}, sorted (LC_ALL=C sort -u | sha256sum)", result.candidates_sha256),
+            (
+                f"{hashed_candidates}, sorted (LC_ALL=C sort -u | sha256sum)",
+                result.candidates_sha256,
+            ),
         ),
     )
     versions = table_of_pairs("Versions", result.versions)

@@ -1,10 +1,13 @@
 """Documents for a company, such as a data sheet, as Markdown and as one HTML file.
 
-`rappor.privacy` writes the content as a `Document` of sections with texts and tables.
+`rappor.privacy` writes the content as a `Document` of sections with texts and tables. The option
+`--paper` of `rappor datasheet` chooses a document, so this module calls a `Document` a paper. The
+function `rappor.reporting.document.document` is another thing: it returns an HTML file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +19,11 @@ from rappor.reporting.tables import table_of_cells
 _PLACEHOLDER: Final = "[to be filled in]"
 """Placeholder of a text that people have to write. Its brackets are the only brackets that are not
 escaped, so that people can search for it."""
+
+_CODE_SPAN: Final = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+"""Matches a code span as CommonMark defines it: two runs of backticks of the same length, and the
+text between them. Only such a text may stay unescaped. If this pattern matched more than CommonMark
+does, a tag in the text would become HTML."""
 
 
 def paper_markdown(paper: Document) -> str:
@@ -45,23 +53,59 @@ def _list_lines(section: Section) -> Iterator[str]:
     if section.columns:
         yield f"| {' | '.join(section.columns)} |"
         yield f"|{'---|' * len(section.columns)}"
-        yield from (f"| {' | '.join(map(_escape_markdown, row))} |" for row in section.rows)
+        for row in section.rows:
+            yield f"| {' | '.join(_escape_markdown(text, is_cell=True) for text in row)} |"
         yield ""
 
 
-def _escape_markdown(text: str) -> str:
-    """Return text that Markdown shows unchanged, in one line, so that it fits a cell of a table."""
-    line = " ".join(visible(text).split()) if "\n" in text else visible(text)
-    for sign in "\\|<>*[]":
-        line = line.replace(sign, f"\\{sign}")
-    return line.replace(f"\\{_PLACEHOLDER[:-1]}\\]", _PLACEHOLDER)
+def _escape_markdown(text: str, *, is_cell: bool = False) -> str:
+    """Return a text as one line of Markdown. With `is_cell`, the line fits a cell of a table.
+
+    A reader sees the text unchanged, except that backticks mark code.
+    """
+    line, parts, end = visible(_join_lines(text)), [], 0
+    for code in _CODE_SPAN.finditer(line):
+        # Markdown shows each character of a code span, also a backslash. A cell is the exception: a
+        # bar would end the cell, and Markdown removes the backslash before the bar.
+        parts += [
+            _escape_signs(line[end : code.start()]),
+            code[0].replace("|", "\\|") if is_cell else code[0],
+        ]
+        end = code.end()
+    escaped_text = "".join((*parts, _escape_signs(line[end:])))
+    return escaped_text.replace(_escape_signs(_PLACEHOLDER), _PLACEHOLDER)
+
+
+def _escape_signs(text: str) -> str:
+    """Put a backslash before each sign that Markdown or HTML would interpret."""
+    return re.sub(r"[\\|<>*\[\]]", r"\\\g<0>", text)
+
+
+def _join_lines(text: str) -> str:
+    """Return a text with spaces in place of line breaks.
+
+    A description in a registry may have several lines. Markdown and pages would show a picture of
+    the control character in place of each line break (`visible`).
+    """
+    return " ".join(line.strip() for line in text.splitlines())
 
 
 def _build_section(section: Section) -> Markup:
     """Return a section of a page."""
-    parts = [tag("p", text) for text in section.texts]
+    parts = [tag("p", *_mark_code(_join_lines(text))) for text in section.texts]
     if section.columns:
+        rows = [[_join_lines(text) for text in row] for row in section.rows]
         n_texts = len(section.columns)
-        table = table_of_cells(section.title, section.columns, section.rows, n_texts=n_texts)
+        table = table_of_cells(section.title, section.columns, rows, n_texts=n_texts)
         parts.append(table.to_html())
     return tag("section", tag("h2", section.title), *parts)
+
+
+def _mark_code(text: str) -> Iterator[str]:
+    """Yield the parts of a text in order. Code spans, as in Markdown, are elements `code`."""
+    end = 0
+    for code in _CODE_SPAN.finditer(text):
+        yield text[end : code.start()]
+        yield tag("code", code[2])
+        end = code.end()
+    yield text[end:]

@@ -98,7 +98,7 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
     present = {letter for design in alternatives for letter in design.params.letters}
     has_bits = present.issuperset(NOISE_LETTERS)
     noise = NOISE_LETTERS if has_bits else ("keep",)
-    letters = {**dict(zip(noise, noise, strict=True)), "p*": "p_star", "q*": "q_star"}
+    titles = {**{letter: letter for letter in noise}, "p_star": "p*", "q_star": "q*"}
     has_equal_items = len({design.params.items for design in alternatives}) == 1
     dimensions = () if has_equal_items else ("items", "k")
     equal = "epsilon, k and m" if has_equal_items else "epsilon and m"
@@ -110,7 +110,7 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
         columns=(
             Column("design", lambda design: design.name, "text"),
             *(column_of_dimension(letter) for letter in dimensions),
-            *(column_of_letter(title, letter) for title, letter in letters.items()),
+            *(column_of_letter(title, letter) for letter, title in titles.items()),
             Column("variance", lambda design: f"{design.variance:.4g}"),
             Column("ratio", lambda design: f"{design.excess:.3f}"),
             Column("detects", lambda design: _format_share(design.share)),
@@ -121,7 +121,7 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
 
 def discovery_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
     """Return the summary of a plan for strings without a list."""
-    params, question = plan.params, plan.question
+    params, target = plan.params, plan.target
     return table_of_pairs(
         "Plan for strings without a list",
         (
@@ -132,12 +132,12 @@ def discovery_table(plan: DiscoveryPlan) -> Table[Sequence[str]]:
             (
                 "strings",
                 f"of up to {plan.longest} characters, {plan.characters} in the alphabet; "
-                f"{question.frequencies.n_candidates:,} are assumed",
+                f"{target.frequencies.n_candidates:,} are assumed",
             ),
             (
                 "finds",
                 f"{plan.layout.found:,.1f} strings in {format_count(plan.reports, 'report')} "
-                f"(false discovery rate {format_short_percent(question.error_control.alpha)})",
+                f"(false discovery rate {format_short_percent(target.error_control.alpha)})",
             ),
         ),
     )
@@ -206,15 +206,15 @@ def _list_params(plan: Plan) -> Iterator[tuple[str, str]]:
 def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield pairs of a name and a value about the detected share and the parts of its error."""
     prediction = plan.prediction
-    question = plan.question.with_decoder_method(plan.params, plan.reports)
+    target = plan.target.with_decoder_method(plan.params, plan.reports)
     condition = (
         f"in {format_count(plan.reports, 'report')}{_format_devices(plan)}, among "
-        f"{format_count(question.frequencies.n_candidates, 'candidate')} "
-        f"({_CORRECTIONS[question.error_control.method]} "
-        f"{format_short_percent(question.error_control.alpha)}"
-        f"{', weights by rank' if question.error_control.ranked else ''})"
+        f"{format_count(target.frequencies.n_candidates, 'candidate')} "
+        f"({_CORRECTIONS[target.error_control.method]} "
+        f"{format_short_percent(target.error_control.alpha)}"
+        f"{', weights by rank' if target.error_control.ranked else ''})"
     )
-    if question.error_control.ranked:
+    if target.error_control.ranked:
         yield (
             "assumed order",
             "the list is sorted by the shares, with absent candidates evenly in between; an order "
@@ -223,14 +223,14 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.share is None:
         yield "detects", f"no share {condition}"
         return
-    share, power = format_percent(plan.share, 3), format_short_percent(question.power)
+    share, power = format_percent(plan.share, 3), format_short_percent(target.power)
     yield "detects", f"a share of {share} with {power} probability {condition}"
     noun = "items" if get_encoding(plan.params).supports_items else "strings"
     yield "expected", f"{prediction.found:,.1f} detected {noun}"
     yield (
         "interval",
         f"{format_percent(prediction.width, 3)} wide at "
-        f"{format_short_percent(question.error_control.confidence)} confidence for that share, "
+        f"{format_short_percent(target.error_control.confidence)} confidence for that share, "
         f"{format_percent(prediction.adjusted_width, 3)} wide when adjusted "
         "for selection (FCR)",
     )
@@ -247,11 +247,11 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     )
     yield "", f"The largest part of the error is {ERROR_REMEDIES[plan.binding]}"
     if get_encoding(plan.params).supports_items:
-        mean_items = question.frequencies.total
+        mean_items = target.frequencies.total
         yield "assumed", f"sets of {mean_items:.3g} items on average, none above the largest number"
     # The buckets of a rare item of a set may be free of frequent items. Its variance is then below
     # the variance of the closed form, which is no comparison with other mechanisms.
-    elif question.reports_per_device == 1:
+    elif target.reports_per_device == 1:
         yield (
             "variance",
             f"{format_percent(plan.excess - 1)} above the best known mechanism at this epsilon, "
@@ -295,7 +295,7 @@ def _format_share(share: float | None) -> str:
 
 def _format_devices(plan: Plan) -> str:
     """Format the number of devices; empty if each device sends one report."""
-    reports_per_device = plan.question.reports_per_device
+    reports_per_device = plan.target.reports_per_device
     if reports_per_device == 1:
         return ""
     return f" of {plan.reports / reports_per_device:,.0f} devices"
@@ -304,7 +304,8 @@ def _format_devices(plan: Plan) -> str:
 def _has_noise_of_profile(params: Params, name: str) -> bool:
     """Return whether a profile has the same noise, in the digits of the output."""
     encoding = get_encoding(params)
-    if PROFILES[name].supports_grr < encoding.supports_items:
+    # Sets are sent by generalized randomized response (GRR), for which some profiles have no noise.
+    if encoding.supports_items and not PROFILES[name].supports_grr:
         return False
     profile = Params.profile(
         name,

@@ -7,6 +7,7 @@ parameter of `audit_plot` has the type `Any`, because only the command line may 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +18,7 @@ from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
-from rappor.decoding.estimates_report import masses
+from rappor.decoding.estimates_report import list_joint_shares
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import Loss, PrivacyReport
 from rappor.protocol.loss import posterior_bound
@@ -31,14 +32,20 @@ from rappor.reporting.markup import shorten
 from rappor.reporting.numbers import (
     format_change,
     format_change_interval,
+    format_days,
     format_interval,
     format_share,
+    format_short_percent,
 )
 from rappor.reporting.time_chart import draw_course
 
 _NAME_COLUMNS: Final = 40
 """Largest width of a name in the title of a chart, in columns of a terminal. A longer name is cut,
 so that titles of neighbouring charts do not overlap."""
+
+_SUBJECT_COLUMNS: Final = 100
+"""Largest width of the subject of a chart, in columns of a terminal. The longest name of a metric
+and its days have 90 columns. Counts of other programs may have longer names, which are cut."""
 
 _CHANGES: Final = 20
 """Largest number of changes that `comparison_plot` draws for collections without an order. The
@@ -65,9 +72,8 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     ----------
     estimates : the estimates.
     top : largest number of rows.
-    rest : True for further rows: the share of all other detected rows together (if `top` is 10, 20,
-        50, 100 or 1000), the unallocated share, and, for a metric with a list, the share of all
-        strings that are not in the list.
+    rest : True for further rows: the share of all other detected rows together, the unallocated
+        share, and, for a metric with a list, the share of all strings that are not in the list.
 
     Returns
     -------
@@ -80,18 +86,32 @@ def estimates_plot(estimates: Estimates, *, top: int = 20, rest: bool = False) -
     if detected:
         n_drawn = sum(row["detected"] for row in detected)
         title = f"Shares of the {estimates.share_unit}: {n_drawn} of {n} detected candidates"
-    # The first of the masses is the share of all detected rows. The chart shows them one by one.
-    others = list(masses(estimates, after=top))[1:] if rest else ()
-    return draw_estimates(title, rows, estimates.reports, others, unit=estimates.share_unit)
+    # The first joint share is that of all detected rows. The chart shows these rows one by one.
+    joint_shares = list(list_joint_shares(estimates, after=top))[1:] if rest else ()
+    # A file has no description below the chart, so the title of the axis names the intervals.
+    intervals = f"{format_short_percent(estimates.error_control.confidence)} intervals"
+    if all(row["detected"] for row in rows):
+        intervals = f"adjusted {intervals}"
+    elif detected:
+        intervals += ", adjusted where detected"
+    chart = draw_estimates(
+        title,
+        rows,
+        estimates.reports,
+        joint_shares,
+        axis=f"share of the {estimates.share_unit}, with {intervals}",
+    )
+    metrics = dict.fromkeys(summary.metric for summary in estimates.collections)
+    return dataclasses.replace(chart, subject=_join_subject(*metrics))
 
 
 def draw_estimates(
     title: str,
     rows: Sequence[Mapping[str, Any]],
     reports: int,
-    others: Sequence[Contrast] = (),
+    joint_shares: Sequence[Contrast] = (),
     *,
-    unit: str = "reports",
+    axis: str,
 ) -> Chart:
     """Draw rows of estimates, listed and detected rows first, and shares of several candidates.
 
@@ -100,19 +120,19 @@ def draw_estimates(
     title : title of the chart.
     rows : rows as `Estimates.rows` yields them.
     reports : number of reports of the estimates.
-    others : shares of several candidates together.
-    unit : noun of the things of which a share is a proportion (`Estimates.share_unit`).
+    joint_shares : shares of several candidates together.
+    axis : title of the axis.
     """
     parts: dict[str, list[Row]] = {"In the list": [], "": [], "Not detected": [], "Together": []}
     for row in rows:
         part = "" if row["detected"] else "Not detected"
         parts["In the list" if row.get("listed") else part].append(_build_row(row, reports))
-    for mass in others:
-        dot = Dot(mass.estimate, mass.ci_low, mass.ci_high)
+    for joint in joint_shares:
+        dot = Dot(joint.estimate, joint.ci_low, joint.ci_high)
         parts["Together"].append(
-            Row(mass.name, format_share(mass.estimate, mass.std_error), (dot,))
+            Row(joint.name, format_share(joint.estimate, joint.std_error), (dot,))
         )
-    return draw_dots(title, parts, axis=f"share of the {unit}")
+    return draw_dots(title, parts, axis=axis)
 
 
 def _build_row(row: Mapping[str, Any], reports: int) -> Row:
@@ -139,15 +159,28 @@ def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGri
     comparison : the comparison.
     top : largest number of strings.
     """
+    # A file has no description below the chart, so a title names the intervals.
+    intervals = f"{format_short_percent(comparison.error_control.confidence)} intervals"
     if comparison.by == "sample":
-        return draw_changes(comparison, top=_CHANGES)
+        kind = f"adjusted {intervals}" if comparison.n_changed else intervals
+        chart = draw_changes(comparison, top=_CHANGES, axis=f"percentage points, with {kind}")
+        return dataclasses.replace(chart, subject=_join_subject(comparison.metric))
     rows = comparison.shown_rows[:top].tolist()
+    # Only periods have days.
+    first, last = comparison.samples[0].first, comparison.samples[-1].last
+    days = format_days(first, last) if first and last else ""
     return ChartGrid(
-        title=f"Shares of the {comparison.share_unit} by {comparison.by}"
+        subject=_join_subject(comparison.metric, days),
+        title=f"Shares of the {comparison.share_unit} by {comparison.by}, with adjusted {intervals}"
         if rows
         else "No candidate is detected",
         charts=[draw_shares(comparison, i) for i in rows],
     )
+
+
+def _join_subject(*parts: str) -> str:
+    """Return names of metrics, and days, as the subject of a chart. Empty parts are left out."""
+    return shorten(", ".join(filter(None, parts)), _SUBJECT_COLUMNS)
 
 
 def draw_shares(comparison: Comparison, i: int) -> Chart:
@@ -158,10 +191,17 @@ def draw_shares(comparison: Comparison, i: int) -> Chart:
     return draw_course(comparison, i, title)
 
 
-def draw_changes(comparison: Comparison, *, top: int) -> Chart:
+def draw_changes(comparison: Comparison, *, top: int, axis: str = "percentage points") -> Chart:
     """Draw the largest changes with their adjusted intervals, under the name of their contrast.
 
-    If nothing changed, the candidates with the smallest p-values are drawn as hollow dots.
+    If nothing changed, the candidates with the smallest p-values are drawn as hollow dots. Their
+    intervals are not adjusted.
+
+    Parameters
+    ----------
+    comparison : the comparison.
+    top : largest number of changes or candidates.
+    axis : title of the axis.
     """
     rows = sort_changes(comparison)
     changed = [row for row in rows if row["changed"]]
@@ -169,14 +209,14 @@ def draw_changes(comparison: Comparison, *, top: int) -> Chart:
     # An estimate is None if the counts contain no information about the candidate.
     for row in [row for row in changed or rows if row["estimate"] is not None][:top]:
         parts[row["name"]].append(_build_row_of_change(row))
-    what = "difference" if comparison.by == "segment" else "change"
-    title = f"{format_count(len(changed), what)}, in percentage points"
+    noun = "difference" if comparison.by == "segment" else "change"
+    title = f"{format_count(len(changed), noun)}, in percentage points"
     if not changed:
-        title = f"No significant {what}; the nearest candidates, in percentage points"
+        title = f"No significant {noun}; the nearest candidates, in percentage points"
     return draw_dots(
         title,
         {name: some for name, some in parts.items() if some},
-        axis="percentage points",
+        axis=axis,
         write=_format_points,
     )
 
@@ -250,12 +290,15 @@ def association_plot(association: Association, *, within: str = "") -> Chart:
     """
     check_choice("within", within, ("", "rows", "columns"))
     cells, rows, columns = build_grids(association)
-    return draw_heat_map({"": cells, "rows": rows, "columns": columns}[within])
+    grid = {"": cells, "rows": rows, "columns": columns}[within]
+    # A file has no note below the chart, so the title names the second number of each cell.
+    chart = draw_heat_map(dataclasses.replace(grid, title=f"{grid.title} (\u00b1 standard error)"))
+    return dataclasses.replace(chart, subject=_join_subject(association.metric))
 
 
 def plan_plot(plan: Plan) -> Chart:
     """Draw the probability that a string is detected against its share."""
-    frequencies, probabilities = plan.question.frequencies, plan.prediction.probabilities
+    frequencies, probabilities = plan.target.frequencies, plan.prediction.probabilities
     curve = sorted(
         (float(share), float(probability))
         for share, probability, n in zip(
@@ -263,14 +306,14 @@ def plan_plot(plan: Plan) -> Chart:
         )
         if n
     )
-    what = f"{format_count(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
-    limit = f"detected with probability {plan.question.power:g}"
+    curve_name = f"{format_count(plan.reports, 'report')}, epsilon_1 = {plan.epsilon_1:.3g}"
+    limit = f"detected with probability {plan.target.power:g}"
     return draw_lines(
         [
-            {"share": share, "probability": probability, "what": what}
+            {"share": share, "probability": probability, "what": curve_name}
             for share, probability in curve
         ],
-        points=[{"share": plan.share, "probability": plan.question.power, "what": limit}],
+        points=[{"share": plan.share, "probability": plan.target.power, "what": limit}],
         x=Axis(field="share", title="share of the reports", log=True, percent=True),
         y=Axis(field="probability", title="probability of detection", domain=(0, 1), percent=True),
         series="what",
@@ -321,14 +364,22 @@ def audit_plot(audit: Any) -> Chart:
             continue
         losses = (check.bound, check.claim, check.reach)
         values_and_kinds = [(value, kind) for kind, value in enumerate(losses) if value is not None]
-        dots = tuple(Dot(value, full=kind == 0, kind=kind) for value, kind in values_and_kinds)
-        rows.append(
-            Row(check.name, " / ".join(f"{value:.3g}" for value, _ in values_and_kinds), dots)
+        # Case: parameters with f = 0, whose epsilon_inf is infinite. An axis has no position for
+        # infinity, so only the text beside the name contains the loss.
+        dots = tuple(
+            Dot(value, full=kind == 0, kind=kind)
+            for value, kind in values_and_kinds
+            if math.isfinite(value)
         )
-    return draw_dots(
+        texts = (
+            "infinite" if math.isinf(value) else f"{value:.3g}" for value, _ in values_and_kinds
+        )
+        rows.append(Row(check.name, " / ".join(texts), dots))
+    chart = draw_dots(
         "Losses in nats: measured, and claimed",
         {"": rows},
         axis="nats",
         kinds=kinds,
         write="{:g}".format,
     )
+    return dataclasses.replace(chart, subject=_join_subject(audit.metric.name))

@@ -42,7 +42,7 @@ _NOTE_ON_UNCHANGED_SETS: Final = (
     f"certainty, if the observer knows how popular each of {KNOWN_ITEMS:,} items is. Losses add up "
     f"over the devices of one person, too. {EPOCH_OF_SETS}"
 )
-"""Note below the table of unchanged sets."""
+"""Advice about the length of an epoch. It is printed below the table of unchanged sets."""
 
 
 def choose_note_on_unchanged_values(rows: Sequence[UnchangedValueLoss]) -> str:
@@ -142,7 +142,7 @@ def account_table(person: PersonLoss) -> Table[Sequence[str]]:
     )
     return table_of_cells(
         f"Account of one person: {values} of each metric, {reports} of each value",
-        ("metric", "promise", "epsilon (nats)", "all reports", "observer at most"),
+        ("metric", "promise", "epsilon (nats)", "observer at most", "all reports (nats)"),
         (
             *metrics,
             ("all metrics", "", *_format_losses(person.epsilon, person.epsilon_inf)),
@@ -175,8 +175,8 @@ def list_links(linkability: Linkability, *, has_properties: bool) -> Iterator[st
     if linkability.reports_to_recover is None:
         yield "10,000 reports of a value do not show the whole permanent response."
     else:
-        enough = format_count(linkability.reports_to_recover, "report")
-        yield f"The whole permanent response is known (99 %) after {enough} of a value."
+        reports_text = format_count(linkability.reports_to_recover, "report")
+        yield f"The whole permanent response is known (99 %) after {reports_text} of a value."
     properties = "their properties, " if has_properties else ""
     yield (
         f"Metrics and epochs have their own cohorts and permanent responses: only {properties}"
@@ -236,5 +236,8 @@ def _format_named(row: UnchangedValueLoss) -> str:
 
 
 def _format_losses(epsilon: float, epsilon_inf: float) -> tuple[str, str, str]:
-    """Format two losses in nats, and the largest belief after all reports, from 50 % before."""
-    return format_nats(epsilon), format_nats(epsilon_inf), format_even_odds(epsilon)
+    """Format a loss, the largest belief of an observer after it, and the loss of all reports.
+
+    Losses are in nats. The belief in a value was 50 % before the reports.
+    """
+    return format_nats(epsilon), format_even_odds(epsilon), format_nats(epsilon_inf)

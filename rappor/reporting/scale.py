@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _STEP_SIZES: Final = (1, 2, 5, 10)
-"""Distances between neighbouring numbers beside an axis, as multiples of a power of ten."""
+"""Neighbouring numbers beside an axis differ by one of these multiples of a power of ten."""
 
 _CROWDED: Final = 0.1
 """Proportion of an axis, from its beginning. The rows count as crowded if half of them lie in this
@@ -33,10 +33,11 @@ _EMPTY: Final = 0.5
 number breaks more axes."""
 
 _LOWER: Final = 0.72
-"""Smallest proportion of a broken axis for the range below the gap, because most rows lie there."""
+"""Smallest proportion of a broken axis that the range below the gap gets. Most rows lie there. A
+larger number leaves less of the axis for the rows above the gap."""
 
 _BREAK: Final = 0.05
-"""Proportion of a broken axis for the gap, enough for two slashes."""
+"""The gap of a broken axis takes this proportion of its length, enough for two slashes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +72,17 @@ class Scale:
         return cls(low=low, high=high, start=start, end=end, log=log)
 
     @classmethod
-    def broken(cls, spans: Sequence[tuple[float, float]], *, start: float, end: float) -> Scale:
+    def broken(
+        cls, row_ranges: Sequence[tuple[float, float]], *, start: float, end: float
+    ) -> Scale:
         """Return the scale of 0 and of all rows, broken by the rule of this module.
 
-        `spans` contains the smallest and the largest number of each row.
+        `row_ranges` contains the smallest and the largest number of each row.
         """
-        unbroken = cls.over([0.0, *(end for span in spans for end in span)], start=start, end=end)
-        gap = _find_gap(spans, unbroken.high)
+        unbroken = cls.over(
+            [0.0, *(end for row_range in row_ranges for end in row_range)], start=start, end=end
+        )
+        gap = _find_gap(row_ranges, unbroken.high)
         if gap is None:
             return unbroken
         # Case: a single number above the gap. Its range would have no length, so the range gets at
@@ -89,9 +94,11 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return the position of a number, rounded to a hundredth."""
         value = min(max(value, self.low), self.high)
-        return round(self.start + self._relative_position(value) * (self.end - self.start), 2)
+        return round(
+            self.start + self._compute_relative_position(value) * (self.end - self.start), 2
+        )
 
-    def _relative_position(self, value: float) -> float:
+    def _compute_relative_position(self, value: float) -> float:
         """Return the position of a number as a proportion of the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
@@ -117,20 +124,22 @@ class Scale:
         return lower + _list_round_numbers(self.gap[1], self.high, 3)
 
 
-def _find_gap(spans: Sequence[tuple[float, float]], largest: float) -> tuple[float, float] | None:
+def _find_gap(
+    row_ranges: Sequence[tuple[float, float]], largest: float
+) -> tuple[float, float] | None:
     """Return the widest range without rows, or None if the axis must not be broken.
 
     Parameters
     ----------
-    spans : smallest and largest number of each row.
+    row_ranges : smallest and largest number of each row.
     largest : largest number of the axis.
     """
-    middles = sorted((low + high) / 2 for low, high in spans)
-    if len(spans) < 3 or middles[len(spans) // 2] > _CROWDED * largest:
+    middles = sorted((low + high) / 2 for low, high in row_ranges)
+    if len(row_ranges) < 3 or middles[len(row_ranges) // 2] > _CROWDED * largest:
         return None
     # `reached` is the largest number of the rows so far, in the order of their smallest number.
     widest, reached = (0.0, 0.0), 0.0
-    for low, high in sorted(spans):
+    for low, high in sorted(row_ranges):
         if low - reached > widest[1] - widest[0]:
             widest = (reached, low)
         reached = max(reached, high)

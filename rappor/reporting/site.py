@@ -12,15 +12,12 @@ from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.site_edition import EditionSummary, SiteEdition
 from rappor.reporting.changes import describe_changes
-from rappor.reporting.comparison_page import (
-    comparison_sections,
-    format_days,
-    rank_last_period,
-)
+from rappor.reporting.comparison_page import comparison_sections, rank_last_period
 from rappor.reporting.document import document, header, section
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, join, tag
+from rappor.reporting.numbers import format_days
 from rappor.reporting.overview import name_leader
 from rappor.reporting.tables import table_of_cells, table_of_pairs
 
@@ -79,7 +76,8 @@ def _describe_leader(trend: Comparison) -> Iterator[Markup]:
     sample, rows = ranking
     detected = [row for row in rows if row.detected]
     if detected:
-        yield join(name_leader(detected, trend), f" of {format_days(sample.first, sample.last)}. ")
+        period = format_days(sample.first, sample.last)
+        yield join(name_leader(detected, trend, period=period), ". ")
 
 
 def metric_page(

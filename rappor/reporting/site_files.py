@@ -72,7 +72,7 @@ def write_edition(
     Parameters
     ----------
     site : folder of the site. It is created if needed.
-    trend : the trend that the edition shows.
+    trend : the trend that the edition shows. It is complete if the metric is.
     released : the counts of the trend.
     candidates : the candidates of the trend; None for an encoding with one bit for each category.
     metric : the metric. The edition contains its privacy notice.
@@ -94,6 +94,7 @@ def write_edition(
         candidates=candidates,
         notice=(*notice, *_describe_other_params(released, metric)),
         program=program,
+        complete=metric.complete,
     )
     name = trend.metric
     site.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,10 @@ def write_edition(
             editions.setdefault(name, []).append(edition.entry)
         entries = sort_newest_first(editions[name])
         _write(site / name / "index.html", metric_page(name, notice, entries, program=program))
-        newest = {other: sort_newest_first(editions[other])[0] for other in sorted(editions)}
+        newest = {
+            metric_name: sort_newest_first(editions[metric_name])[0]
+            for metric_name in sorted(editions)
+        }
         _write(site / "index.html", site_page(newest, program=program))
     page = str(site / name / edition.id / "index.html")
     return PublishedEdition(metric=name, edition=edition.id, page=page, new=is_new)
@@ -165,7 +169,8 @@ def _read_editions(site: Path) -> dict[str, list[EditionSummary]]:
 
 def _delete_drafts(*folders: Path) -> None:
     """Delete the unfinished editions and lists of a process that was killed."""
-    for path in (path for folder in folders for path in folder.glob(".*.tmp")):
+    paths = [path for folder in folders for path in folder.glob(".*.tmp")]
+    for path in paths:
         if not _DRAFT.fullmatch(path.name):
             continue
         if path.is_dir():

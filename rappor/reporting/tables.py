@@ -101,8 +101,9 @@ class Table(Generic[RowT]):
     def to_text(self, width: int = 100, *, include_titles: bool = True) -> str:
         """Write the table for a terminal of `width` columns, without a trailing line break.
 
-        Names in the first column are shortened. If the lines are still too long, the widest column
-        of words is broken into several lines. Lines of numbers alone may be longer than `width`.
+        Names in the first column are cut to 40 columns. If the lines are still too long, the widest
+        column of words is broken into several lines, and then names are cut to at least 9 columns.
+        Numbers are never cut, so lines may be longer than `width`.
         """
         widths = self.column_widths(include_titles=include_titles)
         widths[0] = min(widths[0], _MOST_NAME)
@@ -119,7 +120,9 @@ class Table(Generic[RowT]):
         if overflow > 0:
             widths[0] = max(widths[0] - overflow, min(widths[0], _LEAST_NAME))
         titles = [tuple(column.title for column in self.columns)] if include_titles else []
-        lines = (self._lines(cells, widths) for cells in (*titles, *self._cells(self.rows)))
+        lines = (
+            self._format_lines(cells, widths) for cells in (*titles, *self._format_cells(self.rows))
+        )
         return "\n".join(itertools.chain.from_iterable(lines))
 
     def to_html(self, *, name: str = "") -> Markup:
@@ -136,7 +139,7 @@ class Table(Generic[RowT]):
         # A page may contain thousands of cells, so a cell has no attributes. Classes of the table
         # (page.css) align a column of words left and keep its short cells on one line.
         cells = [[column.format_cell(row) for column in self.columns] for row in rows]
-        body = (tag("tr", *self._html_cells(texts)) for texts in cells)
+        body = (tag("tr", *self._build_html_cells(texts)) for texts in cells)
         are_all_words = all(column.kind != "number" for column in self.columns)
         # A phone shows the cells of a table without numbers one below another.
         classes = ["words"] if are_all_words else []
@@ -170,7 +173,7 @@ class Table(Generic[RowT]):
 
     def column_widths(self, *, include_titles: bool = True) -> list[int]:
         """Return the width of each column on a terminal before names are cut and texts broken."""
-        cells = list(self._cells(self.rows))
+        cells = list(self._format_cells(self.rows))
         return [
             max((count_columns(text) for text in (*titles, *column)), default=0)
             for titles, column in zip(
@@ -180,12 +183,12 @@ class Table(Generic[RowT]):
             )
         ]
 
-    def _cells(self, rows: Iterable[RowT]) -> Iterator[tuple[str, ...]]:
+    def _format_cells(self, rows: Iterable[RowT]) -> Iterator[tuple[str, ...]]:
         """Yield the cells of each row without characters that a terminal would execute."""
         for row in rows:
             yield tuple(visible(column.format_cell(row)) for column in self.columns)
 
-    def _lines(self, cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    def _format_lines(self, cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         """Yield the lines of one row. A cell of words that is wider than its column has several."""
         columns = [
             _break_cell(cell, width) if column.kind == "text" and i else [shorten(cell, width)]
@@ -202,7 +205,7 @@ class Table(Generic[RowT]):
             )
             yield "  ".join(padded).rstrip()
 
-    def _html_cells(self, texts: Sequence[str]) -> Iterator[Markup]:
+    def _build_html_cells(self, texts: Sequence[str]) -> Iterator[Markup]:
         """Yield the cells of a row; the first cell is the heading of the row."""
         for i, (text, column) in enumerate(zip(texts, self.columns, strict=True)):
             cell = format_name(text) if column.kind == "name" else text

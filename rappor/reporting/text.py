@@ -35,16 +35,16 @@ def estimates_text(
     Parameters
     ----------
     estimates : the estimates.
-    detected_only : True for detected rows only. Their intervals are adjusted, so that they hold for
-        all of them together. With False, all candidates have a row, and each interval holds for its
-        own row.
+    detected_only : True for detected rows, and the strings of the metric's list. The intervals of
+        detected rows are adjusted, so that they hold for all of them together. With False, all
+        candidates have a row, and each interval holds for its own row.
     forged : True for the numbers of forged reports in place of the intervals.
     width : number of columns of the terminal.
     """
     columns = _select_columns(estimates, detected_only=detected_only, forged=forged)
     rows = list(estimates.rows(detected_only=detected_only))
     if (not_listed := estimates.not_listed) is not None:
-        rows.append(_row_of_contrast(not_listed, estimates.reports))
+        rows.append(_build_row_of_contrast(not_listed, estimates.reports))
     parts = [Table(title="Candidates", columns=columns, rows=rows).to_text(width)]
     if estimates.contrasts:
         confidence = estimates.error_control.confidence
@@ -80,7 +80,11 @@ def _select_columns(
 ) -> list[Column[Row]]:
     """Return the columns of a table on a terminal, as `estimates_text` describes them."""
     kind = f"{format_short_percent(estimates.error_control.confidence)} interval"
-    title = f"adjusted {kind}" if detected_only else f"{kind} of each"
+    title = f"{kind} of each"
+    if detected_only:
+        # An undetected string of the metric's list has a row, too. Its interval is not adjusted.
+        are_all_detected = all(row["detected"] for row in estimates.rows(detected_only=True))
+        title = f"adjusted {kind}" if are_all_detected else f"{kind}, adjusted where detected"
 
     def select_interval(row: Row) -> tuple[float | None, float | None]:
         if detected_only and row["detected"]:
@@ -89,7 +93,7 @@ def _select_columns(
 
     columns = estimate_columns(estimates, select_interval, title)
     ends = ("forged_to_make", "forged_to_hide") if forged else ("interval",)
-    keys = ("reports", "std_error", "share", *ends, "weight", "distribution", "its_error")
+    keys = ("reports", "std_error", "share", *ends, "weight", "distribution", "distribution_error")
     chosen = [columns[key] for key in keys if key in columns]
     return [Column("candidate", _format_name, "name"), *chosen]
 
@@ -99,7 +103,7 @@ def _format_name(row: Row) -> str:
     return format_candidate(row) + ("" if row["detected"] else " (not detected)")
 
 
-def _row_of_contrast(contrast: Contrast, reports: int) -> dict[str, Any]:
+def _build_row_of_contrast(contrast: Contrast, reports: int) -> dict[str, Any]:
     """Return a share of several strings as a row of estimates."""
     ends = {"ci_low": max(contrast.ci_low, 0.0), "ci_high": contrast.ci_high}
     return {

@@ -7,7 +7,7 @@ A period is a day, a week or a month of a trend. The marks of a chart:
     bar over a dot          confidence interval of a dot that is not on a line with a band
     line                    shares of neighbouring periods; interrupted at a period without reports
     cross on the axis       a period without reports
-    triangle above a dot    a significant step from the period before; full for a rise
+    triangle at the top     a significant step from the period before; full for a rise
     dotted vertical line    the first period with other parameters
 """
 
@@ -33,30 +33,35 @@ from rappor.reporting.scale import Scale
 
 _WIDTH: Final = 350
 """Width of a chart, in units of SVG. A phone of 390 pixels shows one chart in this size, and a
-window of 1,280 pixels shows three beside each other. All marks of a kind can be one path, because
-a path has no coordinates in per cent: a chart of a fixed width is five times smaller as a file."""
+window of 1,280 pixels shows three beside each other. In a chart without a fixed width, all
+positions would be percentages. A path cannot contain percentages, so every mark would be an element
+of its own. With a fixed width all marks of a kind are one path, and the file is five times smaller.
+"""
 
 _LEFT, _RIGHT = 54.0, 340.0
 """Ends of the horizontal axis, in units of SVG. The numbers of the shares stand on the left of the
 first dot."""
 
 _TOP, _FLOOR = 22, 170
-"""Ends of the vertical axis, in units of SVG from the top."""
+"""The vertical axis begins and ends at these heights, in units of SVG from the top."""
 
 _WIDEST: Final = (-0.5, 1.5)
-"""Shares at which intervals are cut, as proportions. No share is below 0 or above 1, and a wider
-axis would press all dots together."""
+"""Smallest and largest share that the vertical axis may contain, as proportions. Estimates and
+intervals may lie outside [0, 1], because noise is subtracted from the counts. With few reports an
+interval may be much wider than that. The axis then ends here, and the interval leaves the chart:
+on a wider axis all dots would lie on one line."""
 
 _RADIUS, _RING = 3.4, 2
-"""Radius of a dot, and width of the ring of a hollow dot, in units of SVG."""
+"""A dot has this radius, and a hollow dot a ring of this width, in units of SVG."""
 
 _DATES: Final = 5
 """Largest number of periods that are named below a chart. More names would overlap. Every period
 has a tick."""
 
 _FAR: Final = 3
-"""Ratio of the smallest share to the difference of the largest and the smallest share above which
-the axis does not begin at 0. A smaller ratio exaggerates changes, a larger ratio hides them."""
+"""Smallest end of the intervals, divided by the range of all their ends, above which the axis does
+not begin at 0. Example: ends from 0.31 to 0.39 have the quotient 0.31 / 0.08 = 3.9, so the axis
+begins near 0.31. A smaller limit exaggerates changes, a larger limit hides them."""
 
 
 def draw_course(comparison: Comparison, column: int, title: str) -> Chart:
@@ -68,38 +73,40 @@ def draw_course(comparison: Comparison, column: int, title: str) -> Chart:
     column : index of the candidate.
     title : title of the chart.
     """
+    # The samples of a trend are periods, and every period has a first day. Only samples of other
+    # comparisons have None, and `draw_shares` draws them as other charts. mypy needs the condition.
     periods = comparison.samples
     days = [period.first for period in periods if period.first is not None]
-    across = Scale.over([day.toordinal() for day in days], start=_LEFT, end=_RIGHT)
-    positions = [round(across(day.toordinal()), 1) for day in days]
-    shares = _scale_candidate(comparison, column)
-    with_new_params = {after.name for _, after in comparison.params_changes}
+    time_scale = Scale.over([day.toordinal() for day in days], start=_LEFT, end=_RIGHT)
+    positions = [round(time_scale(day.toordinal()), 1) for day in days]
+    share_scale = _scale_candidate(comparison, column)
+    changed_periods = {after.name for _, after in comparison.params_changes}
     borders = [
         _draw_border(period, position)
         for period, position in zip(periods, positions, strict=True)
-        if period.name in with_new_params
+        if period.name in changed_periods
     ]
     line = comparison.per_sample if comparison.smoothed is None else comparison.smoothed
     content = join(
-        _draw_grid(shares), _draw_dates(days, positions), *borders,
-        *draw_band(_list_intervals(line, column), positions, shares),
+        _draw_grid(share_scale), _draw_dates(days, positions), *borders,
+        *draw_band(_list_intervals(line, column), positions, share_scale),
         *_draw_gaps(periods, positions),
-        *_draw_shares(comparison, column, positions, shares),
+        *_draw_shares(comparison, column, positions, share_scale),
     )  # fmt: skip
-    height = _FLOOR + (66 if shares.low > 0 else 48)
+    height = _FLOOR + (66 if share_scale.low > 0 else 48)
     return Chart(title=title, content=content, height=height, width=_WIDTH)
 
 
 def scale_shares(ends: Sequence[float], *, start: float, end: float) -> Scale:
     """Return the scale of shares. It begins at 0 unless all shares are far from 0 (`_FAR`)."""
-    far = bool(ends) and min(ends) > _FAR * (max(ends) - min(ends)) > 0
-    return Scale.over(ends if far else [0.0, *ends], start=start, end=end)
+    is_far = bool(ends) and min(ends) > _FAR * (max(ends) - min(ends)) > 0
+    return Scale.over(ends if is_far else [0.0, *ends], start=start, end=end)
 
 
 def draw_band(
     intervals: Sequence[tuple[float, float, float] | None],
     positions: Sequence[float],
-    shares: Scale,
+    share_scale: Scale,
 ) -> list[Markup]:
     """Draw a line through shares, and the band of their intervals, as one path each.
 
@@ -107,12 +114,12 @@ def draw_band(
     ----------
     intervals : (low, share, high) of each period. None interrupts line and band.
     positions : position of each period, in units of SVG.
-    shares : the vertical scale.
+    share_scale : the vertical scale.
     """
     bands, lines = [], []
     pairs = zip(positions, intervals, strict=True)
     for has_estimate, run in itertools.groupby(pairs, lambda pair: pair[1] is not None):
-        points = [(x, *map(shares, interval)) for x, interval in run if interval is not None]
+        points = [(x, *map(share_scale, interval)) for x, interval in run if interval is not None]
         # A single period has neither a line nor a band. Its dot and its bar show the estimate.
         if not has_estimate or len(points) < 2:
             continue
@@ -159,19 +166,19 @@ def _scale_candidate(comparison: Comparison, column: int) -> Scale:
     return scale_shares(ends, start=_FLOOR, end=_TOP)
 
 
-def _draw_grid(shares: Scale) -> Markup:
+def _draw_grid(share_scale: Scale) -> Markup:
     """Draw a line for each round share, and a sentence if the axis does not begin at 0."""
-    ticks = shares.ticks(4)
-    lines = "".join(f"M0 {shares(tick):g}h{_WIDTH}" for tick in ticks)
-    texts = [tag("text", format_short_percent(tick), y=shares(tick) - 3) for tick in ticks]
+    ticks = share_scale.ticks(4)
+    lines = "".join(f"M0 {share_scale(tick):g}h{_WIDTH}" for tick in ticks)
+    texts = [tag("text", format_short_percent(tick), y=share_scale(tick) - 3) for tick in ticks]
     parts = [
         tag("path", d=lines, stroke="currentColor", stroke_opacity=0.15),
         tag("g", *texts, font_size=12),
     ]
     if 0 in ticks:
-        parts.append(tag("path", d=f"M0 {shares(0.0):g}h{_WIDTH}", stroke="currentColor",
+        parts.append(tag("path", d=f"M0 {share_scale(0.0):g}h{_WIDTH}", stroke="currentColor",
                          stroke_opacity=0.8))  # fmt: skip
-    if shares.low > 0:
+    if share_scale.low > 0:
         words = "The axis does not begin at 0."
         parts.append(tag("text", words, y=_FLOOR + 58, font_style="italic", font_size=12))
     return join(*parts)
@@ -222,7 +229,7 @@ def _draw_gaps(periods: Sequence[Sample], positions: Sequence[float]) -> Iterato
 
 
 def _draw_shares(
-    comparison: Comparison, column: int, positions: Sequence[float], shares: Scale
+    comparison: Comparison, column: int, positions: Sequence[float], share_scale: Scale
 ) -> Iterator[Markup]:
     """Yield the intervals without a band as one path, the dots, and the triangles of steps.
 
@@ -246,6 +253,7 @@ def _draw_shares(
         if step is not None:
             tooltip += f"; step of {format_change(step['estimate'], step['std_error'])} points"
             rises = step["estimate"] > 0
+            # Middle of the triangle. It is above the axis, so that it covers neither dot nor band.
             top = _TOP - 13
             triangle = (
                 f"M{x - 5:g} {top + 4}l5 -9l5 9Z" if rises else f"M{x - 5:g} {top - 5}l5 9l5 -9Z"
@@ -253,13 +261,14 @@ def _draw_shares(
             triangles.append(tag("path", tag("title", tooltip), d=triangle,
                                  fill="currentColor" if rises else "none",
                                  stroke="currentColor"))  # fmt: skip
-        y = round(shares(share), 1)
+        y = round(share_scale(share), 1)
         neighbours = intervals[max(number - 1, 0) : number] + intervals[number + 1 : number + 2]
         # A line that is not smoothed passes through the dots, and its band has their intervals.
         if comparison.smoothed is not None or not any(neighbours):
-            bars.append(f"M{x:g} {shares(low):.1f}V{shares(high):.1f}")
+            bars.append(f"M{x:g} {share_scale(low):.1f}V{share_scale(high):.1f}")
         if estimates.detected[number, column]:
-            # A line without length that has round ends is a dot. It is shorter than a circle.
+            # A line of length 0 with round ends is drawn as a dot. It has fewer bytes than an
+            # element `circle`.
             dots.append(tag("path", tag("title", tooltip), d=f"M{x:g} {y:g}h0"))
         else:
             dots.append(
@@ -274,7 +283,11 @@ def _draw_shares(
 
 
 def _find_step(comparison: Comparison, number: int, column: int) -> Mapping[str, Any] | None:
-    """Return the significant step to a period, or None."""
+    """Return the significant step to a period, or None.
+
+    A step is the contrast of two successive periods with reports. The earlier period has the weight
+    -1, and the later period the weight 1.
+    """
     for contrast in comparison.contrasts:
         if contrast.kind == "step" and contrast.weights[number] > 0 and contrast.changed[column]:
             return contrast.row(column)

@@ -54,10 +54,12 @@ class BucketNoise:
         assert self._params.keep is not None
         is_own = np.unpackbits(bits, axis=1, count=k, bitorder="little").astype(np.bool_)
         n_own = is_own.sum(axis=1)
-        # Each device has a set of possible buckets, all equally likely. Without `keep`, the set
-        # contains all k buckets.
+        # Each device has a set of possible buckets, all equally likely. With probability 1 - `keep`
+        # (the second case of the module docstring), the set contains all k buckets.
         possible = np.ones_like(is_own)
         is_kept = self._rng.random(n_devices) < self._params.keep
+        # True with probability min(1, b / n), as in the module docstring: b is `n_own`, and n is
+        # `items`.
         is_from_value = self._rng.random(n_devices) * self._params.items < n_own
         possible[is_kept & is_from_value] = is_own[is_kept & is_from_value]
         possible[is_kept & ~is_from_value] = ~is_own[is_kept & ~is_from_value]

@@ -1,7 +1,7 @@
 """Noise on packed bits of many devices, exact to the last bit of the thresholds.
 
-Input: the packed true bits of n devices. Output: the packed bits after one response, or after both.
-Only the simulator uses this module: a device adds noise to one report at a time.
+The input is the packed true bits of n devices. The output is the packed bits after one response, or
+after both. Only the simulator uses this module: a device adds noise to one report at a time.
 
 Theory of operation
 -------------------
@@ -40,24 +40,23 @@ from rappor.simulation.compiled_loops import break_ties, compare_high_bytes
 from rappor.simulation.keystream import Keystream
 
 _BYTE: Final = 8
-"""Number of bits of a byte."""
+"""A byte has eight bits."""
 
 _LOW_BITS: Final = 56
-"""Number of bits of a 64-bit coin below its highest byte."""
+"""A 64-bit coin has this number of bits below its highest byte."""
 
-_ALL: Final = np.uint64((1 << 64) - 1)
-"""A word of 64 ones."""
+_ALL_ONES: Final = np.uint64((1 << 64) - 1)
+"""A word in which all 64 bits are 1."""
 
-_PIECE: Final = 1 << 16
+_PIECE_BYTES: Final = 1 << 16
 """Number of packed bytes of reports that are drawn at a time, called a piece.
 
-The highest bytes of a piece's coins have 512 KiB and stay in a core's cache. Another number would
-change the reports of a seed.
+Each bit of the piece has a coin, whose highest byte is drawn. These are 512 KiB, which stay in a
+core's cache. Another number would change the reports of a seed.
 """
 
-
 Noise = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
-"""Noise on the packed bits of n devices, (n, ceil(k/8)) uint8."""
+"""A noise function randomizes the packed bits of n devices, (n, ceil(k/8)) uint8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Channel:
 
 def count_reports_per_piece(n_bytes: int) -> int:
     """Return the number of reports of `n_bytes` bytes that are drawn at a time."""
-    return max(_PIECE // n_bytes, 1)
+    return max(_PIECE_BYTES // n_bytes, 1)
 
 
 class ChannelNoise:
@@ -149,10 +148,13 @@ class ChannelNoise:
         # responses are dropped.
         truth = np.zeros(-(-bits.size // 8), dtype=np.uint64)
         truth.view(np.uint8)[: bits.size] = bits.reshape(-1)
-        planes = np.empty((_BYTE, len(truth)), dtype=np.uint64)
-        self._high_bytes.fill(planes)
+        # Row b contains bit b of the highest byte of every coin, 64 coins in a word.
+        high_byte_planes = np.empty((_BYTE, len(truth)), dtype=np.uint64)
+        self._high_bytes.fill(high_byte_planes)
+        # A 1 in `tied` marks a coin whose highest byte equals that of its threshold (a tie). Only
+        # for ties the remaining bits are drawn.
         response, tied = np.empty_like(truth), np.empty_like(truth)
-        n_tied = compare_high_bytes(truth, planes, self._thresholds, response, tied)
+        n_tied = compare_high_bytes(truth, high_byte_planes, self._thresholds, response, tied)
         low_bits = np.empty(n_tied, dtype="<u8")
         self._low_bits.fill(low_bits)
         # On a machine with big-endian integers the conversion reverses the bytes.
@@ -181,15 +183,19 @@ def build_threshold_words(channel: Channel) -> NDArray[np.uint64]:
     Row 0 contains the highest byte of the threshold of a true 0, one word of zeros or ones for each
     bit. Row 1 contains in the same way the bits in which the threshold of a true 1 differs. Row 2
     begins with the low 56 bits of both thresholds. Its third word is all ones if a true 1 is a 1
-    for every coin: 2^64 does not fit 64 bits.
+    for every coin.
     """
-    # `of_one` is 2^64 if q = 1 and no bit is forced to 0. It does not fit 64 bits.
-    zero, one = (min(coins, 2**64 - 1) for coins in (channel.of_zero, channel.of_one))
+    # Case: a true 1 always becomes a 1, because the permanent response changes no 1 to 0 and q = 1.
+    # Its threshold is 2^64, which does not fit 64 bits. The third word of row 2 replaces it.
+    coins_of_zero, coins_of_one = (
+        min(coins, 2**64 - 1) for coins in (channel.of_zero, channel.of_one)
+    )
     words = np.zeros((3, _BYTE), dtype=np.uint64)
     for bit in range(_BYTE):
         position = _LOW_BITS + bit
-        words[0, bit] = _ALL if zero >> position & 1 else 0
-        words[1, bit] = _ALL if (zero ^ one) >> position & 1 else 0
-    low = (1 << _LOW_BITS) - 1
-    words[2, :3] = zero & low, one & low, _ALL if channel.of_one == 2**64 else 0
+        words[0, bit] = _ALL_ONES if coins_of_zero >> position & 1 else 0
+        words[1, bit] = _ALL_ONES if (coins_of_zero ^ coins_of_one) >> position & 1 else 0
+    low_mask = (1 << _LOW_BITS) - 1
+    words[2, :2] = coins_of_zero & low_mask, coins_of_one & low_mask
+    words[2, 2] = _ALL_ONES if channel.of_one == 2**64 else 0
     return words

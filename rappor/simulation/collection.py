@@ -1,13 +1,14 @@
 """Simulated collections in which every device reports once: counts, or the report of every device.
 
-For researchers and tests. Input: a `Population` and `Params`. There are two outputs:
+Researchers and tests use this module. The input is a `Population` and `Params`. There are two
+outputs:
 
 - `simulate_counts` draws the counts that a collector would have, without drawing single reports.
 - `simulate_reports` draws the report of every device, block by block.
 
-Symbols: k bits, m cohorts; p* and q* are the probabilities that a report shows a 1 for a true bit 0
-and 1. The noise of each bit of each device is independent. If T_ij of the N_j devices of cohort j
-have a true bit i, the number of ones in their reports is therefore exactly
+A report has k bits, and there are m cohorts. p* and q* are the probabilities that a report shows a
+1 for a true bit 0 and 1. The noise of each bit of each device is independent. If T_ij of the N_j
+devices of cohort j have a true bit i, the number of ones in their reports is therefore exactly
 
     Binomial(T_ij, q*) + Binomial(N_j - T_ij, p*)       ([EPK14] Lemma 1)
 
@@ -50,13 +51,13 @@ Counts store 64-bit integers. Twice this number still fits, so two simulations c
 _VALUES_AT_ONCE: Final = 4096
 """Number of values whose devices are distributed over the cohorts at a time.
 
-Limits memory: the table of devices by value and cohort has 4 MB with 128 cohorts.
+The number bounds memory: the table of devices by value and cohort has 4 MB with 128 cohorts.
 """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """Counts of a simulated collection, and the truth behind them.
+    """Counts of a simulated collection, and the number of devices with each value.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class Simulation:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportBlock:
-    """Reports of n simulated devices, and the truth behind them.
+    """Reports of n simulated devices, with their cohorts and values.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ def simulate(
     seed: int | None = None,
     metric: str = "",
 ) -> Simulation:
-    """Draw the counts of one report from each of many devices, and the truth behind the counts.
+    """Draw the counts of one report from each of many devices, and the number of devices by value.
 
     The numbers of devices by value and by cohort are multinomial. All cohorts are equally likely.
 
@@ -107,8 +108,8 @@ def simulate(
     Raises
     ------
     ParamsError
-        n_reports is negative, the arguments are in another order, or the hash layout is
-        foreign.
+        n_reports is negative, the arguments are in another order, or the parameters have the
+        hash layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
     """
@@ -184,7 +185,7 @@ def add_noise(
 def draw_ones(
     rng: np.random.Generator,
     n_responses: NDArray[np.int64],
-    true: NDArray[np.int64],
+    input_ones: NDArray[np.int64],
     *,
     of_one: float,
     of_zero: float,
@@ -198,13 +199,14 @@ def draw_ones(
     ----------
     rng : source of random numbers.
     n_responses : (m,), number of responses of each cohort.
-    true : (m, k), number of responses whose input has a 1 at the bit.
+    input_ones : (m, k), number of responses whose input has a 1 at the bit.
     of_one : probability that a 1 of the input stays a 1.
     of_zero : probability that a 0 of the input becomes a 1.
     """
-    # Ones that stay, and zeros that become ones. Both numbers are binomial and independent.
-    ones = rng.binomial(true, of_one)
-    ones += rng.binomial(n_responses[:, None] - true, of_zero)
+    # Some ones of the input stay, and some zeros become ones. Both numbers are binomial and
+    # independent.
+    ones = rng.binomial(input_ones, of_one)
+    ones += rng.binomial(n_responses[:, None] - input_ones, of_zero)
     return ones
 
 
@@ -328,13 +330,14 @@ def simulate_reports(
 
     Yields
     ------
-    ReportBlock, with the packed bits of the reports and the truth behind them.
+    ReportBlock, with the packed bits, the cohorts and the values of the devices.
 
     Raises
     ------
     ParamsError
         n_reports is negative, block is not positive, values contains an index outside the
-        population, the arguments are in another order, or the hash layout is foreign.
+        population, the arguments are in another order, or the parameters have the hash layout of
+        other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -348,21 +351,21 @@ def simulate_reports(
     _check_order(population, params)
     check_integer("block", block, 1)
     keystream, at_once = Keystream(seed), count_reports_per_piece(params.n_bytes)
-    # Values, cohorts and noise have separate substreams: passing `values` changes no cohort.
+    # Values, cohorts and noise have separate substreams, so passing `values` changes no cohort.
     if values is None:
         n_devices = read_count("n_reports", n_reports, 0, MOST_DEVICES)
-        picks = _draw_values(population, keystream.spawn(0), n_devices, at_once)
+        value_pieces = _draw_values(population, keystream.spawn(0), n_devices, at_once)
     else:
         _check_values(values, len(population))
-        picks = (values[start : start + at_once] for start in range(0, len(values), at_once))
-    pieces = _draw_reports(compute_true_bits(population, params), picks, params, keystream)
+        value_pieces = (values[start : start + at_once] for start in range(0, len(values), at_once))
+    pieces = _draw_reports(compute_true_bits(population, params), value_pieces, params, keystream)
     return _cut_into_blocks(pieces, block)
 
 
 def _check_values(values: NDArray[np.int64], n_values: int) -> None:
     """Raise ParamsError for an index outside the population.
 
-    Compiled loops check no bounds: they would read memory beside the array.
+    Compiled loops check no bounds, and would read memory outside the array.
     """
     if len(values) and not 0 <= values.min() <= values.max() < n_values:
         raise ParamsError(f"values must be integers in [0, {n_values - 1}]")
@@ -379,18 +382,19 @@ def _draw_values(
 
 def _draw_reports(
     truth: TrueBits,
-    picks: Iterable[NDArray[np.int64]],
+    value_pieces: Iterable[NDArray[np.int64]],
     params: Params,
     keystream: Keystream,
 ) -> Iterator[ReportBlock]:
     """Yield the reports of devices whose values are drawn, a piece at a time.
 
-    The pieces have the length of `ChannelNoise`, so that the reports do not depend on the blocks.
+    A piece has as many reports as `ChannelNoise` draws at a time. So the same coins go to the same
+    devices, whatever the size of the blocks is.
     """
-    to_cohort = keystream.spawn(1)
+    cohort_stream = keystream.spawn(1)
     noise = create_report_noise(params, keystream.spawn(2))
-    for values in picks:
-        cohorts = draw_cohorts(to_cohort, len(values), params)
+    for values in value_pieces:
+        cohorts = draw_cohorts(cohort_stream, len(values), params)
         packed = noise(truth.pack_device_bits(values, cohorts))
         yield ReportBlock(packed=packed, cohorts=cohorts, values=values)
 
@@ -402,16 +406,18 @@ def _cut_into_blocks(pieces: Iterable[ReportBlock], block: int) -> Iterator[Repo
     for piece in pieces:
         pending.append(piece)
         n += len(piece.values)
-        # Join many small pieces at once: joining after each piece would copy all bytes again.
+        # Many small pieces are joined at once. Joining after each piece would copy all bytes again.
         if n >= block:
-            joined, n_complete = _join(pending), n - n % block
-            yield from (_cut(joined, start, start + block) for start in range(0, n_complete, block))
-            pending, n = [_cut(joined, n_complete, n)], n - n_complete
+            joined, n_complete = _join_blocks(pending), n - n % block
+            yield from (
+                _slice_block(joined, start, start + block) for start in range(0, n_complete, block)
+            )
+            pending, n = [_slice_block(joined, n_complete, n)], n - n_complete
     if n:
-        yield _join(pending)
+        yield _join_blocks(pending)
 
 
-def _join(pieces: Sequence[ReportBlock]) -> ReportBlock:
+def _join_blocks(pieces: Sequence[ReportBlock]) -> ReportBlock:
     """Concatenate pieces of reports."""
     return ReportBlock(
         packed=np.concatenate([piece.packed for piece in pieces]),
@@ -420,7 +426,7 @@ def _join(pieces: Sequence[ReportBlock]) -> ReportBlock:
     )
 
 
-def _cut(block: ReportBlock, start: int, stop: int) -> ReportBlock:
+def _slice_block(block: ReportBlock, start: int, stop: int) -> ReportBlock:
     """Return the reports with the indices from `start` to `stop` - 1."""
     return ReportBlock(
         packed=block.packed[start:stop],
@@ -434,8 +440,9 @@ def _draw_multinomial(
 ) -> NDArray[np.int64]:
     """Draw the number of devices with each value, (n_values,) int64.
 
-    numpy gives all remaining devices to the last value, which rounding could make one or more.
-    Values of weight 0 are therefore left out.
+    numpy draws the values one after the other, and gives all remaining devices to the last value.
+    Bad case: the last value has the weight 0. The rounded weights of the other values may sum to
+    less than 1, so that a device remains for it. Values of weight 0 are therefore left out.
     """
     devices = np.zeros(len(weights), dtype=np.int64)
     possible = np.flatnonzero(weights)

@@ -52,6 +52,7 @@ class Keystream:
             raise ParamsError(f"seed must be an integer or None, got {seed!r}")
 
     def _start(self, key: bytes) -> None:
+        """Begin the stream of a key of 32 bytes."""
         self._key = key
         self._process = os.getpid()
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

@@ -44,7 +44,8 @@ def simulate_parts(
     Raises
     ------
     ParamsError
-        n_reports is negative, the parts are not those of a metric, or the hash layout is foreign.
+        n_reports is negative, the parts are not those of a metric, or the parameters have the hash
+        layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -63,6 +64,8 @@ def simulate_parts(
     return tuple(
         simulate_counts(
             population,
+            # `replace` checks the parameters again. The flag repeats the permission that the caller
+            # may have given for insecure parameters.
             dataclasses.replace(params, part=part.name, insecure=True),
             n_reports=n,
             seed=part_seed,

@@ -147,7 +147,7 @@ class Population:
             check_number("a share", share, "[0, 1]")
         rng = Keystream(seed).generator()
         items = list(shares)
-        # Items of each set, drawn item by item: the table of all sets and items would be large.
+        # The sets are filled item by item, because a table of all sets and items would be large.
         sets: list[list[str]] = [[] for _ in range(n_sets)]
         for item in items:
             for number in np.flatnonzero(rng.random(n_sets) < shares[item]).tolist():
@@ -242,7 +242,7 @@ def _parse_row(row: list[str]) -> tuple[str, float]:
         share = float(row[1])
     except ValueError:
         share = math.nan
-    # Negative, infinite and unreadable weights. NaN fails the comparison, too.
+    # This comparison refuses negative and infinite weights, and the NaN of an unreadable weight.
     if not 0 <= share < math.inf:
         raise ParamsError(f"a weight must be a number in [0, infinity), got {row[1][:40]!r}")
     return row[0], share

@@ -1,7 +1,8 @@
 """Simulated collections in which devices report several times under one permanent response.
 
-For researchers and tests. Input: a `Population`, `Params` and the numbers of devices and reports.
-Output: counts, in total (`simulate_repeated`) or by day (`simulate_days`).
+Researchers and tests use this module. The input is a `Population`, `Params` and the numbers of
+devices and reports. The output is counts, in total (`simulate_repeated`) or by day
+(`simulate_days`).
 
 Theory of operation
 -------------------
@@ -52,7 +53,7 @@ def simulate_repeated(
     seed: int | None = None,
     metric: str = "",
 ) -> Simulation:
-    """Draw the counts of devices that report several times each, and the truth behind the counts.
+    """Draw the counts of devices that report several times, and the number of devices by value.
 
     Parameters
     ----------
@@ -66,8 +67,9 @@ def simulate_repeated(
     Raises
     ------
     ParamsError
-        A number is not positive, there are more reports than 2^62, the arguments are in another
-        order, or the parameters have the hash layout of other software.
+        A number is not positive, there are more reports than 2^62, the first argument is no
+        Population or the second no Params, or the parameters have the hash layout of other
+        software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -89,7 +91,8 @@ def simulate_repeated(
     devices_by_value = np.zeros(len(population.values), dtype=np.int64)
     reports = np.zeros(params.m, dtype=np.int64)
     ones = np.zeros((params.m, params.k), dtype=np.int64)
-    # Sorted, so that the order of a dictionary does not change the counts of a seed.
+    # The numbers are sorted, so that the order of a dictionary does not change the counts of a
+    # seed.
     for times, n in sorted(numbers.items()):
         values, cohorts, true_ones = sampler.draw(rng, n)
         devices_by_value += values
@@ -99,7 +102,8 @@ def simulate_repeated(
         ones += draw_ones(
             rng, times * cohorts, times * permanent, of_one=params.q, of_zero=params.p
         )
-    # Counts store the sum of squared reports, from which the estimator computes standard errors.
+    # Each device has a number of reports. Counts store the sum of the squares of these numbers. The
+    # estimator computes standard errors from it.
     squares = sum(times * times * n for times, n in numbers.items())
     counts = Counts(params, ones, reports, metric, squares)
     return Simulation(counts=counts, devices=devices_by_value)
@@ -126,9 +130,10 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     n_days : number of days.
     churn : probability that a device leaves before the next day. As many new devices come.
     once_in : days of an epoch, if a device reports once in each epoch, as under
-        `interval = "epoch"`. The first epoch begins on the first day. A device reports on its first
-        day from a drawn day of the epoch on. A device that leaves before the drawn day does not
-        report. Its value is drawn anew for each epoch.
+        `interval = "epoch"`. The first epoch begins on the first day. A day of the epoch is drawn
+        for each device, and the device reports on this day. A device that comes after its drawn day
+        reports on the day on which it comes. A device that leaves before its drawn day does not
+        report. The value of a device is drawn anew for each epoch.
     seed : the same seed gives the same counts; None for different counts in every call.
     metric : name of the metric in the counts.
 
@@ -139,8 +144,8 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
     Raises
     ------
     ParamsError
-        A number is outside its range, the arguments are in another order, or the parameters have
-        the hash layout of other software.
+        A number is outside its range, the first argument is no Population or the second no Params,
+        or the parameters have the hash layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -185,7 +190,7 @@ def simulate_days(  # noqa: PLR0913 - devices, days and how they change
 def _draw_stays(
     rng: np.random.Generator, n_devices: int, n_days: int, churn: float
 ) -> Iterator[tuple[int, int, int]]:
-    """Draw the days on which devices come and go: split the devices into groups by their stay.
+    """Draw the days on which devices come and leave, and group the devices by these days.
 
     Yields
     ------

@@ -51,7 +51,7 @@ def compute_true_bits(population: Population, params: Params) -> TrueBits:
     Raises
     ------
     ParamsError
-        The hash layout is foreign.
+        The parameters have the hash layout of other software.
     ReportError
         The encoding cannot encode a value.
     """
@@ -71,7 +71,7 @@ class _BloomBits:
     """
 
     def __init__(self, population: Population, params: Params) -> None:
-        # The compiled loops know the hash functions of the project's own layout only.
+        # The compiled loops compute only the hash functions of the default layout.
         if params.layout != DEFAULT_LAYOUT:
             raise ParamsError(f"layout must be {DEFAULT_LAYOUT} to simulate, got {params.layout!r}")
         encoding = Bloom(params)
@@ -82,7 +82,7 @@ class _BloomBits:
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
-        # The cells of all cohorts at once: a block of values has few megabytes of cells.
+        # All cohorts are computed at once. A block of values has only a few megabytes of cells.
         cells = compute_cells(self._digests[values], self._params)
         add_hashed_devices(cells, devices, self._params.h, ones.reshape(-1))
 
@@ -115,6 +115,8 @@ class _SetBits:
         self._params = params
 
     def add_ones(self, ones: NDArray[np.int64], values: slice, devices: NDArray[np.int64]) -> None:
+        # The last slice may end after the last value. `devices` has one row for each value, so the
+        # shorter of the two sequences ends the loop.
         for value, by_cohort in zip(
             range(*values.indices(len(self._starts))), devices, strict=False
         ):

@@ -1,7 +1,14 @@
 """Scenarios: collections with events that a plain simulation leaves out, such as lost uploads.
 
-For tests and benchmarks of a collector and of an estimator. Input: a `Scenario` (the probabilities
-of the events), a `Population` and `Params`. Output: the uploads of each day, with the truth.
+The estimator assumes that every device sends its reports, and that each report arrives once. In a
+real collection devices come and go, uploads are lost or arrive twice, and some reports are forged.
+Tests and benchmarks use scenarios to measure how a collector and an estimator work then. The input
+is a `Scenario` (the probabilities of the events), a `Population` and `Params`. The output is the
+uploads of each day, with the true values of the devices.
+
+*Example.* 10,000 devices report on one day under `Scenario(lost=0.2, repeated=0.1)`. About 8,000 of
+the 10,000 uploads arrive, and about 800 of these arrive a second time. The `Day` has about 8,800
+uploads with 8,000 different ids, and `Day.counts` has 8,000 reports.
 
 A device has a cohort, a value and a permanent response. On each day the following happens, in this
 order:
@@ -33,8 +40,9 @@ from rappor.simulation.weighted_sampler import WeightedSampler, draw_cohorts
 _UNLISTED: Final = 1000
 """Number of strings that no candidate list contains.
 
-Their frequencies follow Zipf's law: string r is 1 / r times as frequent as the first. More strings
-would be rarer and harder to see.
+Their frequencies follow Zipf's law: string r is 1 / r times as frequent as the first. With 1,000
+strings, the first has 13 % of the devices with an unknown string. With more strings, every string
+would have a smaller share, and a decode would show fewer unexplained bits.
 """
 
 
@@ -104,7 +112,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Day:
-    """Uploads of one day with one report each, as they reach a collector, and the truth.
+    """Uploads of one day with one report each, as they reach a collector, and the true values.
 
     Attributes
     ----------
@@ -128,7 +136,8 @@ class Day:
     @property
     def counts(self) -> Counts:
         """Counts of a collector that counts each upload once."""
-        # The first upload of each id. A collector recognises a repeated upload by its key.
+        # Only the first upload of each id counts. A collector recognises a repeated upload by its
+        # key.
         once = np.unique(self.ids, return_index=True)[1]
         return Counts.from_packed(self.packed[once], self.cohorts[once], self.params)
 
@@ -153,12 +162,12 @@ def simulate_scenario(
 
     Yields
     ------
-    Day, with the uploads and the truth behind them.
+    Day, with the uploads and the true values of the devices.
 
     Raises
     ------
     ParamsError
-        A number is outside its range, or the hash layout is foreign.
+        A number is outside its range, or the parameters have the hash layout of other software.
     ReportError
         The encoding cannot encode a value of the population.
 
@@ -200,7 +209,7 @@ def _draw_arrivals(scenario: Scenario, rng: np.random.Generator, n: int) -> NDAr
     """Draw which of n uploads arrive. Returns their numbers in the order of arrival."""
     arrived = np.flatnonzero(rng.random(n) >= scenario.lost)
     repeated = arrived[rng.random(len(arrived)) < scenario.repeated]
-    # Delays are random, so the order of arrival tells nothing about devices.
+    # Delays are random, so the order of arrival contains no information about devices.
     return rng.permutation(np.concatenate([arrived, repeated]))
 
 
@@ -219,13 +228,17 @@ class _Devices:
         self.params = params
         self.rng = keystream.spawn(0).generator()
         self._scenario = scenario
-        everyone = add_unknown_strings(population, scenario.unknown)
-        self._sampler = WeightedSampler(everyone.weights)
-        self._truth = compute_true_bits(everyone, params)
+        all_values = add_unknown_strings(population, scenario.unknown)
+        self._sampler = WeightedSampler(all_values.weights)
+        self._truth = compute_true_bits(all_values, params)
         self._forged_value = len(population) - 1
-        # Separate substreams: another probability of one event does not change the other events.
-        self._to_value, self._to_cohort = keystream.spawn(1), keystream.spawn(2)
+        # `rng` draws the events. Values, cohorts, permanent responses and reports have substreams
+        # of their own. So the devices of the first day do not depend on the probabilities of
+        # events, except that `unknown` changes the shares of the values.
+        self._value_stream, self._cohort_stream = keystream.spawn(1), keystream.spawn(2)
         self._permanent_noise = create_permanent_noise(params, keystream.spawn(3))
+        # Generalized randomized response has p = 0 and q = 1, so this channel changes no bit, and a
+        # device repeats its report.
         self._report_noise = ChannelNoise(
             Channel.instantaneous(params), keystream.spawn(4), params.k
         )
@@ -236,8 +249,8 @@ class _Devices:
 
     def _add_devices(self, n: int) -> None:
         """Add n devices, each with a value, a cohort and a permanent response."""
-        values = self._sampler.draw(self._to_value, n)
-        cohorts = draw_cohorts(self._to_cohort, n, self.params)
+        values = self._sampler.draw(self._value_stream, n)
+        cohorts = draw_cohorts(self._cohort_stream, n, self.params)
         permanent = self._permanent_noise(self._truth.pack_device_bits(values, cohorts))
         self.values = np.concatenate([self.values, values])
         self.reported_values = np.concatenate([self.reported_values, values])
@@ -253,7 +266,7 @@ class _Devices:
         self._cohorts, self._permanent = self._cohorts[stay], self._permanent[stay]
         change = np.flatnonzero(self.rng.random(len(self.values)) < self._scenario.changing)
         # `reported_values` and the permanent responses stay: the epoch does not end.
-        self.values[change] = self._sampler.draw(self._to_value, len(change))
+        self.values[change] = self._sampler.draw(self._value_stream, len(change))
         self._add_devices(n_replaced)
 
     def report(self) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
@@ -261,11 +274,12 @@ class _Devices:
         times = self._scenario.reports_a_day
         honest = self._report_noise(np.tile(self._permanent, (times, 1)))
         share = self._scenario.forged
-        # `share` is the share of all uploads, honest and forged.
+        # `share` refers to all uploads, honest and forged: n_forged / (n_honest + n_forged).
         n_forged = round(len(honest) * share / (1 - share))
         forged_values = np.full(n_forged, self._forged_value)
-        forged_cohorts = draw_cohorts(self._to_cohort, n_forged, self.params)
-        # A forger adds no noise: a forged upload moves the estimate as far as one upload can.
+        forged_cohorts = draw_cohorts(self._cohort_stream, n_forged, self.params)
+        # A forger adds no noise. A forged upload then changes the estimate as much as one upload
+        # can.
         forged = self._truth.pack_device_bits(forged_values, forged_cohorts)
         cohorts = np.concatenate([np.tile(self._cohorts, times), forged_cohorts])
         return np.concatenate([honest, forged]), cohorts

@@ -2,8 +2,12 @@
 
 `WeightedSampler` inverts the cumulated distribution of the weights with a guide table (Chen and
 Asau 1974). Example: the weights .5, .25 and .25 cumulate to .5, .75 and 1. The uniform number .6
-selects index 1, the first cumulated weight above .6. A guide of 4 entries tells where to begin for
-numbers from 0, .25, .5 and .75 on: at the indices 0, 0, 1 and 2.
+selects index 1, the first cumulated weight above .6. A search from index 0 would take long. So the
+interval [0, 1) is divided into equal parts, and a guide table contains, for each part, the index at
+which the search for a number in this part begins:
+
+    uniform number    0 to .25    .25 to .5    .5 to .75    .75 to 1
+    guide             0           0            1            2
 """
 
 from __future__ import annotations
@@ -20,17 +24,17 @@ from rappor.simulation.keystream import Keystream
 _MOST_BITS: Final = 22
 """Largest number of bits of an index into the guide.
 
-Limits memory: the guide then has 4 million entries, 16 MB. A smaller guide makes draws slower if
-there are millions of values.
+The number bounds memory: the guide then has 4 million entries, 16 MB. A smaller guide makes draws
+slower if there are millions of values.
 """
 
 
 class WeightedSampler:
     """Draws indices of values by weight.
 
-    A uniform number falls between two cumulated weights. The guide contains, for the first bits of
-    the number, where the search begins. A draw therefore takes about one step, however many values
-    there are.
+    A uniform number falls between two cumulated weights. The first bits of the number are an index
+    into the guide, whose entry is the value at which the search begins. A draw therefore takes
+    about one step, whatever the number of values is.
 
     Parameters
     ----------
@@ -49,8 +53,8 @@ class WeightedSampler:
         self._guide = np.searchsorted(self._steps, firsts, side="right").astype(np.int32)
 
     def draw(self, stream: Keystream, n: int) -> NDArray[np.int64]:
-        """Draw (n,) int64 indices, each from 53 bits of the stream."""
-        # Little-endian on every machine, so that a seed gives the same values everywhere.
+        """Draw (n,) int64 indices, each from a word of 64 bits, of which 53 bits are used."""
+        # The words are little-endian on every machine, so that a seed always gives the same values.
         words = np.empty(n, dtype="<u8")
         stream.fill(words)
         values = np.empty(n, dtype=np.int64)
@@ -61,6 +65,9 @@ class WeightedSampler:
 
 
 def draw_cohorts(stream: Keystream, n: int, params: Params) -> NDArray[np.uint16]:
-    """Draw (n,) uint16 cohorts, as a device's coin chooses its cohort: floor(coin m / 2^32)."""
+    """Draw (n,) uint16 cohorts: floor(c m / 2^32) for a random integer c of 32 bits.
+
+    A device computes its cohort from a random integer (a coin) by the same formula.
+    """
     cohorts = stream.coins(n) * np.uint64(params.m) >> np.uint64(32)
     return cohorts.astype(np.uint16)

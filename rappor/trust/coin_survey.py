@@ -31,19 +31,24 @@ from rappor.protocol.responses.response import Coins
 from rappor.protocol.thresholds import ONE, compute_threshold
 
 MOST_LOCAL: Final = 20.0
-"""Largest loss of an answer in nats.
+"""Largest loss of the answer of one device, in nats.
 
 A false answer then has probability 9 / 2^32. At larger losses the rounding to 32-bit coins would
 change the loss too much.
 """
 
 MOST_EPSILON: Final = MOST_LOCAL / 2
-"""Largest loss of a question in nats. RAPPOR's permanent response loses twice as much."""
+"""Largest epsilon, in nats, at which `rappor.trust.models` compares the models.
 
-_CERTAIN: Final = 1e-12
-"""Smallest distance of a probability from 0 and 1, and smallest relative variance.
+One of the models is RAPPOR with epsilon_1 = epsilon. Its permanent response loses twice as much,
+and this loss must be at most `MOST_LOCAL`.
+"""
 
-A count without variance, as with p = 0 and a share of 0, would divide by zero.
+_LEAST_PROBABILITY: Final = 1e-12
+"""Smallest distance of a probability from 0 and 1, and smallest ratio of two variances.
+
+With p = 0 and a share of 0, the number of "yes" is always 0. Its variance is 0, and the ratio would
+divide by zero.
 """
 
 _HALVINGS: Final = 42
@@ -53,10 +58,10 @@ Each halves the error. 2^-42 of the range is below the printed digits.
 """
 
 _LEAST_STEPS: Final = 4
-"""Smallest epsilon, in steps of 2^-32.
+"""Lower limit of epsilon, in steps of 2^-32.
 
-The alpha of a smaller epsilon would be about one step of a 32-bit coin, and rounding would change
-alpha much.
+At a smaller epsilon, alpha would be less than two steps of a 32-bit coin, because it is about
+epsilon / 2 with beta = 1/2. Rounding alpha down to a whole number of steps could then halve it.
 """
 
 
@@ -99,11 +104,14 @@ class CoinSurvey:
     def at(cls, epsilon: float, beta: float = 0.5) -> Self:
         """Return the survey with the smallest noise whose answers lose at most epsilon.
 
-        With beta = 1/2 the survey is symmetric randomized response: an answer is the truth with
-        probability 1/2 + alpha / 2, with alpha = (e^epsilon - 1) / (e^epsilon + 1) [DR14].
+        Let r = min(beta, 1 - beta), the probability of the rarer random answer. The loss is
+        ln(1 + alpha / ((1 - alpha) r)), see the property `epsilon`. Setting the loss to epsilon
+        gives alpha / (1 - alpha) = (e^epsilon - 1) r. With this number as gain, the largest alpha
+        is gain / (1 + gain).
 
-        For any beta, let r = min(beta, 1 - beta). The loss is ln(1 + alpha / ((1 - alpha) r)), so
-        the largest alpha is gain / (1 + gain) with gain = (e^epsilon - 1) r.
+        With beta = 1/2 the survey is symmetric randomized response: an answer is the truth with
+        probability 1/2 + alpha / 2. Inserting r = 1/2 gives
+        alpha = (e^epsilon - 1) / (e^epsilon + 1) [DR14].
 
         Parameters
         ----------
@@ -190,8 +198,9 @@ class CoinSurvey:
         """Compute a two-sided confidence interval of the share among the n people, unclipped.
 
         The number of "yes" is not binomial: n people of two kinds vary less together than n equal
-        people with the mean probability. So the method of Clopper and Pearson is applied to a
-        binomial count of fewer trials, with the same mean and variance.
+        people with the mean probability. Dividing the number by a factor gives a number with the
+        mean and the variance of a binomial count (`_compute_tails`). The method of Clopper and
+        Pearson is applied to this count.
 
         Parameters
         ----------
@@ -210,29 +219,51 @@ class CoinSurvey:
         if self.alpha == 1:
             return share, share
         tail = (1 - confidence) / 2
+
+        def is_above_low(x: float) -> bool:
+            """Return whether n_yes or more is probable enough if the share is x."""
+            return self._compute_tails(x, n_yes, n)[0] >= tail
+
+        def is_above_high(x: float) -> bool:
+            """Return whether n_yes or fewer is too improbable if the share is x."""
+            return self._compute_tails(x, n_yes, n)[1] <= tail
+
         # The shares at which everybody would answer "no", and everybody "yes".
         ends = -self.p / self.alpha, (1 - self.p) / self.alpha
-        low = _bisect(lambda x: self._compute_tails(x, n_yes, n)[0] >= tail, *ends)
-        high = _bisect(lambda x: self._compute_tails(x, n_yes, n)[1] <= tail, *ends)
-        return low, high
+        return _bisect(is_above_low, *ends), _bisect(is_above_high, *ends)
 
     def _compute_tails(self, share: float, n_yes: int, n: int) -> tuple[float, float]:
         """Compute the probabilities of n_yes or more, and of n_yes or fewer, for a true share.
 
-        A binomial count of n / factor trials has the mean and the variance of the number of "yes",
-        both divided by factor. Its tails are incomplete beta functions.
+        Let the number of "yes" have the mean n P and the variance factor n P (1 - P), with P the
+        probability of a "yes" of a random person. The factor is at most 1. The number divided by
+        the factor has the mean (n / factor) P and the variance (n / factor) P (1 - P). These are
+        the mean and the variance of a binomial count of n / factor trials, whose tails are
+        incomplete beta functions. They are defined for a fraction of a trial, too.
+
+        The number of "yes" is a whole number, but the divided number has steps of 1 / factor. So
+        the tails have a continuity correction: n_yes or more is n_yes - 1/2 or more on a continuous
+        scale, which is (n_yes - 1/2) / factor + 1/2 or more of the binomial count. Without the
+        correction, intervals of surveys with little noise would be too short. With alpha = .9 and
+        beta = .1, 95 % intervals for 5 people would contain the share in as few as 88 % of cases.
+
+        Example: n = 1,000, alpha = beta = 1/2, and a share of .5. P is .5, so a binomial count has
+        the variance 250. The number of "yes" has the variance 1,000 (.75) (.25) = 187.5, so the
+        factor is .75, and the count has 1,333.3 trials.
         """
         special = _import_special()
-        mean = min(max(self.p + self.alpha * share, _CERTAIN), 1 - _CERTAIN)
+        mean = min(max(self.p + self.alpha * share, _LEAST_PROBABILITY), 1 - _LEAST_PROBABILITY)
         # The interval is unclipped, but a variance exists for shares in [0, 1] only.
         inside = min(max(share, 0.0), 1.0)
         p_yes = self.p + self.alpha * inside
-        binomial = max(p_yes * (1 - p_yes), _CERTAIN)
-        factor = max(self.variance(inside, n) * n * self.alpha**2 / binomial, _CERTAIN)
-        yes, no = n_yes / factor, (n - n_yes) / factor
-        # P(X >= yes) for X ~ Binomial(yes + no, mean) is I_mean(yes, no + 1).
-        more = float(special.betainc(yes, no + 1, mean)) if n_yes else 1.0
-        fewer = float(special.betaincc(yes + 1, no, mean)) if n_yes < n else 1.0
+        binomial = max(p_yes * (1 - p_yes), _LEAST_PROBABILITY)
+        factor = max(self.variance(inside, n) * n * self.alpha**2 / binomial, _LEAST_PROBABILITY)
+        trials = n / factor
+        # P(X >= x) for X ~ Binomial(trials, mean) is I_mean(x, trials - x + 1). `x` is the number
+        # of n_yes, and `next_x` the number of n_yes + 1: P(X < next_x) is the lower tail.
+        x, next_x = (n_yes - 0.5) / factor + 0.5, (n_yes + 0.5) / factor + 0.5
+        more = float(special.betainc(x, trials - x + 1, mean)) if n_yes else 1.0
+        fewer = float(special.betaincc(next_x, trials - next_x + 1, mean)) if n_yes < n else 1.0
         return more, fewer
 
 

@@ -6,9 +6,9 @@ How many of n devices have a property?
   symmetric randomized response, or RAPPOR, which alone bounds the loss of many answers. The noise
   grows as sqrt(n).
 - A shuffler is trusted to mix the answers and to drop their senders. Each device may then add less
-  noise, because the batch hides its answer. The bound fails with probability delta.
+  noise, because the batch hides its answer. It is (epsilon, delta)-private.
 - A curator is trusted with the true answers, and adds noise to their sum once. The noise does not
-  depend on n. Gaussian noise keeps its bound with probability 1 - delta.
+  depend on n. Gaussian noise is (epsilon, delta)-private.
 
 `trust_models` returns the mechanisms at one epsilon with their noise, and `rappor.trust.trials`
 simulates them. The result is for teaching and for choosing a model.
@@ -54,7 +54,7 @@ class TrustModel:
     name : name of the mechanism.
     trusted : the party that must be trusted.
     epsilon : loss of one answer to observers of the published number, in nats.
-    delta : probability with which `epsilon` may be exceeded.
+    delta : delta of (epsilon, delta)-differential privacy; 0 for pure differential privacy.
     epsilon_of_collector : loss to the party that receives the answer, in nats.
     epsilon_10 : loss of ten answers of a device, in nats.
     noise : distribution of the noise.
@@ -78,8 +78,8 @@ def trust_models(
     ----------
     epsilon : loss of one answer in nats, in (2^-30, 10].
     n : number of devices, at least 1.
-    delta : probability in (0, 1) with which the bounds of the shuffled batch and of Gaussian noise
-        may fail.
+    delta : delta of the (epsilon, delta)-differential privacy of the shuffled batch and of Gaussian
+        noise, in (0, 1).
     beta : probability of a random "yes", in (0, 1), in the survey that is not symmetric.
 
     Raises
@@ -99,9 +99,9 @@ def trust_models(
     # A survey's coins have 32 bits, so a device's own loss has a bound even in a large batch.
     batch = CoinSurvey.at(min(find_local_epsilon(epsilon, n, delta=delta), MOST_LOCAL))
     return [
-        _survey_model(f"survey by coins, beta = {beta:g}", CoinSurvey.at(epsilon, beta)),
-        _survey_model("symmetric randomized response", CoinSurvey.at(epsilon)),
-        _rappor_model(choose_bit_params(epsilon)),
+        _build_survey_model(f"survey by coins, beta = {beta:g}", CoinSurvey.at(epsilon, beta)),
+        _build_survey_model("symmetric randomized response", CoinSurvey.at(epsilon)),
+        _build_rappor_model(choose_bit_params(epsilon)),
         TrustModel(
             name="shuffled batch",
             trusted="the shuffler",
@@ -112,9 +112,9 @@ def trust_models(
             epsilon_10=10 * epsilon,
             noise=LocalNoise(batch.p, batch.q),
         ),
-        _curator_model("Laplace", epsilon, LaplaceNoise.at(epsilon)),
-        _curator_model("two-sided geometric", epsilon, GeometricNoise.at(epsilon)),
-        _curator_model("Gaussian", epsilon, GaussianNoise.at(epsilon, delta), delta=delta),
+        _build_curator_model("Laplace", epsilon, LaplaceNoise.at(epsilon)),
+        _build_curator_model("two-sided geometric", epsilon, GeometricNoise.at(epsilon)),
+        _build_curator_model("Gaussian", epsilon, GaussianNoise.at(epsilon, delta), delta=delta),
     ]
 
 
@@ -153,7 +153,7 @@ def choose_bit_params(epsilon: float) -> Params:
     return Params(k=1, encoding="boolean", f=2 * p_false_permanent, p=p, q=1 - p)
 
 
-def _survey_model(name: str, survey: CoinSurvey) -> TrustModel:
+def _build_survey_model(name: str, survey: CoinSurvey) -> TrustModel:
     """Return the model of a survey: whoever receives an answer learns no more than its loss."""
     return TrustModel(
         name=name,
@@ -166,7 +166,7 @@ def _survey_model(name: str, survey: CoinSurvey) -> TrustModel:
     )
 
 
-def _rappor_model(params: Params) -> TrustModel:
+def _build_rappor_model(params: Params) -> TrustModel:
     """Return the model of RAPPOR for one bit."""
     epsilon = epsilon_n(params, 1)
     return TrustModel(
@@ -180,7 +180,9 @@ def _rappor_model(params: Params) -> TrustModel:
     )
 
 
-def _curator_model(name: str, epsilon: float, noise: CountNoise, *, delta: float = 0) -> TrustModel:
+def _build_curator_model(
+    name: str, epsilon: float, noise: CountNoise, *, delta: float = 0
+) -> TrustModel:
     """Return the model of a curator who receives true answers and publishes a noisy count."""
     return TrustModel(
         name=name,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_TIGHT: Final = 1e-12
+_SIGMA_TOLERANCE: Final = 1e-12
 """Width of the interval around sigma, divided by its upper end, at which the bisection ends. The
 error is far below the printed digits."""
 
@@ -72,7 +72,7 @@ class LocalNoise:
 
     def tail(self, delta: float, n_true: int, n: int, /) -> float:
         """Return the error that is exceeded with probability delta, if the error is normal."""
-        return self.std_error(n_true, n) * _normal_tail(delta)
+        return self.std_error(n_true, n) * _compute_normal_quantile(delta)
 
     def draw(
         self, n_true: int, n: int, runs: int, rng: np.random.Generator, /
@@ -172,7 +172,7 @@ class GaussianNoise:
 
     @classmethod
     def at(cls, epsilon: float, delta: float, *, sensitivity: float = 1) -> Self:
-        """Return the smallest noise with the loss epsilon with probability 1 - delta.
+        """Return the smallest noise with (epsilon, delta)-differential privacy.
 
         Its sigma is exact [BW18], and therefore below sqrt(2 ln(1.25 / delta)) / epsilon, which is
         proven for epsilon below 1 only [DR14].
@@ -180,7 +180,8 @@ class GaussianNoise:
         Parameters
         ----------
         epsilon : privacy loss in nats.
-        delta : probability in (0, 1) with which the loss may exceed epsilon.
+        delta : delta of (epsilon, delta)-differential privacy, in (0, 1). The loss exceeds epsilon
+            with a larger probability, 33 times delta at epsilon = 1 and delta = 1e-9.
         sensitivity : largest change of the count by one person, in devices.
 
         Examples
@@ -191,11 +192,11 @@ class GaussianNoise:
         check_number("delta", delta, "(0, 1)")
         low, high = 0.0, 1.0
         # delta falls as sigma grows, so doubling finds an upper bound of sigma.
-        while _gaussian_delta(epsilon, high) > delta:
+        while _compute_gaussian_delta(epsilon, high) > delta:
             low, high = high, 2 * high
-        while high - low > _TIGHT * high:
+        while high - low > _SIGMA_TOLERANCE * high:
             middle = (low + high) / 2
-            if _gaussian_delta(epsilon, middle) <= delta:
+            if _compute_gaussian_delta(epsilon, middle) <= delta:
                 high = middle
             else:
                 low = middle
@@ -207,7 +208,7 @@ class GaussianNoise:
 
     def tail(self, delta: float, _n_true: int, _n: int, /) -> float:
         """Return the error that is exceeded with probability delta."""
-        return self.sigma * _normal_tail(delta)
+        return self.sigma * _compute_normal_quantile(delta)
 
     def draw(
         self, n_true: int, _n: int, runs: int, rng: np.random.Generator, /
@@ -216,7 +217,7 @@ class GaussianNoise:
         return n_true + rng.normal(scale=self.sigma, size=runs)
 
 
-def _gaussian_delta(epsilon: float, sigma: float) -> float:
+def _compute_gaussian_delta(epsilon: float, sigma: float) -> float:
     """Compute the smallest delta at which noise of sigma loses epsilon, for sensitivity 1.
 
     Phi(1/(2 sigma) - epsilon sigma) - e^epsilon Phi(-1/(2 sigma) - epsilon sigma): Balle and Wang
@@ -230,7 +231,7 @@ def _gaussian_delta(epsilon: float, sigma: float) -> float:
     return phi(half - shift) - math.exp(epsilon) * phi(-half - shift)
 
 
-def _normal_tail(delta: float) -> float:
+def _compute_normal_quantile(delta: float) -> float:
     """Return z such that a standard normal error exceeds z in absolute value with chance delta."""
     return -NormalDist().inv_cdf(delta / 2)
 

@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rappor.base.ranges import check_integer, read_count
+from rappor.base.ranges import read_count
 from rappor.trust.models import TrustModel
 
 _MOST_RUNS: Final = 10**7
-"""Largest number of trials of one call. Limits memory: the estimates take 80 MB."""
+"""Largest number of trials of one call. The limit bounds memory: the estimates take 80 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,8 @@ def run_trials(
     ParamsError
         A number is outside its range.
     """
-    check_integer("n_true", n_true, 0, n)
+    n = read_count("n", n)
+    n_true = read_count("n_true", n_true, 0, n)
     runs = read_count("runs", runs, 1, _MOST_RUNS)
     # numpy's generator suffices: trials protect no data.
     return np.asarray(model.noise.draw(n_true, n, runs, np.random.default_rng(seed)), dtype=float)

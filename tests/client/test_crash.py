@@ -26,11 +26,11 @@ from typing import Any
 
 import crash_child
 import pytest
-from crash_child import CLEAR, DAILY, VALUES, fast_clock, total_of
-from devices import read_secret, response_of
+from crash_child import CLEAR, DAILY, VALUES, compute_total, fast_clock
+from devices import compute_response, read_secret
 from rappor_client import Client, ClientOptions
 from rappor_client.testing import constant_coins, peek
-from sockets import serving
+from sockets import run_server
 
 from rappor import Registry
 from rappor.protocol.wire import decode_base64url
@@ -42,18 +42,18 @@ TWICE = ACCEPTED.replace(b"[", b'[{"status": "accepted"}, ')
 BOMB = gzip.compress(bytes(10_000_000))
 
 
-def head_of(body: bytes, more: bytes = b"", status: bytes = b"200 OK") -> bytes:
+def build_head(body: bytes, more: bytes = b"", status: bytes = b"200 OK") -> bytes:
     """Return the head of an HTTP response with a body."""
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n%s\r\n" % (status, len(body), more)
 
 
-COMPLETE = head_of(ACCEPTED) + ACCEPTED
+COMPLETE = build_head(ACCEPTED) + ACCEPTED
 REFUSING = {
     "hang up": b"",
-    "error": head_of(b"", status=b"500 Error"),
-    "busy": head_of(b"", b"Retry-After: 0\r\n", b"503 Busy"),
-    "redirect": head_of(b"", b"Location: /v1/elsewhere\r\n", b"307 Elsewhere"),
-    "minus 17": head_of(b"", b"Retry-After: -17\r\n", b"503 Busy"),
+    "error": build_head(b"", status=b"500 Error"),
+    "busy": build_head(b"", b"Retry-After: 0\r\n", b"503 Busy"),
+    "redirect": build_head(b"", b"Location: /v1/elsewhere\r\n", b"307 Elsewhere"),
+    "minus 17": build_head(b"", b"Retry-After: -17\r\n", b"503 Busy"),
 }
 """Contains, by mood, responses of a collector that accepts nothing."""
 UNCLEAR = {
@@ -61,9 +61,9 @@ UNCLEAR = {
     "lost": b"",
     "cut headers": COMPLETE[:20],
     "hang": b"",
-    "bomb": head_of(BOMB, b"Content-Encoding: gzip\r\n") + BOMB,
-    "garbage": head_of(bytes(99)) + bytes(range(157, 256)),
-    "wrong count": head_of(TWICE) + TWICE,
+    "bomb": build_head(BOMB, b"Content-Encoding: gzip\r\n") + BOMB,
+    "garbage": build_head(bytes(99)) + bytes(range(157, 256)),
+    "wrong count": build_head(TWICE) + TWICE,
 }
 """Contains, by mood, responses that do not show that the upload was accepted."""
 RIGHT = {
@@ -91,7 +91,7 @@ class Moody(http.server.ThreadingHTTPServer):
         self.n_conflicts = 0
 
     def draw_mood(self) -> str:
-        """Draw the next mood. About half of them are "well"."""
+        """Draw the next mood. About a third of the moods are "well": 8 of 23."""
         moody = random.choice(["well"] * 7 + list(RESPONSES))  # noqa: S311
         chosen = moody if self.is_moody else "well"
         with self.lock:
@@ -126,6 +126,7 @@ class MoodyHandler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(RESPONSES[mood][start : start + size])
             time.sleep(0.001 if mood == "drip" else 0.0)
         if mood in UNCLEAR or not RESPONSES[mood]:
+            # Lingering is on, for 0 seconds: the end of the connection is a reset.
             reset = b"\1\0\0\0\0\0\0\0"
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
 
@@ -161,7 +162,7 @@ def kill_one(folder: Path, url: str, started: float, total: int, number: int) ->
     return {int(line) for line in lines}
 
 
-def reports_of(body: bytes) -> list[tuple[str, bytes]]:
+def list_reports(body: bytes) -> list[tuple[str, bytes]]:
     """Return metric and bits of the reports of an upload."""
     reports: list[dict[str, Any]] = json.loads(body)["reports"]
     return [(report["metric"], decode_base64url("bits", report["bits"])) for report in reports]
@@ -173,7 +174,7 @@ def list_unsent_reports(folder: Path, accepted: dict[str, bytes]) -> list[tuple[
     waiting = Counter((report.metric, report.bits) for report in contents.queued_reports)
     for upload in contents.tried_uploads:
         if upload.id in accepted:
-            waiting.subtract(reports_of(upload.body))
+            waiting.subtract(list_reports(upload.body))
     return list(waiting.elements())
 
 
@@ -186,9 +187,9 @@ def kill_hosts(folder: Path, kills: int) -> None:
     """Kill hosts, two at a time, and account for every event."""
     confirmed: set[int] = set()
     late: set[int] = set()
-    started, total = time.time(), total_of(kills)
+    started, total = time.time(), compute_total(kills)
     server = Moody()
-    with serving(server):
+    with run_server(server):
         url = f"http://127.0.0.1:{server.server_address[1]}"
         with concurrent.futures.ThreadPoolExecutor(2) as two:
             hosts = range(1, kills + 1)
@@ -209,6 +210,8 @@ def kill_hosts(folder: Path, kills: int) -> None:
                 coins=constant_coins(0),
             ),
         ) as client:
+            # A killed host and its fork may each have recorded one event without printing its
+            # number.
             in_flight = 2 * kills + len(late)
             check_accounts(client, folder, server, confirmed, in_flight, total)
             waiting = list_unsent_reports(folder, server.accepted)
@@ -217,7 +220,7 @@ def kill_hosts(folder: Path, kills: int) -> None:
                 days += 1
             counters = client.event_counts()
             check_accounts(client, folder, server, confirmed, in_flight, total)
-    delivered = [report for body in server.accepted.values() for report in reports_of(body)]
+    delivered = [report for body in server.accepted.values() for report in list_reports(body)]
     assert not Counter(waiting) - Counter(delivered)
     assert counters["accepted"] == len(delivered)
     assert server.n_conflicts == 0
@@ -242,16 +245,16 @@ def check_accounts(
     # two copies such an upload would be neither delivered nor waiting.
     with server.lock:
         accepted = dict(server.accepted)
-    delivered = [report for body in accepted.values() for report in reports_of(body)]
-    kept = delivered + list_unsent_reports(folder, accepted)
+    delivered = [report for body in accepted.values() for report in list_reports(body)]
+    finished = delivered + list_unsent_reports(folder, accepted)
     pending_reports = peek(folder).pending_reports
-    pending = [report for row in pending_reports for report in reports_of(row.body)]
-    numbers = read_numbers(kept + pending)
+    pending = [report for row in pending_reports for report in list_reports(row.body)]
+    numbers = read_numbers(finished + pending)
     counters = client.event_counts()
     dropped = counters.get("dropped_full", 0) + counters.get("given_up", 0)
     assert not {"dropped_old", "spool_lost", "identity_lost"} & set(counters)
     assert len(numbers) == len(set(numbers)), "a report was delivered under two ids"
-    assert counters["recorded"] == len(kept) + dropped
+    assert counters["recorded"] == len(finished) + dropped
     assert len(confirmed - set(numbers)) <= dropped
     assert len(set(numbers) - confirmed) <= max_unconfirmed, (
         "more than the records in flight were unconfirmed"
@@ -261,10 +264,10 @@ def check_accounts(
 
 
 def check_responses(folder: Path, delivered: list[tuple[str, bytes]], kills: int) -> None:
-    """Assert that each scope has reported_values the permanent response of one value."""
+    """Assert that each scope has reported the permanent response of one value."""
     secret, scopes = read_secret(folder), peek(folder).scopes
     values = {
-        response_of(secret, value, name=DAILY.name, epoch=scope.epoch, params=CLEAR): (
+        compute_response(secret, value, name=DAILY.name, epoch=scope.epoch, params=CLEAR): (
             scope.epoch,
             value,
         )

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from accepting_collector import AcceptingCollector, accepting
+from accepting_collector import AcceptingCollector, run_accepting_collector
 from collectors import run_script
 from places import ROOT
-from programs import on_day
+from programs import shift_clock
 from rappor_client import BudgetCap, ClientOptions, FlushReason, Outcome, QueueLimits, SkipReason
-from readers import Block, blocks, is_shown
+from readers import Block, is_shown, read_blocks
 
 from rappor import Registry
 
 REFERENCE = (ROOT / "client" / "REFERENCE.md").read_text(encoding="utf-8")
-BLOCKS = blocks(ROOT / "client" / "README.md")
+BLOCKS = read_blocks(ROOT / "client" / "README.md")
 OUTPUTS = [
     i
     for i, block in enumerate(BLOCKS)
@@ -48,7 +48,7 @@ def follow(block: Block, folder: Path, collector: AcceptingCollector, day: int) 
         text = text.replace(address, collector.url)
     typed = text
     if block.language == "python":
-        typed = f"python3 -c {shlex.quote(on_day(day, text))}"
+        typed = f"python3 -c {shlex.quote(shift_clock(day, text))}"
     setup = f"unset XDG_DATA_HOME RAPPOR_DISABLED DO_NOT_TRACK\nexport HOME={folder}\n"
     ended = run_script(setup + typed, folder)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -59,7 +59,7 @@ def follow(block: Block, folder: Path, collector: AcceptingCollector, day: int) 
 def collector() -> Iterator[AcceptingCollector]:
     """A collector for the registry that all programs of the page use."""
     registry = next(block for block in BLOCKS if block.language == "toml")
-    with accepting(Registry.loads(registry.text)) as server:
+    with run_accepting_collector(Registry.loads(registry.text)) as server:
         yield server
 
 
@@ -70,6 +70,7 @@ def printed(
     """The output of every block on its last day, from the first block to the last."""
     home = tmp_path_factory.mktemp("home")
     outputs = {}
+    # Each block has two days of its own, so that its first report leaves on its second day.
     for i, block in enumerate(BLOCKS):
         if block.language == "python" and "withdraw()" not in block.text:
             follow(block, home, collector, day=2 * i)
@@ -107,9 +108,15 @@ def test_output_is_as_shown(i: int, printed: Mapping[Block, str]) -> None:
 
 
 def test_tables_have_every_option_and_its_default() -> None:
-    """The reference has a row for each field of the three classes of options."""
+    """The reference has a row for each field of the three classes of options, with its default.
+
+    Booleans and texts are printed as code, numbers with commas. Other defaults, such as infinity,
+    are not compared.
+    """
     for options in (ClientOptions(), BudgetCap(), QueueLimits()):
         for field in dataclasses.fields(options):
+            # The name may be in the first cell, or in the second cell after a class or an empty
+            # cell.
             pattern = rf"^\|(?: (?:`\w+` )?\|)? `{field.name}` \|.*$"
             (row,) = re.findall(pattern, REFERENCE, re.MULTILINE)
             default = getattr(options, field.name)
@@ -135,5 +142,6 @@ def test_tables_have_every_outcome_and_whether_it_is_true() -> None:
         for names, truth in (row.split(" | ")[:2] for row in rows)
         for name in re.findall(r"\w+", names)
     }
-    done = {reason.name for reason in list(FlushReason)[:3]}
-    assert truths == {reason.name: reason.name in done for reason in FlushReason}
+    # The first three reasons are true: no report is queued any more.
+    true_reasons = {reason.name for reason in list(FlushReason)[:3]}
+    assert truths == {reason.name: reason.name in true_reasons for reason in FlushReason}

@@ -1,6 +1,8 @@
 """Programs in client/examples, each run on several days.
 
-The report of a day leaves on the next day, so one day would show nothing.
+`command_line.py` is a tool that asks for consent on a terminal. `web_application.py` is a site
+whose signed-in persons are one device each. The report of a day leaves on the next day, so one day
+would show nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from accepting_collector import AcceptingCollector, accepting
+from accepting_collector import AcceptingCollector, run_accepting_collector
 from devices import read_secret
 from places import ROOT
-from programs import on_day
+from programs import shift_clock
 from rappor_client.person.contents import Contents
 from rappor_client.testing import peek
 
@@ -34,14 +36,14 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 @pytest.fixture
 def collector() -> Iterator[AcceptingCollector]:
     """A collector for the registry of the examples."""
-    with accepting(Registry.load(EXAMPLES / "metrics.toml")) as server:
+    with run_accepting_collector(Registry.load(EXAMPLES / "metrics.toml")) as server:
         yield server
 
 
 def command_on_day(days: int, name: str, *words: str) -> list[str]:
     """Return the command of an example whose clock is ahead by some days."""
     program = "import runpy, sys\ndel sys.argv[0]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
-    return [sys.executable, "-c", on_day(days, program), str(EXAMPLES / name), *words]
+    return [sys.executable, "-c", shift_clock(days, program), str(EXAMPLES / name), *words]
 
 
 class Tool:
@@ -78,7 +80,10 @@ def test_tool_without_consent_records_nothing(
 
 @pytest.mark.slow
 def test_shipped_tool_reports_once_a_day(tmp_path: Path, collector: AcceptingCollector) -> None:
-    """Two uses on a day lead to one pending report, which leaves when the day is over."""
+    """Two uses of the tool on a day lead to one pending report, which leaves when the day is over.
+
+    Midnight may pass during the test. Then the report of the first day may have left.
+    """
     tool = Tool(tmp_path / "home", collector.url)
     tool.run("telemetry", "on")
     days = set()
@@ -119,7 +124,10 @@ def test_tool_records_sends_shows_and_erases(tmp_path: Path, collector: Acceptin
 def test_tool_asks_on_a_terminal_once(
     typed: bytes, n_reports: int, tmp_path: Path, collector: AcceptingCollector
 ) -> None:
-    """The tool asks once. The consent counts from the first value on."""
+    """The tool asks once on a terminal. The consent counts from the first value on.
+
+    With "y", the value of the first day is sent in the run of the next day. Enter means no.
+    """
     tool = Tool(tmp_path / "home", collector.url)
     terminal, stdin = os.openpty()
     os.write(terminal, typed)

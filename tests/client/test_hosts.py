@@ -20,21 +20,21 @@ from pathlib import Path
 import httpx
 import plain_http
 import pytest
-from accepting_collector import AcceptingCollector, accepting
-from collectors import free_port
-from devices import identity_path, read_secret
+from accepting_collector import AcceptingCollector, run_accepting_collector
+from collectors import find_free_port
+from devices import get_identity_folder, read_secret
 from places import ROOT
-from programs import until
+from programs import wait_until
 from rappor_client import Client, ClientOptions
 from rappor_client.testing import peek
-from readers import blocks
+from readers import read_blocks
 from tools import need
 
 from rappor import Registry
 
 PAGE = ROOT / "client" / "HOSTS.md"
 METRICS = next(
-    block.text for block in blocks(ROOT / "client" / "README.md") if block.language == "toml"
+    block.text for block in read_blocks(ROOT / "client" / "README.md") if block.language == "toml"
 )
 HEAD, THEME = METRICS.split("[metrics.theme]")
 N_EVENTS = 40
@@ -60,11 +60,11 @@ DAY = 86_400.0
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
-def read_blocks(heading: str) -> dict[str, str]:
-    """Return the blocks of a section by language."""
+def read_section(heading: str) -> dict[str, str]:
+    """Return the blocks of a section of the page by language."""
     return {
         block.language: block.text
-        for block in blocks(PAGE)
+        for block in read_blocks(PAGE)
         if re.findall(r"^## (.+)$", block.before, re.MULTILINE)[-1] == heading
     }
 
@@ -75,8 +75,8 @@ class Host:
     def __init__(self, folder: Path, collector: AcceptingCollector, heading: str) -> None:
         self.folder = folder
         self.collector = collector
-        self._blocks = read_blocks(heading)
-        self.port = free_port()
+        self._blocks = read_section(heading)
+        self.port = find_free_port()
         (folder / "metrics.toml").write_text(REGISTRY)
         program = self._blocks.get("python", "")
         assert 'record("theme", ' in program or not program
@@ -141,7 +141,7 @@ class Host:
 
     def visit(self, n: int) -> None:
         """Load the site n times, each time over a connection of its own."""
-        until(self._has_recorded)
+        wait_until(self._has_recorded)
         for _ in range(n - 1):
             assert self._has_recorded()
 
@@ -152,20 +152,24 @@ class Host:
             return plain_http.get(url, timeout=10).text == "recorded\n"
         return False
 
+    def open_device(self, folder: str = "device") -> Client:
+        """Open the device of the host in this process. The clock of the client is a day ahead."""
+        return Client.open(
+            self.folder / folder,
+            registry=self.folder / "metrics.toml",
+            consent=True,
+            collector=self.collector.url,
+            options=ClientOptions(background=False, clock=lambda: time.time() + DAY),
+        )
+
     def count_recorded(self, folder: str = "device") -> int:
         """Send all reports on the next day; return the number of recorded reports.
 
         Asserts that all of them arrived exactly once. A report whose response was lost with its
         process is sent again under the same id.
         """
-        with Client.open(
-            self.folder / folder,
-            registry=self.folder / "metrics.toml",
-            consent=True,
-            collector=self.collector.url,
-            options=ClientOptions(background=False, clock=lambda: time.time() + DAY),
-        ) as client:
-            until(lambda: bool(client.flush(timeout=5.0)))
+        with self.open_device(folder) as client:
+            wait_until(lambda: bool(client.flush(timeout=5.0)))
             n_recorded = client.event_counts()["recorded"]
         assert n_recorded == len(self.collector.reports)
         return n_recorded
@@ -177,7 +181,7 @@ MakeHost = Callable[[str], Host]
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[MakeHost]:
     """A function that creates the host of a section."""
-    with accepting(Registry.loads(REGISTRY)) as collector:
+    with run_accepting_collector(Registry.loads(REGISTRY)) as collector:
         yield lambda heading: Host(tmp_path, collector, heading)
 
 
@@ -198,11 +202,17 @@ def test_gunicorn(host: MakeHost, option: str) -> None:
 
 @pytest.mark.slow
 def test_uvicorn_workers(host: MakeHost) -> None:
-    """Workers with an event loop, which open the folder themselves, are one device."""
+    """Workers with an event loop, which open the folder themselves, are one device.
+
+    The device exists before. Otherwise one worker would create it under a lock, for which the other
+    waits two seconds at most: on a busy machine the other was disabled, and recorded none of its
+    visits. Programs that create a device together are in `test_two_instances`.
+    """
     site = host("uvicorn workers, and any other event loop")
+    site.open_device().close()
     with site.serving("uvicorn"):
         site.visit(20)
-    assert site.count_recorded() == 20
+    assert site.count_recorded() == 20, (site.folder / "host.log").read_text()
 
 
 @pytest.mark.slow
@@ -212,35 +222,35 @@ def test_celery(host: MakeHost) -> None:
     site = host("Celery")
     site.replace_option("--loglevel", "--max-tasks-per-child 1 --loglevel")
     with site.serving("celery"):
-        until(lambda: "ready." in (site.folder / "host.log").read_text())
-        ask = "from host import client, work; [work.delay() for _ in range(8)]; client.close()"
-        subprocess.run([sys.executable, "-c", ask], cwd=site.folder, env=site.env, check=True)
-        until(lambda: (site.folder / "host.log").read_text().count(" succeeded in ") == 8)
+        wait_until(lambda: "ready." in (site.folder / "host.log").read_text())
+        delay = "from host import client, work; [work.delay() for _ in range(8)]; client.close()"
+        subprocess.run([sys.executable, "-c", delay], cwd=site.folder, env=site.env, check=True)
+        wait_until(lambda: (site.folder / "host.log").read_text().count(" succeeded in ") == 8)
     assert site.count_recorded() == 8
 
 
 @pytest.mark.slow
 def test_frozen_process(host: MakeHost) -> None:
-    """A process that is stopped at any moment does not hold up another process.
+    """A process that is stopped at any time does not delay another process.
 
     No report is lost or sent twice.
     """
     site = host("A process that is frozen and thawed")
-    with site.start() as frozen, site.start() as other:
+    with site.start() as frozen, site.start() as running:
         for i in range(8):
-            for process in (frozen, other):
+            for process in (frozen, running):
                 assert process.stdin is not None
                 process.stdin.write("event\n")
                 process.stdin.flush()
             time.sleep(0.002 * i)
             frozen.send_signal(signal.SIGSTOP)
-            assert other.stdout is not None
-            assert other.stdout.readline() == "done\n"
+            assert running.stdout is not None
+            assert running.stdout.readline() == "done\n"
             frozen.send_signal(signal.SIGCONT)
             assert frozen.stdout is not None
             assert frozen.stdout.readline() == "done\n"
         frozen.communicate()
-        other.communicate()
+        running.communicate()
     assert site.count_recorded() == 16
 
 
@@ -252,6 +262,7 @@ os.setuid({user})
 os.environ["STATE_DIRECTORY"] = "state"
 exec(program)
 """
+"""Runs the program of the host as root. It runs again as another user with another folder."""
 
 
 @pytest.mark.slow
@@ -261,6 +272,7 @@ def test_dynamic_user(host: MakeHost, tmp_path: Path) -> None:
     site = host("systemd with DynamicUser")
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
+    # Other users must be able to enter the folders above.
     for path in tmp_path.parents:
         if path.name.startswith(("pytest-", "popen-")):
             path.chmod(path.stat().st_mode | 0o011)
@@ -286,9 +298,10 @@ def give(user: int, *paths: Path) -> None:
 
 
 def test_read_only_root(host: MakeHost) -> None:
-    """The program goes on, and prints why nothing is recorded."""
+    """On a read-only disk the program goes on, and prints why nothing is recorded."""
     printed = host("A read-only root").run().splitlines()
     assert printed[0] == "skipped: the device is disabled"
+    # The reason is the name of an error of the system, such as EROFS.
     assert printed[1].startswith("the folder cannot be used: E")
 
 
@@ -303,11 +316,12 @@ def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
     device = tmp_path / "device"
     secret = read_secret(device)
     for path in (device, *device.rglob("*")):
+        # The mount lets the group read and write. New files of a folder get its group.
         path.chmod(path.stat().st_mode | (0o2070 if path.is_dir() else 0o060))
     site.run()
     assert read_secret(device) == secret
     assert site.count_recorded() == 20
-    assert all(path.stat().st_mode & 0o077 == 0 for path in identity_path(device).rglob("*"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in get_identity_folder(device).rglob("*"))
 
 
 @pytest.mark.slow
@@ -334,11 +348,11 @@ def test_hosts_respect_the_environment(host: MakeHost, switch: str) -> None:
     """The programs of the page run under a disabling variable and record nothing."""
     site = host("Two instances of a desktop program")
     assert site.run(**{switch: "1"}) == f"the environment has {switch}=1\n"
-    assert not identity_path(site.folder / "device").exists()
+    assert not get_identity_folder(site.folder / "device").exists()
 
 
 def test_every_program_respects_the_environment() -> None:
     """All programs of the page use `respect_environment`."""
-    programs = [block.text for block in blocks(PAGE) if block.language == "python"]
+    programs = [block.text for block in read_blocks(PAGE) if block.language == "python"]
     assert len(programs) == 9
     assert all("respect_environment=True" in program for program in programs)

@@ -34,16 +34,16 @@ from typing import Any
 
 import pytest
 from devices import (
-    identity_path,
-    metric_of,
+    build_metric,
+    compute_response,
+    get_identity_folder,
     open_device,
     read_device_state,
     read_secret,
     remove_spool,
-    response_of,
     write_events,
 )
-from forks import end_folder_threads, in_child
+from forks import end_folder_threads, run_in_child
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -52,7 +52,7 @@ from rappor_client.budget.identity import read_state
 from rappor_client.folder import copies
 from rappor_client.folder.spool import read_report
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins, peek
-from registries import registry_of
+from registries import build_registry
 
 from rappor import Params
 from rappor.base.errors import FileError
@@ -65,19 +65,21 @@ REVEALING_COINS = constant_coins(2**31)
 METRICS = {
     metric.name: metric
     for metric in (
-        metric_of("event", NOISY),
-        metric_of("quarterly", NOISY, epoch="quarter"),
-        metric_of("daily", NOISY, epoch="month", interval="day"),
-        metric_of("once", NOISY, epoch="month", interval="epoch"),
-        metric_of("durable", NOISY, epoch="year", interval="day", durable=True),
+        build_metric("event", NOISY),
+        build_metric("quarterly", NOISY, epoch="quarter"),
+        build_metric("daily", NOISY, epoch="month", interval="day"),
+        build_metric("once", NOISY, epoch="month", interval="epoch"),
+        build_metric("durable", NOISY, epoch="year", interval="day", durable=True),
     )
 }
 """Metrics by name. They differ in epoch and interval. `event` has the default epoch, the life."""
-REGISTRY = registry_of(*METRICS.values())
+REGISTRY = build_registry(*METRICS.values())
 OTHER_NOISE = dataclasses.replace(NOISY, p=0.01, q=0.9)
 REGISTRIES = (
     REGISTRY,
-    registry_of(*(dataclasses.replace(metric, params=OTHER_NOISE) for metric in METRICS.values())),
+    build_registry(
+        *(dataclasses.replace(metric, params=OTHER_NOISE) for metric in METRICS.values())
+    ),
 )
 """Contains two registries. The second one has other p and q, which count at once for a metric for
 life, and from the next epoch on for other metrics."""
@@ -166,10 +168,10 @@ class Log(logging.Handler):
 
 
 @functools.lru_cache(maxsize=10_000)
-def responses_of(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
+def compute_responses(secret: bytes, name: str, epoch: str) -> dict[bytes, str]:
     """Return the values by permanent response in a scope, computed without the client."""
     scope: dict[str, Any] = {"name": name, "epoch": epoch, "params": METRICS[name].params}
-    return {response_of(secret, value, **scope): value for value in VALUES}
+    return {compute_response(secret, value, **scope): value for value in VALUES}
 
 
 def wait_for_threads() -> None:
@@ -198,7 +200,7 @@ class Lives(RuleBasedStateMachine):
 
     Attributes
     ----------
-    folder : the device's folder in `place`
+    folder : the device's folder in `parent`
     days : all days that the clock has shown
     reserved : largest reserved nats of each year so far, as far as the device knows the year
     events : for each secret and metric, the intervals with an event. An interval is a day and the
@@ -209,8 +211,8 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place = Path(tempfile.mkdtemp(dir=MEMORY))
-        self.folder = self.place / "device"
+        self.parent = Path(tempfile.mkdtemp(dir=MEMORY))
+        self.folder = self.parent / "device"
         self.clock = FixedClock("2026-12-29T12:00:00")
         self.days = {self.day}
         self.collector = Collector(self.folder, self.clock)
@@ -249,14 +251,14 @@ class Lives(RuleBasedStateMachine):
             write_events(client)
         wait_for_threads()
         spool_files = {
-            path: path.read_bytes() for path in identity_path(self.folder).glob("spool-*")
+            path: path.read_bytes() for path in get_identity_folder(self.folder).glob("spool-*")
         }
         for client in self.programs:
             assert client._writer is not None
             client._writer.store.close()
         # SQLite has mapped the index into memory as long as a connection is open. No disk damages
         # this memory, but a test that overwrote the file would.
-        assert list_open_files(identity_path(self.folder), "spool-*") == []
+        assert list_open_files(get_identity_folder(self.folder), "spool-*") == []
         return spool_files
 
     @rule(n=PROGRAMS, name=st.sampled_from(sorted(METRICS)), value=st.sampled_from(VALUES))
@@ -372,13 +374,13 @@ class Lives(RuleBasedStateMachine):
             client.record(name, value)
             client.close()
 
-        assert in_child(record) == 0
+        assert run_in_child(record) == 0
 
     @rule(name=COPIES, how=st.sampled_from(["truncate", "flip", "remove", "empty", "foreign"]))
     def damage_a_copy(self, name: str, how: str) -> None:
         """Damage one copy of the state. The other copy repairs it."""
         self.write_and_close()
-        path = identity_path(self.folder) / name
+        path = get_identity_folder(self.folder) / name
         before = read_state(self.folder)
         if before is None:
             return
@@ -393,11 +395,11 @@ class Lives(RuleBasedStateMachine):
             case "empty":
                 path.write_bytes(b"")
             case _:
-                other = self.place / f"other{next(self.n_copies)}"
-                with open_device(other, registry=REGISTRY, clock=self.clock) as foreign:
+                foreign_folder = self.parent / f"foreign{next(self.n_copies)}"
+                with open_device(foreign_folder, registry=REGISTRY, clock=self.clock) as foreign:
                     foreign.record("event", VALUES[0])
-                shutil.copy(identity_path(other) / name, path)
-        if list(identity_path(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
+                shutil.copy(get_identity_folder(foreign_folder) / name, path)
+        if list(get_identity_folder(self.folder).glob("spool-*.sqlite3")) or how != "foreign":
             assert read_device_state(self.folder) == before[0]
         self.restart_both()
 
@@ -411,7 +413,7 @@ class Lives(RuleBasedStateMachine):
         """Restore an older copy of the state. The newer copy wins."""
         self.write_and_close()
         name = copies.NAMES[n]
-        path = identity_path(self.folder) / name
+        path = get_identity_folder(self.folder) / name
         older = path.read_bytes() if path.exists() else b""
         for metric in METRICS:
             self.record(0, metric, VALUES[1])
@@ -452,8 +454,8 @@ class Lives(RuleBasedStateMachine):
     def restore_an_older_spool(self) -> None:
         """Restore an older spool. Its reports are dropped if the state has changed since."""
         self.write_and_close()
-        backup = self.place / f"spool{next(self.n_copies)}"
-        shutil.copytree(identity_path(self.folder), backup)
+        backup = self.parent / f"spool{next(self.n_copies)}"
+        shutil.copytree(get_identity_folder(self.folder), backup)
         for metric in METRICS:
             self.record(1, metric, VALUES[2])
         self.pass_time(DAY)
@@ -461,7 +463,7 @@ class Lives(RuleBasedStateMachine):
         self.write_and_close()
         remove_spool(self.folder)
         for path in backup.glob("spool-*"):
-            shutil.copy(path, identity_path(self.folder))
+            shutil.copy(path, get_identity_folder(self.folder))
         self.n_spools += 1
         self.collector.sent_intervals.clear()  # the spool has forgotten sent reports
 
@@ -481,9 +483,9 @@ class Lives(RuleBasedStateMachine):
             secret = state_before[0].sealed_secret.bytes
             assert secret not in files
             assert secret.hex().encode() not in files
-        other = self.programs[1 - n]
-        other.record("event", VALUES[0])
-        assert other.flush().sent == 0
+        other_program = self.programs[1 - n]
+        other_program.record("event", VALUES[0])
+        assert other_program.flush().sent == 0
         assert not list(self.folder.glob("device*"))
         self.programs = [self.open(), self.open()]
 
@@ -496,7 +498,7 @@ class Lives(RuleBasedStateMachine):
         """
         self.write_and_close()
         for name in copies.NAMES:
-            (identity_path(self.folder) / name).write_bytes(b"")
+            (get_identity_folder(self.folder) / name).write_bytes(b"")
         self.restart_both()
         assert all(
             client.record(name, VALUES[0]) == Outcome.SKIPPED
@@ -537,7 +539,7 @@ class Lives(RuleBasedStateMachine):
             matches = [
                 (epoch, value_by_response[bits])
                 for epoch in epochs
-                for value_by_response in [responses_of(secret, metric.name, epoch)]
+                for value_by_response in [compute_responses(secret, metric.name, epoch)]
                 if bits in value_by_response
             ]
             ((epoch, value),) = matches
@@ -582,7 +584,7 @@ class Lives(RuleBasedStateMachine):
         logging.getLogger("rappor_client").removeHandler(self.log)
         for client in self.programs:
             client.close()
-        shutil.rmtree(self.place)
+        shutil.rmtree(self.parent)
 
 
 Lives.TestCase.settings = settings(max_examples=25, stateful_step_count=30)

@@ -19,8 +19,8 @@ import reference
 from devices import (
     BOOLEAN,
     Home,
+    build_metric,
     hold_folder_lock,
-    metric_of,
     open_device,
     peek,
     write_device,
@@ -44,7 +44,7 @@ DAYS = 92
 
 def once(params: Params = ONCE, **fields: Any) -> Metric:
     """Return a metric with one report in each quarter."""
-    return metric_of(params=params, **{"epoch": "quarter", "interval": "epoch"} | fields)
+    return build_metric(params=params, **{"epoch": "quarter", "interval": "epoch"} | fields)
 
 
 def find_drawn_day(secret: bytes) -> int:
@@ -141,7 +141,7 @@ def test_late_write_belongs_to_the_day_of_its_event(
     events stay in memory until the program closes. A second program records an event on the next
     day. Only the drawn day gets the report of the epoch.
     """
-    other = quarter.open(once())
+    second_client = quarter.open(once())
     quarter.clock.set(START)
     quarter.clock.advance(days=quarter.drawn)
     with hold_folder_lock(quarter.folder):
@@ -153,11 +153,11 @@ def test_late_write_belongs_to_the_day_of_its_event(
     # The clock shows noon of the next day, so the drawn day ended at midnight, 12 hours ago.
     assert pending.interval_end == quarter.clock() - 12 * HOUR
     for _ in range(n_of_next_day):
-        other.record("page", "next day")
-    other.flush()
-    assert other.record("page", "next day") == Outcome.SKIPPED
+        second_client.record("page", "next day")
+    second_client.flush()
+    assert second_client.record("page", "next day") == Outcome.SKIPPED
     quarter.clock.advance(days=2)
-    other.flush()
+    second_client.flush()
     assert len(quarter.transport.reports) == 1
 
 
@@ -181,16 +181,17 @@ def test_report_that_could_not_leave_in_its_epoch_is_given_up(
     """A report that could not leave in its epoch is deleted, and is counted as `given_up`.
 
     `is_tried` says whether the client tried to send the report before the epoch ended. The next
-    epoch has a report of its own.
+    epoch has a report of its own. A flush without a timeout makes one attempt: it would wait for
+    the next one by a real clock.
     """
     failing = MemoryTransport([None] * 3)  # more failures than attempts
     quarter.client = quarter.home.open(once(), collector=failing)
     quarter.live(range(DAYS - 4, DAYS - 3))  # one event, on 28 December
     if is_tried:
         quarter.clock.set("2026-12-31T23:00:00")
-        quarter.client.flush()
+        quarter.client.flush(timeout=0)
     quarter.clock.set("2027-01-01T00:00:00")
-    quarter.client.flush()
+    quarter.client.flush(timeout=0)
     assert quarter.client.queued_count() == 0
     assert quarter.client.event_counts()["given_up"] == 1
     assert len(failing.bodies) == int(is_tried)
@@ -198,7 +199,7 @@ def test_report_that_could_not_leave_in_its_epoch_is_given_up(
     for day in range(90):  # all days of the first quarter of 2027
         quarter.clock.set("2027-01-01T12:00:00")
         quarter.clock.advance(days=day)
-        quarter.client.flush()
+        quarter.client.flush(timeout=0)
         outcomes.append(quarter.client.record("page", "a"))
     assert outcomes.count(Outcome.RECORDED) == 1
 

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import pytest
 from days import finish_ended_intervals
-from devices import UNCAPPED, metric_of, peek, write_device, write_events
+from devices import UNCAPPED, build_metric, peek, write_device, write_events
 from enumeration import enumerate_reports
 from rappor_client import Client, ClientOptions, Outcome
 from rappor_client.testing import FixedClock
-from registries import registry_of
+from registries import build_registry
 
 from rappor import Metric, Params
 from rappor.protocol.encodings import get_encoder
@@ -84,7 +84,7 @@ def record_history(
     write_device(folder, secret)
     client = Client.open(
         folder,
-        registry=registry_of(metric),
+        registry=build_registry(metric),
         consent=True,
         options=ClientOptions(clock=clock, budget_cap=UNCAPPED),
     )
@@ -112,7 +112,7 @@ def encode_value(secret: bytes, metric: Metric, epoch: str, value: object) -> by
     return get_encoder(metric.params).encode(value, cohort)
 
 
-def responses_of(
+def compute_responses(
     secret: bytes, metric: Metric, epoch: str, values: Sequence[object]
 ) -> dict[bytes, bytes]:
     """Return the permanent response by true bits, for all values, computed without the client."""
@@ -133,7 +133,7 @@ def find_distinguishing_secret(
     epochs = {metric.epoch_at(datetime.date.fromisoformat(day)) for day in days}
     for number in itertools.count():
         secret = number.to_bytes(32, "big")
-        responses = [responses_of(secret, metric, epoch, values) for epoch in epochs]
+        responses = [compute_responses(secret, metric, epoch, values) for epoch in epochs]
         if all(len(set(by_bits.values())) == len(by_bits) for by_bits in responses):
             return secret
     raise AssertionError  # for the type checker: the loop has no end
@@ -143,7 +143,7 @@ def find_step(
     response: bytes, epoch: str, secret: bytes, metric: Metric, values: Sequence[object]
 ) -> Step:
     """Return the step of a report from its permanent response."""
-    responses = responses_of(secret, metric, epoch, values)
+    responses = compute_responses(secret, metric, epoch, values)
     (true_bits,) = [bits for bits, candidate in responses.items() if candidate == response]
     return epoch, true_bits
 
@@ -168,16 +168,16 @@ def compute_distribution(history: History, params: Params) -> np.ndarray:
     n = len(history.steps)
     distribution = np.ones((1,) * n)
     for step in set(history.steps):
-        indices = [i for i, other in enumerate(history.steps) if other == step]
+        indices = [i for i, step_of_report in enumerate(history.steps) if step_of_report == step]
         of_step = compute_response_distribution(step[1], params, len(indices))
         shape = [of_step.shape[0] if i in indices else 1 for i in range(n)]
         distribution = distribution * of_step.reshape(shape)
     return distribution.ravel()
 
 
-def compute_loss(one: np.ndarray, other: np.ndarray) -> float:
+def compute_loss(first: np.ndarray, second: np.ndarray) -> float:
     """Return the largest log-likelihood ratio of two distributions, in nats."""
-    return float(np.log(np.max(one / other)))
+    return float(np.log(np.max(first / second)))
 
 
 def record_all_histories(
@@ -215,18 +215,18 @@ def test_spent_nats_bound_the_loss_of_all_histories(
     params, domain = DOMAINS[encoding]
     if n == 4:
         domain = (domain[0], domain[-1])  # 16 histories instead of 81
-    metric = metric_of(params=params, epoch="month")
+    metric = build_metric(params=params, epoch="month")
     histories = record_all_histories(tmp_path, metric, domain, days[:n])
     assert len({history.nats for history in histories}) == 1
     distributions = [compute_distribution(history, params) for history in histories]
-    losses = [compute_loss(one, other) for one, other in itertools.permutations(distributions, 2)]
+    losses = [compute_loss(*pair) for pair in itertools.permutations(distributions, 2)]
     assert max(losses) <= histories[0].nats + 1e-9
     assert max(losses) == pytest.approx(histories[0].nats, abs=1e-9)
 
 
 def test_epoch_repeats_its_first_value(tmp_path: Path) -> None:
     """All reports of an epoch repeat its first value, also if the clock goes back and forth."""
-    metric = metric_of(params=ONEHOT, epoch="month")
+    metric = build_metric(params=ONEHOT, epoch="month")
     # The values are a, b in November, and a, b in December.
     history = record_history(tmp_path / "on", metric, "abab", EPOCHS[1])
     assert history.shape == (0, 0, 2, 2)

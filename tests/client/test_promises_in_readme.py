@@ -1,4 +1,8 @@
-"""Promises of client/README.md and client/REFERENCE.md: each sentence with its test."""
+"""Promises of client/README.md and client/REFERENCE.md: each sentence with its test.
+
+A promise is a sentence about the behaviour of the client. If the page changes or the test is
+renamed, a test of this file fails.
+"""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from devices import (
     UNCAPPED,
     Home,
     Opener,
+    build_metric,
     find_spool,
-    identity_path,
-    metric_of,
+    get_identity_folder,
     open_spool,
     peek,
     read_secret,
-    refusing_disk,
+    refuse_new_rows,
 )
-from rappor_client import BudgetCap
+from rappor_client import BudgetCap, ClientOptions
 from rappor_client.budget.prepared_report import prepare_report
 from rappor_client.folder import copies
 from rappor_client.folder.spool import add_report
@@ -40,11 +40,13 @@ from rappor.protocol.wire import Report
 VALUES = ("telltale-value-one", "Telltale Ünicode Zwei", "x" * 5 + "telltale-three")
 WIDE = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
 """Sets many bits, so no other bytes equal the bits of a value by chance."""
+# Metrics for life, a metric with epochs of a month, and a metric with a normalizer. All report
+# daily.
 METRICS = (
-    metric_of("plain", WIDE),
-    metric_of("held", WIDE, interval="day"),
-    metric_of("latched", WIDE, epoch="month"),
-    metric_of("folded", Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7, normalize="casefold")),
+    build_metric("plain", WIDE),
+    build_metric("held", WIDE, interval="day"),
+    build_metric("latched", WIDE, epoch="month"),
+    build_metric("folded", Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7, normalize="casefold")),
 )
 
 
@@ -90,7 +92,8 @@ def use_client(open_client: Opener, clock: FixedClock, folder: Path) -> list[str
     The client records, sends, fails, refuses values and restarts.
     """
     texts: list[str] = []
-    transport = MemoryTransport([None])
+    transport = MemoryTransport([None])  # the first attempt fails
+    # Under the second cap no metric has room, so every value is skipped.
     for cap in (UNCAPPED, BudgetCap(total=0.1)):
         client = open_client(*METRICS, collector=transport, budget_cap=cap)
         for value in VALUES:
@@ -139,13 +142,24 @@ def test_no_secret_is_written_or_shown(home: Home, caplog: pytest.LogCaptureFixt
         assert secret_bytes not in spoken
 
 
+def test_options_do_not_show_the_upload_key() -> None:
+    """The text of options omits the upload key, which is a secret of the program.
+
+    A host program holds the options in a variable. Tools that report errors print the variables of
+    all frames of a traceback.
+    """
+    options = ClientOptions(upload_key="telltale-key", segment={"version": "2"})
+    assert "telltale-key" not in repr(options)
+    assert "'version': '2'" in repr(options)
+
+
 def test_search_finds_planted_secrets(home: Home) -> None:
     """The search finds the secret in its file, and bits that the test writes into the spool."""
     client = home.open(*METRICS)
     record_days(client, "plain", VALUES[:1])
     secret = read_secret(home.folder)
     assert client.queued_count() == 1
-    assert secret.hex().encode() in (identity_path(home.folder) / "state.1").read_bytes()
+    assert secret.hex().encode() in (get_identity_folder(home.folder) / "state.1").read_bytes()
     cohort = derive_cohort(secret, "plain", "", WIDE)
     bits = get_encoder(WIDE).encode(VALUES[0], cohort)
     with open_spool(home.folder) as db:
@@ -162,7 +176,7 @@ def test_tracebacks_of_a_failing_disk_show_no_value(
     record_days(client, "plain", VALUES[:1])
     assert client.queued_count() == 1
     client.record("plain", VALUES[0])
-    with refusing_disk(home.folder):
+    with refuse_new_rows(home.folder):
         home.clock.advance(days=1)
         assert not client.flush(timeout=1.0)
         report = Report(metric="plain", params="p", cohort=0, bits=b"")

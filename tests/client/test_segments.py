@@ -1,4 +1,9 @@
-"""Segments of a device: a report contains them without noise, and an epoch keeps the first ones."""
+"""Segments of a device: a report contains them without noise, and an epoch keeps the first ones.
+
+A segment is one value of each dimension, such as version 2. The registry lists the values of a
+dimension. The fingerprint of the parameters in a report contains the segment. The clock of a
+`Device` begins on 2026-11-21.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from devices import metric_of
+from devices import build_metric
 from rappor_client.testing import Device
-from registries import registry_of
+from registries import build_registry
 
 from rappor.protocol.segments import Dimension
 
@@ -17,9 +22,9 @@ VERSIONS = (Dimension("version", ("1", "2")),)
 
 def send_segment(device: Device, version: str | None, *, epoch: str) -> dict[str, str]:
     """Record a value, send it, and return the segment of the newest report."""
-    metric = metric_of(epoch=epoch, segments=VERSIONS)
+    metric = build_metric(epoch=epoch, segments=VERSIONS)
     segment = None if version is None else {"version": version}
-    client = device.open(registry_of(metric), segment=segment or {})
+    client = device.open(build_registry(metric), segment=segment or {})
     client.record("page", "example.org")
     device.clock.advance(days=1)
     client.flush()
@@ -46,7 +51,7 @@ def test_epoch_keeps_its_first_segment(device: Device) -> None:
     """The segment of the first report stays until the quarter ends."""
     assert send_segment(device, "1", epoch="quarter") == {"version": "1"}
     assert send_segment(device, "2", epoch="quarter") == {"version": "1"}
-    device.clock.advance(days=50)
+    device.clock.advance(days=50)  # until January of the next quarter
     assert send_segment(device, "2", epoch="quarter") == {"version": "2"}
 
 
@@ -73,10 +78,10 @@ def test_segment_that_is_no_longer_listed_is_left_out(
 
     Every collector accepts a report without a segment.
     """
-    before = metric_of(epoch="year", segments=VERSIONS)
-    after = metric_of(epoch="year", segments=later)
+    before = build_metric(epoch="year", segments=VERSIONS)
+    after = build_metric(epoch="year", segments=later)
     for metric in (before, before, after, after):
-        client = device.open(registry_of(metric), segment={"version": "1", "country": "de"})
+        client = device.open(build_registry(metric), segment={"version": "1", "country": "de"})
         client.record("page", "example.org")
         device.clock.advance(days=1)
         client.flush()
@@ -84,6 +89,7 @@ def test_segment_that_is_no_longer_listed_is_left_out(
         device.clock.advance(days=1)
         client.flush()
         client.close()
+    # The first report is of the first registry, the last report of the changed registry.
     fingerprints = [report.params for report in device.transport.reports]
     assert dict(before.accepted[fingerprints[0]].segment) == {"version": "1"}
     assert fingerprints[-1] == after.params.fingerprint

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import rappor_client.testing
 from days import record_days
-from devices import Home, metric_of
+from devices import Home, build_metric
 from places import ROOT
 from programs import run_python
 from rappor_client import FlushReason, TransportResponse, UploadError
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins, peek
-from registries import toml_of
+from registries import format_registry
 
 ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
@@ -35,16 +35,20 @@ def test_transport_follows_its_script_and_then_accepts(home: Home) -> None:
 
 def test_fixed_coins_repeat_by_seed() -> None:
     """Equal seeds give equal coins in every grouping, other seeds give other coins."""
-    one, other = FixedCoins(seed=1), FixedCoins(seed=1)
-    assert [*one(3), *one(2)] == list(other(5))
+    first, second = FixedCoins(seed=1), FixedCoins(seed=1)
+    assert [*first(3), *first(2)] == list(second(5))
     assert list(FixedCoins(seed=2)(5)) != list(FixedCoins(seed=1)(5))
-    assert all(0 <= u < 2**32 for u in other(100))
+    assert all(0 <= u < 2**32 for u in second(100))
     assert list(constant_coins(7)(3)) == [7, 7, 7]
 
 
 def test_peek_returns_the_contents_of_a_folder(home: Home) -> None:
-    """The contents have reports in all states, scopes, spent nats and counters."""
-    metrics = (metric_of(epoch="month"), metric_of("slow"))
+    """The contents have reports in all states, scopes, spent nats and counters.
+
+    Of three reports of `page`, the first is accepted, the second is tried and the third is queued.
+    The report of `slow` is pending.
+    """
+    metrics = (build_metric(epoch="month"), build_metric("slow"))
     transport = MemoryTransport([TransportResponse(status=200, body=ACCEPTED), None])
     client = home.open(*metrics, collector=transport, coins=constant_coins(2**32 - 1))
     record_days(client, "page", "xxx")
@@ -55,9 +59,10 @@ def test_peek_returns_the_contents_of_a_folder(home: Home) -> None:
     contents = peek(home.folder)
     assert contents.has_secret
     assert [report.metric for report in contents.queued_reports] == ["page", "page"]
-    (pending,) = contents.tried_uploads
-    assert pending.body == transport.bodies[1]
-    assert pending.backoff_until == pytest.approx(home.clock() + 5)
+    (tried,) = contents.tried_uploads
+    assert tried.body == transport.bodies[1]
+    # The first backoff is a random part of 5 seconds. With the largest coins it is all of them.
+    assert tried.backoff_until == pytest.approx(home.clock() + 5)
     assert [report.metric for report in contents.pending_reports] == ["slow"]
     assert contents.pending_reports[0].interval_end == FixedClock("2026-11-23")()
     (scope,) = contents.scopes
@@ -132,7 +137,7 @@ def run_suite(folder: Path, text: str) -> str:
 @pytest.mark.slow
 def test_fixture_returns_a_device(tmp_path: Path) -> None:
     """The tests of a host record, look and send, and each test has a device of its own."""
-    registry = toml_of("theme", epoch="'quarter'")
+    registry = format_registry("theme", epoch="'quarter'")
     assert "2 passed" in run_suite(tmp_path, SUITE.replace("REGISTRY", repr(registry)))
 
 

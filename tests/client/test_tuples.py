@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import reference
-from devices import CLEAR, Home, metric_of, read_secret, write_device
+from devices import CLEAR, Home, build_metric, read_secret, write_device
 from rappor_client import Client, Outcome
 
 from rappor import Params, ReportError, encode_value, epsilon_1
 from rappor.protocol.tuples import combine_categories
 
 LISTS = {"editor": ("vim", "code"), "system": ("linux", "mac")}
+# Four combinations of listed texts and one bucket for all other values: five buckets.
 CHOICE = Params.profile(
     "once",
     encoding="onehot",
@@ -22,11 +24,9 @@ CHOICE = Params.profile(
     field_names=tuple(LISTS),
     normalize="casefold,none",
 )
-PAIR = Params(
-    **{key: getattr(CLEAR, key) for key in ("k", "h", "m", "f", "p", "q")},
-    field_names=("site", "country"),
-    normalize="host,none",
-)
+PAIR = dataclasses.replace(CLEAR, field_names=("site", "country"), normalize="host,none")
+"""Parameters of a tuple of two fields that are hashed. They have the noise of `CLEAR`: no
+instantaneous noise, so that a report equals its permanent response."""
 SITE = "https://Secret-Site.example/path"
 
 
@@ -51,14 +51,19 @@ def send_next_day(home: Home, client: Client) -> Any:
 def test_the_fields_of_a_tuple_are_hashed_together(
     home: Home, value: dict[str, str], texts: tuple[str, str], is_unfit: bool
 ) -> None:
-    """The report has the permanent response of the joined texts; the folder has no text."""
-    metric = metric_of(params=PAIR)
+    """The report has the permanent response of the joined texts of the fields.
+
+    A field counts as empty if its text fits nowhere: it has no host, or contains the separator of
+    fields. The device counts such a tuple in its counter `unfit`. No file of the device contains a
+    text.
+    """
+    metric = build_metric(params=PAIR)
     with home.open(metric, collector=home.transport) as client:
         assert client.record("page", value) == Outcome.RECORDED
         report = send_next_day(home, client)
         assert client.event_counts().get("unfit", 0) == is_unfit
     encoded = encode_value(read_secret(home.folder), metric, value)
-    joined = "\x1f".join(texts)
+    joined = "\x1f".join(texts)  # the separator of fields, which no field may contain
     bits = reference.compute_bloom_filter(joined, report.cohort, PAIR.k, PAIR.h)
     assert reference.pack(bits) == encoded.bits
     assert report.bits == encoded.permanent
@@ -68,7 +73,7 @@ def test_the_fields_of_a_tuple_are_hashed_together(
 
 
 @pytest.mark.parametrize(
-    ("value", "own"),
+    ("value", "bucket"),
     [
         ({"editor": "VIM", "system": "mac"}, 1),
         ({"system": "linux", "editor": "code"}, 2),
@@ -78,13 +83,19 @@ def test_the_fields_of_a_tuple_are_hashed_together(
     ],
 )
 def test_a_combination_is_one_bucket_and_costs_epsilon_1(
-    home: Home, value: dict[str, str], own: int
+    home: Home, value: dict[str, str], bucket: int
 ) -> None:
-    """A tuple with one unlisted text is an unlisted value, which is reported and counted."""
+    """A tuple is one bucket of five: of its combination of texts, or of all unlisted values.
+
+    The buckets are 0 vim linux, 1 vim mac, 2 code linux, 3 code mac, and 4 for all other values.
+    Texts of `editor` are compared in lower case, texts of `system` as they are.
+    """
     secret = bytes(range(32))
     write_device(home.folder, secret)
-    metric = metric_of(params=CHOICE, epoch="quarter", interval="epoch")
-    home.clock.set("2026-12-28T12:00:00")  # after the day that the secret draws
+    metric = build_metric(params=CHOICE, epoch="quarter", interval="epoch")
+    # The secret draws a day of the quarter, and the device reports on this day or later. The last
+    # eight days are never drawn, so the drawn day has passed.
+    home.clock.set("2026-12-28T12:00:00")
     with home.open(metric, collector=home.transport) as client:
         assert client.record("page", value) == Outcome.RECORDED
         assert client.record("page", {"editor": "code", "system": "mac"}) == Outcome.RECORDED
@@ -92,14 +103,15 @@ def test_a_combination_is_one_bucket_and_costs_epsilon_1(
         assert client.privacy_spent().nats == pytest.approx(epsilon_1(CHOICE), abs=1e-3)
     scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
 
-    def draw(bucket: int) -> bytes:
-        coins = reference.derive_bucket_coins(secret, scope, [bucket], 5, 1)
+    def draw(true_bucket: int) -> bytes:
+        """Return the bits of the report of a value with this bucket: one of k = 5 buckets."""
+        coins = reference.derive_bucket_coins(secret, scope, own=[true_bucket], k=5, n=1)
         keep = CHOICE.response.canonical_keys["keep"]
-        named = reference.draw_bucket([bucket], 5, 1, keep, coins)
+        named = reference.draw_bucket(own=[true_bucket], k=5, n=1, t=keep, u=coins)
         return reference.pack([int(i == named) for i in range(5)])
 
-    # One of the two events is chosen by its tag.
-    assert report.bits in {draw(own), draw(3)}
+    # The device chooses one of the two events of the day at random: the value, or code mac.
+    assert report.bits in {draw(bucket), draw(3)}
 
 
 class Unreadable(Mapping[str, str]):
@@ -157,8 +169,11 @@ class UnreadableText(str):
     ],
 )
 def test_a_tuple_of_the_wrong_kind_is_a_mistake_of_the_program(value: object, home: Home) -> None:
-    """Nothing is recorded, and the program is told; the message contains no text of the value."""
-    with home.open(metric_of(params=PAIR), collector=home.transport) as client:
+    """A value that is no mapping of the fields to texts raises, and nothing is recorded.
+
+    The message and the cause of the error contain no text of the value.
+    """
+    with home.open(build_metric(params=PAIR), collector=home.transport) as client:
         with pytest.raises(ReportError) as refusal:
             client.record("page", value)
         assert "secret-site" not in str(refusal.value)
@@ -169,8 +184,31 @@ def test_a_tuple_of_the_wrong_kind_is_a_mistake_of_the_program(value: object, ho
     assert home.transport.reports == []
 
 
+class ReadableOnce(dict[str, str]):
+    """A mapping that is gone after its first reading."""
+
+    def items(self) -> Any:
+        """Return the items, and forget them."""
+        items = list(super().items())
+        self.clear()
+        return items
+
+
+def test_a_mapping_is_read_once(home: Home) -> None:
+    """A view of a row that is gone after the first reading is recorded like its copy."""
+    with home.open(build_metric(params=PAIR), collector=home.transport) as client:
+        value = ReadableOnce(site="a.example", country="de")
+        assert client.record("page", value) == Outcome.RECORDED
+        assert send_next_day(home, client)
+        assert "failures" not in client.event_counts()
+
+
 def test_methods_of_a_text_are_not_called(home: Home) -> None:
-    """A subclass of str is its text. An error of its methods would count as a failed disk."""
+    """A text of a subclass of str is recorded, and no method of the subclass is called.
+
+    The methods of `UnreadableText` raise. The device would count such an error as a failure of its
+    disk, and the error contains the value.
+    """
     texts = {"site": UnreadableText("a.example"), "country": UnreadableText("de")}
-    with home.open(metric_of(params=PAIR), collector=home.transport) as client:
+    with home.open(build_metric(params=PAIR), collector=home.transport) as client:
         assert client.record("page", texts) == Outcome.RECORDED

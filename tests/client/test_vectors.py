@@ -10,7 +10,7 @@ from typing import Any
 import make_vectors
 import pytest
 from days import finish_days
-from devices import metric_of, open_device, write_device
+from devices import build_metric, open_device, write_device
 from places import VECTORS
 from rappor_client import Outcome
 from rappor_client.testing import FixedClock, MemoryTransport
@@ -34,12 +34,15 @@ def find_epoch(epoch: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_client_sends_the_reports_of_the_vectors(number: int, tmp_path: Path) -> None:
-    """Cohort and report equal the vector for its secret, metric, epoch, value and coins."""
+    """A client with the secret and the coins of a vector sends the report of the vector.
+
+    Each row has a secret, a metric, an epoch, a value, and the seed of the coins.
+    """
     row: dict[str, Any] = ROWS[number]
     letters = {key: row[key] for key in ("k", "h", "m", "f", "p", "q")}
     params = Params(**letters, encoding=row["encoding"], insecure=True)
     epoch, day = find_epoch(row["epoch"])
-    metric = metric_of(row["metric"], params, epoch=epoch)
+    metric = build_metric(row["metric"], params, epoch=epoch)
     write_device(tmp_path / "device", bytes.fromhex(row["secret"]))
     transport = MemoryTransport()
     with open_device(

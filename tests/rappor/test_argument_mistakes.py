@@ -49,7 +49,10 @@ def test_argument_of_another_type_is_named(
     [("alpha", "alpha"), ("level", "alpha"), ("method", "method"), ("confidence", "confidence")],
 )
 def test_keyword_of_error_control_is_explained(function: str, keyword: str, field: str) -> None:
-    """The first attempt of most callers is `decode(counts, candidates, alpha=0.01)`."""
+    """A field of `ErrorControl` as a keyword is refused, and the sentence states the right call.
+
+    Many callers first write `decode(counts, candidates, alpha=0.01)`.
+    """
     sentence = rf"{function} has no argument {keyword}; pass .*ErrorControl\({field}="
     with pytest.raises(ParamsError, match=sentence):
         getattr(rappor, function)([], **{keyword: 0.01})
@@ -57,6 +60,6 @@ def test_keyword_of_error_control_is_explained(function: str, keyword: str, fiel
 
 @pytest.mark.parametrize("mistake", [3, "counts", [3]])
 def test_counts_of_another_type_are_refused(mistake: Any) -> None:
-    """`decode` names the type of what is no collection."""
+    """`decode` refuses other types than Counts, and names the type."""
     with pytest.raises(DecodeError, match="counts must be Counts or a list of them, got"):
         rappor.decode(mistake, ["cat"])

@@ -10,7 +10,7 @@ from typing import Final
 from places import ROOT
 
 MOST_FILES: Final = 25
-"""Largest number of files that a newcomer reads in one go."""
+"""Largest number of files. A newcomer reads all of them in one afternoon."""
 
 MOST_STATEMENTS: Final = 3810
 """Largest number of statements in these files. It only falls. Docstrings and comments are free."""
@@ -30,7 +30,7 @@ def count_statements(path: Path) -> int:
 
 
 def test_path_has_few_files_that_exist() -> None:
-    """Every file of the list is there, and each has one line."""
+    """The list has 21 to 25 files, all of them exist, and none is listed twice."""
     files = list_files()
     assert 20 < len(files) <= MOST_FILES
     assert len(set(files)) == len(files)
@@ -38,16 +38,17 @@ def test_path_has_few_files_that_exist() -> None:
 
 
 def test_files_of_the_path_do_not_grow() -> None:
-    """Code that grows moves into a file beside the path."""
+    """The files of the path have at most MOST_STATEMENTS statements. New code goes to others."""
     assert sum(map(count_statements, list_files())) <= MOST_STATEMENTS
 
 
-def test_each_file_begins_with_how_to_think_about_it() -> None:
-    """The docstring of each module says more than its title."""
+def test_each_file_begins_with_an_explanation() -> None:
+    """The docstring of each module has at least three lines, so it has more than a title."""
     for path in list_files():
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         assert len(docstring.splitlines()) >= 3, path
 
 
 def _is_text(node: ast.AST) -> bool:
+    """Return whether a statement is a constant, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -39,8 +39,8 @@ class Telling:
         return TELLTALE
 
 
-def metric_of(params: Params) -> Metric:
-    """Make a metric of a parameter set."""
+def build_metric(params: Params) -> Metric:
+    """Return a metric of a parameter set."""
     day = datetime.date(2030, 1, 1)
     return Metric(
         name="page",
@@ -52,7 +52,7 @@ def metric_of(params: Params) -> Metric:
     )
 
 
-def told(refused: Callable[[], object]) -> str:
+def format_refusal(refused: Callable[[], object]) -> str:
     """Return all that a log would hold of a refusal, chained exceptions too."""
     with pytest.raises(RapporError) as caught:
         refused()
@@ -82,8 +82,8 @@ WRONG: list[tuple[Params, object]] = [
 def test_refused_value_is_in_no_message_of_encoder_or_randomizer(number: int) -> None:
     """Type and length are told, whether the encoder is asked or the whole way is gone."""
     params, value = WRONG[number]
-    message = told(lambda: get_encoder(params).encode(value, 0))
-    message += told(lambda: encode_value(SECRET, metric_of(params), value))
+    message = format_refusal(lambda: get_encoder(params).encode(value, 0))
+    message += format_refusal(lambda: encode_value(SECRET, build_metric(params), value))
     assert "a value must be" in message
     assert TELLTALE not in message
     assert "\\ud" not in message
@@ -92,7 +92,7 @@ def test_refused_value_is_in_no_message_of_encoder_or_randomizer(number: int) ->
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_refused_text_is_in_no_message_of_a_normalizer(name: str) -> None:
     """Not even the one surrogate that was wrong is shown, nor where it stood."""
-    message = told(lambda: normalize(name, TELLTALE + "\udfff"))
+    message = format_refusal(lambda: normalize(name, TELLTALE + "\udfff"))
     assert TELLTALE not in message
     assert "udfff" not in message
     assert "position" not in message
@@ -101,14 +101,14 @@ def test_refused_text_is_in_no_message_of_a_normalizer(name: str) -> None:
 @pytest.mark.parametrize("params", [BOOLEAN, BUCKETS], ids=lambda params: params.encoding)
 def test_refused_text_of_a_command_line_is_in_no_message(params: Params) -> None:
     """The reader of a number would repeat the text in its own error."""
-    assert TELLTALE not in told(lambda: parse_value(params, TELLTALE))
+    assert TELLTALE not in format_refusal(lambda: parse_value(params, TELLTALE))
 
 
 @given(st.text(min_size=3, alphabet="XYZ"))
 def test_no_text_is_ever_repeated(text: str) -> None:
     """Whatever the text, where none is expected it is told by its length."""
-    assert text not in told(lambda: get_encoder(BUCKETS).encode(text, 0))
-    assert f"{len(text)} characters" in told(lambda: get_encoder(BUCKETS).encode(text, 0))
+    assert text not in format_refusal(lambda: get_encoder(BUCKETS).encode(text, 0))
+    assert f"{len(text)} characters" in format_refusal(lambda: get_encoder(BUCKETS).encode(text, 0))
 
 
 @pytest.mark.parametrize("size", [31, 33, 64])
@@ -118,9 +118,9 @@ def test_refused_secret_is_in_no_message(size: int) -> None:
     for refused in (
         lambda: derive_cohort(secret, "page", "", BLOOM),
         lambda: derive_permanent_response(secret, "page", "", BLOOM, b"\0\0"),
-        lambda: encode_value(secret, metric_of(BLOOM), "a"),
+        lambda: encode_value(secret, build_metric(BLOOM), "a"),
     ):
-        message = told(refused)
+        message = format_refusal(refused)
         assert TELLTALE not in message
         assert secret.hex() not in message
 
@@ -187,14 +187,14 @@ def test_refused_report_is_in_no_message(number: int) -> None:
 )
 def test_refused_upload_is_in_no_message(body: bytes) -> None:
     """Neither keys, nor ids, nor bytes that are no text, nor where a parser stopped."""
-    message = told(lambda: parse_upload(body, lookup))
+    message = format_refusal(lambda: parse_upload(body, lookup))
     for hidden in (TELLTALE, "0xff", "char ", "position", "VGVsbHRhbGUtN3E", "7117", "digits "):
         assert hidden not in message
 
 
 def test_what_is_accepted_shows_nothing_either() -> None:
     """Representations of values under way hold no value, bits, permanent response or secret."""
-    encoded = encode_value(SECRET, metric_of(BLOOM), TELLTALE)
+    encoded = encode_value(SECRET, build_metric(BLOOM), TELLTALE)
     upload = Upload(id="A" * 22, reports=(encoded.report,))
     texts = f"{encoded} {encoded!r} {upload} {upload!r} {get_encoder(BLOOM)!r}"
     for hidden in (encoded.bits, encoded.permanent, encoded.report.bits, SECRET):

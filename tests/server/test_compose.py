@@ -14,7 +14,14 @@ from typing import Any
 import plain_http
 import pytest
 import yaml  # type: ignore[import-untyped]
-from collectors import Running, command, free_port, run_command, run_script, wait_until_ready
+from collectors import (
+    Running,
+    build_command,
+    find_free_port,
+    run_command,
+    run_script,
+    wait_until_ready,
+)
 from places import ROOT
 from tools import need
 
@@ -41,12 +48,12 @@ def test_files_and_dependencies_of_a_service_exist(name: str) -> None:
 
 def test_prometheus_scrapes_the_collector() -> None:
     """Prometheus scrapes the collector under the job name that the alerts use."""
-    found = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
-    (job,) = found["scrape_configs"]
+    configuration = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (job,) = configuration["scrape_configs"]
     port = SERVICES["collector"]["environment"]["RAPPOR_SERVER_ADMIN"].rpartition(":")[2]
     assert job["static_configs"][0]["targets"] == [f"collector:{port}"]
     assert job["job_name"] == "rappor"
-    assert all((FOLDER / name).is_file() for name in found["rule_files"])
+    assert all((FOLDER / name).is_file() for name in configuration["rule_files"])
 
 
 @pytest.mark.slow
@@ -68,7 +75,7 @@ def test_devices_report_to_the_collector(
     """The settings and the command of the file send reports that are counted."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root, as in a container")
-    data, port, admin = tmp_path / "data", 8080, free_port()
+    data, port, admin = tmp_path / "data", 8080, find_free_port()
     shutil.copytree(FOLDER / "trial", data)
     here = {
         "/data": str(data),
@@ -81,7 +88,9 @@ def test_devices_report_to_the_collector(
         monkeypatch.setenv(name, value)
     log = tmp_path / "collector.log"
     with log.open("wb") as output:
-        served = command("serve", str(data / "metrics.toml"), "--host", HOST, "--port", str(port))
+        served = build_command(
+            "serve", str(data / "metrics.toml"), "--host", HOST, "--port", str(port)
+        )
         process = subprocess.Popen(served, stdout=output, stderr=output, start_new_session=True)
     running = Running(process, port, data, log, admin, database)
     try:
@@ -89,8 +98,8 @@ def test_devices_report_to_the_collector(
         check = (FOLDER / "Dockerfile").read_text(encoding="utf-8").partition("HEALTHCHECK")[2]
         program, *arguments = json.loads(check.partition("CMD")[2].splitlines()[0])
         assert program == "rappor-server"
-        asked = [argument.replace("/data", str(data)) for argument in arguments]
-        assert run_command(*asked).returncode == 0
+        words = [argument.replace("/data", str(data)) for argument in arguments]
+        assert run_command(*words).returncode == 0
         assert plain_http.get(f"{running.admin_url}/pages/sign-in").status_code == 200
         # The address of the collector stays as it is in the file: a refused address was not seen
         # while the test replaced it. The hosts file resolves the name, as Docker's network does.

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import device_child
 import numpy as np
 import plain_http
 import pytest
-from collectors import LOUD, UNBOUNDED, entry, make_token, serving, serving_file
+from collectors import LOUD, UNBOUNDED, format_entry, make_token, run_file_collector
 from programs import CLIENT, run_python
 from scipy import stats
 
 from rappor import CollectorClient, Params, compare_segments, decode
 from rappor.simulation.population import english_words
 
-N_DEVICES = 1000
-"""Number of simulated devices. Each one is a real client with a folder of its own."""
+N_DEVICES = 600
+"""Number of simulated devices. Each one is a real client with a folder of its own. With half as
+many, no word would be certain to be detected, and `check_power` would find nothing to check."""
 N_WORDS = 20
 """Number of words that the devices have. More words would be too rare to detect."""
 FALSE_ALARM = 1e-9
 """Probability that a check fails by chance. With a larger value the confidence intervals are
 narrower and more words count as certain to be detected, so correct code would fail more often."""
-WORD = UNBOUNDED + entry("word", k=64, m=8, candidates="words.txt", **LOUD)
+WORD = UNBOUNDED + format_entry("word", k=64, m=8, candidates="words.txt", **LOUD)
 """Registry with a metric of strings. Its noise is low, so a test with few devices detects the
 frequent words."""
-THEME = UNBOUNDED + entry(
+THEME = UNBOUNDED + format_entry(
     "theme",
     encoding="onehot",
     categories=["light", "dark"],
@@ -50,21 +50,17 @@ def list_words() -> list[str]:
 
 
 @pytest.mark.slow
-def test_estimates_of_real_words(tmp_path: Path, database: str) -> None:
+def test_estimates_of_real_words(tmp_path: Path) -> None:
     """Every true count lies in an interval that misses once in 1e9. Frequent words are detected."""
     words = list_words()
     candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
     (tmp_path / "words.txt").write_text("\n".join(candidates))
-    with serving(tmp_path, database, registry=WORD) as running:
-
-        def send(i: int) -> str:
-            where = (str(tmp_path / "metrics.toml"), running.url)
-            return run_python(device_child.__file__, *where, text="\n".join(words[i::4])).stdout
-
-        with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(send, range(4))) == ["delivered"] * 4
-        token = make_token(database)
-        running.count()
+    with run_file_collector(tmp_path, registry=WORD) as running:
+        where = (str(tmp_path / "metrics.toml"), running.url)
+        sender = run_python(device_child.__file__, *where, text="\n".join(words))
+        assert sender.stdout == "delivered"
+        token = make_token(running.database)
+        running.merge_uploads()
         response = plain_http.post(
             f"{running.admin_url}/v1/metrics/word/estimates",
             json={"all": True, "confidence": 1 - FALSE_ALARM / len(candidates)},
@@ -109,7 +105,7 @@ def test_segments_are_counted_separately(tmp_path: Path) -> None:
 
     Counts without `segments` are the sum of all segments.
     """
-    with serving_file(tmp_path, registry=THEME) as running:
+    with run_file_collector(tmp_path, registry=THEME) as running:
         registry = tmp_path / "metrics.toml"
         for words in (
             ("light", "light", "dark", "--segment", "version=1"),
@@ -120,7 +116,7 @@ def test_segments_are_counted_separately(tmp_path: Path) -> None:
             send(running.url, registry, "theme", *words)
         wrong = send(running.url, registry, "theme", "light", "--segment", "version", code=2)
         assert "NAME=VALUE" in wrong.stderr
-        running.count()
+        running.merge_uploads()
         collector = CollectorClient(running.admin_url, make_token(running.database, "theme"))
         pooled = collector.counts("theme")
         separate = collector.counts("theme", segments=True)

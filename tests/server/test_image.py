@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from collectors import REGISTRY, free_port, upload_of
+from collectors import REGISTRY, build_upload, find_free_port
 from places import ROOT
-from programs import until
+from programs import wait_until
 from tools import need
 
 DOCKERFILE = (ROOT / "server" / "packaging" / "Dockerfile").read_text(encoding="utf-8")
@@ -75,21 +75,25 @@ class Image:
                 shutil.copy(source, base / target)
 
     def lend(self, name: str) -> None:
-        """Show what a variable of pip names on this machine inside, where no package changes it."""
-        given = Path(os.environ.get(name, ""))
-        if given.is_absolute() and given.exists():
+        """Copy the file or folder that a variable of pip names into the image.
+
+        The variable of the image then names the copy. No package of the image has a file at the
+        path of the copy.
+        """
+        path = Path(os.environ.get(name, ""))
+        if path.is_absolute() and path.exists():
             lent = self.root / "lent" / name
             lent.parent.mkdir(exist_ok=True)
-            (shutil.copytree if given.is_dir() else shutil.copy)(given, lent)
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, lent)
             self.environment[name] = f"/lent/{name}"
 
     def command(self, arguments: list[str], user: str) -> list[str]:
-        """Return a command line that runs inside."""
+        """Return a command line that runs a command in the image."""
         inside = ["env", "-C", self.folder, *arguments]
         return [CHROOT, f"--userspec={user}", str(self.root), *inside]
 
     def run(self, arguments: list[str], *, user: str) -> None:
-        """Run a command inside to its end."""
+        """Run a command in the image, and wait for its end."""
         subprocess.run(self.command(arguments, user), env=self.environment, check=True)
 
 
@@ -103,13 +107,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     )
     for name in ("/etc/resolv.conf", "/etc/hosts"):
         shutil.copy(name, root / name.lstrip("/"))
-    found = Image(root)
+    container = Image(root)
     for name in ("PIP_CERT", "PIP_FIND_LINKS"):
-        found.lend(name)
+        container.lend(name)
     try:
         for instruction, rest in list_instructions():
-            found.follow(instruction, rest)
-        yield found
+            container.follow(instruction, rest)
+        yield container
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -119,14 +123,14 @@ def test_command_of_the_image_serves(image: Image) -> None:
     data = image.root / "data"
     (data / "metrics.toml").write_text(REGISTRY)
     (line,) = [rest for word, rest in list_instructions() if word == "CMD"]
-    port = free_port()
+    port = find_free_port()
     image.environment |= {"RAPPOR_SERVER_PORT": str(port), "RAPPOR_SERVER_HOST": "127.0.0.1"}
     process = subprocess.Popen(image.command(json.loads(line), image.user), env=image.environment)
     try:
-        until(lambda: _is_ready(port))
+        wait_until(lambda: _is_ready(port))
         response = httpx.post(
             f"http://127.0.0.1:{port}/v1/reports",
-            content=upload_of(),
+            content=build_upload(),
             headers={"Content-Type": "application/json"},
         )
         assert response.status_code == 200

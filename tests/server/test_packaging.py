@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from collectors import REGISTRY, run_command, serving_file, upload_of
+from collectors import REGISTRY, build_upload, call_command, run_file_collector
 from places import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from rappor_server.app.settings import Settings
@@ -37,14 +37,18 @@ EVENT = re.compile(r'(?:log_event|_write)\(\s*"([a-z ]+)"')
 """Call that logs an event. Its group is the text of the event."""
 TIMERS = ("rappor-prune.timer", "rappor-backup.timer", "rappor-publish.timer")
 """Timers that the folder contains."""
-UNITS = ("rappor-server.service", *(each.replace("timer", "service") for each in TIMERS))
+INSTANCES = ("prune.service", "prune.timer", "backup.service", "backup.timer")
+"""Units, without `rappor-`, that each further collector with its own database has, too."""
+UNITS = ("rappor-server.service", *(timer.replace("timer", "service") for timer in TIMERS))
 """Services that the folder contains: the collector, and one for each timer."""
 
 
 def list_expressions() -> list[str]:
     """Return every Prometheus expression of the alert rules and the panels."""
-    asked = [rule["expr"] for rule in ALERTS]
-    return asked + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    expressions = [rule["expr"] for rule in ALERTS]
+    return expressions + [
+        target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
+    ]
 
 
 @pytest.mark.slow
@@ -53,19 +57,24 @@ def test_expressions_use_exported_metrics(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("programs sesame\n")
     flags = ("--suspicious", "accept", "--upload-key-file", str(keys))
-    with serving_file(tmp_path, *flags) as running:
-        assert running.post(upload_of(), Authorization="Bearer sesame").status_code == 200
+    with run_file_collector(tmp_path, *flags) as running:
+        assert running.post(build_upload(), Authorization="Bearer sesame").status_code == 200
         text = running.get("/metrics").text
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     names = {sample.name for sample in samples}
-    labels = {label for sample in samples for label in sample.labels} | {"instance", "job"}
+    labels = {label for sample in samples for label in sample.labels} | {
+        "instance",
+        "job",
+        "program",
+    }
     values = {pair for sample in samples for pair in sample.labels.items()} | {("job", "rappor")}
     assert len(list_expressions()) > 20
     for expression in list_expressions():
-        asked = set(NAME.findall(expression))
-        assert asked <= names, expression
-        told = {part for groups in LABEL.findall(expression) for part in groups if part}
-        assert {each.strip() for part in told for each in part.split(",")} <= labels, expression
+        metric_names = set(NAME.findall(expression))
+        assert metric_names <= names, expression
+        lists = {names for groups in LABEL.findall(expression) for names in groups if names}
+        used = {label.strip() for names in lists for label in names.split(",")}
+        assert used <= labels, expression
         assert set(VALUE.findall(expression)) <= values, expression
         assert expression.count("(") == expression.count(")")
     for name in ("rappor_build_info", "rappor_registry_info", "process_resident_memory_bytes"):
@@ -76,10 +85,11 @@ def test_expressions_use_exported_metrics(tmp_path: Path) -> None:
 
 
 def test_runbook_has_a_section_for_each_alert() -> None:
-    """The runbook has a section for each alert, and no other section."""
+    """The runbook has a section for each alert, and no other. Its table of contents has them."""
     runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (Rappor\w+)$", runbook, flags=re.MULTILINE)
     assert sections == [rule["alert"] for rule in ALERTS]
+    assert re.findall(r"\[(Rappor\w+)\]\(#rappor\w+\)", runbook) == sections
     for rule in ALERTS:
         assert rule["labels"]["severity"] in ("page", "warn")
         assert rule["annotations"]["summary"]
@@ -103,8 +113,9 @@ def test_runbook_explains_each_event_of_the_log() -> None:
 def test_panels_do_not_overlap() -> None:
     """Each panel has a title and an area of its own. Legends use labels of the expressions."""
     panels = DASHBOARD["panels"]
-    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
-    assert len(places) == len({panel["title"] for panel in panels}) == len(panels)
+    corners = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    titles = {panel["title"] for panel in panels}
+    assert len(corners) == len(titles) == len(panels)
     for panel in panels:
         for target in panel["targets"]:
             for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
@@ -116,32 +127,35 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for name in (*UNITS, *TIMERS):
         text = (FOLDER / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace("/opt/rappor/bin/rappor-server", "/bin/true"))
-    instance = tmp_path / "rappor-server@2.service"
-    instance.write_text((tmp_path / "rappor-server.service").read_text())
+    instances = []
+    for name in ("server.service", *INSTANCES):
+        stem, _, kind = name.partition(".")
+        instances.append(f"rappor-{stem}@mytool.{kind}")
+        (tmp_path / instances[-1]).write_text((tmp_path / f"rappor-{name}").read_text())
     drop_in = tmp_path / "rappor-server.service.d"
     drop_in.mkdir()
     shutil.copy(FOLDER / "tls.conf", drop_in)
     verify = [str(need("systemd-analyze")), "verify", "--man=no"]
     result = subprocess.run(
-        [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS, instance.name))],
+        [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS, *instances))],
         capture_output=True,
         text=True,
         check=False,
     )
-    told = [
+    messages = [
         line for line in result.stderr.splitlines() if str(tmp_path) in line or "rappor" in line
     ]
-    assert (result.returncode, told) == (0, [])
+    assert (result.returncode, messages) == (0, [])
 
 
 def parse_unit(name: str) -> dict[str, list[str]]:
     """Return the values of each setting of a unit by its name."""
-    found: dict[str, list[str]] = {}
+    values_of_key: dict[str, list[str]] = {}
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         key, is_set, value = line.partition("=")
         if is_set and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
+            values_of_key.setdefault(key, []).append(value)
+    return values_of_key
 
 
 def test_units_limit_and_restart_the_collector() -> None:
@@ -169,8 +183,8 @@ def test_units_limit_and_restart_the_collector() -> None:
 def test_secrets_are_credentials_of_systemd() -> None:
     """Each file in the settings is a credential of the unit, and the runbook explains it."""
     drop_in = parse_unit("tls.conf")
-    lent = {each.partition(":")[0] for each in drop_in["LoadCredential"]}
-    named = [each.partition("=%d/") for each in drop_in["Environment"]]
+    lent = {credential.partition(":")[0] for credential in drop_in["LoadCredential"]}
+    named = [credential.partition("=%d/") for credential in drop_in["Environment"]]
     assert {name for *_, name in named} == lent == {"chain", "key", "upload-keys"}
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
@@ -191,6 +205,21 @@ def test_units_share_one_file_of_settings() -> None:
 
 
 @pytest.mark.slow
+def test_each_collector_has_an_environment_and_folders_of_its_own() -> None:
+    """Each unit of an instance, such as rappor-prune@mytool, reads the instance's environment file.
+
+    The last file wins. The backups and sites of two collectors have equal names, so each instance
+    has a folder, which systemd creates.
+    """
+    for name in UNITS:
+        unit = parse_unit(name)
+        assert unit["EnvironmentFile"][-1] == "-/etc/rappor/environment-%i"
+        (command,) = unit["ExecStart"]
+        for folder in re.findall("/var/lib/([^ ]+)", command):
+            assert folder.endswith("/%i")
+            assert folder in unit["StateDirectory"][0].split()
+
+
 def test_commands_create_no_database(tmp_path: Path) -> None:
     """Commands read the file of settings. A wrong database address is refused and creates no file.
 
@@ -212,11 +241,11 @@ def test_commands_create_no_database(tmp_path: Path) -> None:
         ["export", str(tmp_path / "lake"), *lake],
         ["publish", "--out", str(tmp_path / "site")],
     ):
-        result = run_command(*arguments, **named)
+        result = call_command(*arguments, **named)
         assert result.returncode == 2, arguments
-        assert "database must be that of a collector" in result.stderr
+        assert "database must contain the tables of a collector" in result.stderr
         assert "nowhere.sqlite3, which does not exist: run rappor-server serve" in result.stderr
         assert not absent.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
-    assert run_command("migrate", **named).returncode == 0
-    assert "deleted 0 deduplication keys" in run_command("prune", **named).stdout
+    assert call_command("migrate", **named).returncode == 0
+    assert "deleted 0 deduplication keys" in call_command("prune", **named).stdout

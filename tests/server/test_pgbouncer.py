@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from collectors import free_port, make_token, serving, upload_of
-from programs import until
+from collectors import build_upload, find_free_port, make_token, run_collector
+from programs import wait_until
 from rappor_server.storage.database import parse_url
-from sockets import certificate
+from sockets import write_certificate
 from tools import need
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
@@ -43,13 +43,13 @@ class Pooler:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it."""
+        """Start PgBouncer."""
         command = [str(need("pgbouncer")), str(self.folder / "pgbouncer.ini")]
         user = "nobody" if os.geteuid() == 0 else None
         self.process = subprocess.Popen(command, user=user)
 
     def stop(self) -> None:
-        """End it with all connections, as in a failover."""
+        """Kill PgBouncer, which ends all connections, as in a failover."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(30)
@@ -59,19 +59,19 @@ class Pooler:
 def pooler(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[Pooler]:
     """A PgBouncer that has not been started."""
     folder = tmp_path_factory.mktemp("pgbouncer")
-    certificate(folder)
-    found = Pooler(folder, free_port())
+    write_certificate(folder)
+    pgbouncer = Pooler(folder, find_free_port())
     where = parse_url(postgres).query["host"]
-    text = SETTINGS.format(socket=where, port=found.port, folder=folder)
+    text = SETTINGS.format(socket=where, port=pgbouncer.port, folder=folder)
     (folder / "pgbouncer.ini").write_text(text)
-    if os.geteuid() == 0:  # which PgBouncer refuses to be
+    if os.geteuid() == 0:  # PgBouncer refuses to run as root
         for path in (folder, *folder.iterdir()):
             shutil.chown(path, "nobody")
         for parent in {*folder.parents, Path(str(where)), *Path(str(where)).parents}:
             parent.chmod(parent.stat().st_mode | 0o011)
-    yield found
-    if found.process is not None and found.process.poll() is None:
-        found.stop()
+    yield pgbouncer
+    if pgbouncer.process is not None and pgbouncer.process.poll() is None:
+        pgbouncer.stop()
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -84,14 +84,14 @@ def test_collector_works_through_pgbouncer(tmp_path: Path, database: str, pooler
     address = f"postgresql://postgres@127.0.0.1:{pooler.port}/{name}"
     address += f"?sslmode=verify-full&sslrootcert={pooler.folder}/cert.pem"
     pooler.start()
-    bodies = [upload_of() for _ in range(20)]
-    with serving(tmp_path, address, "--commit-seconds", "3") as running:
+    bodies = [build_upload() for _ in range(20)]
+    with run_collector(tmp_path, address, "--commit-seconds", "3") as running:
         assert {running.post(body).status_code for body in bodies * 2} == {200}
         pooler.stop()
-        late = upload_of()
+        late = build_upload()
         assert running.post(late).status_code == 503
         pooler.start()
-        until(lambda: running.post(late).status_code == 200)
+        wait_until(lambda: running.post(late).status_code == 200)
         token = make_token(address)
         response = running.get("/v1/metrics/page/counts", token)
         assert response.json()["reports"] == len(bodies) + 1

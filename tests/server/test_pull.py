@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from collectors import Running, commit, make_token, report_of, serving_file, upload_of
+from collectors import Running, build_report, build_upload, commit, make_token, run_file_collector
 from programs import run_python
 from rappor_server.storage.database import open_database
 
@@ -25,10 +25,12 @@ DAYS = tuple(datetime.date(2026, 11, day) for day in (2, 3, 9))
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A collector with forty reports of three days."""
-    with serving_file(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
+    with run_file_collector(tmp_path_factory.mktemp("pull"), "--suspicious", "accept") as collector:
         with open_database(collector.database) as engine:
             for day, n in zip(DAYS, (10, 20, 10), strict=True):
-                commit(engine, upload_of(*[report_of(cohort=i % 4) for i in range(n)]), today=day)
+                commit(
+                    engine, build_upload(*[build_report(cohort=i % 4) for i in range(n)]), today=day
+                )
         yield collector
 
 
@@ -50,20 +52,20 @@ def test_client_reads_counts_metrics_and_estimates(running: Running, token: str)
     by_day = collector.counts("page", DAYS[0], DAYS[-1], by="day")
     by_week = collector.counts("page", DAYS[0], DAYS[-1], by="week")
     whole = collector.counts("page")
-    assert [(each.first, each.n_reports) for each in by_day.periods] == [
+    assert [(period.first, period.n_reports) for period in by_day.periods] == [
         (DAYS[0], 10),
         (DAYS[1], 20),
         (DAYS[2], 10),
     ]
-    assert [each.n_reports for each in by_week.periods] == [30, 10]
+    assert [period.n_reports for period in by_week.periods] == [30, 10]
     counts = [
         add_counts(by_day.collections),
         add_counts(by_week.collections),
         whole.collections[0],
     ]
-    for other in counts[:2]:
-        assert (other.bit_counts == counts[2].bit_counts).all()
-        assert (other.cohort_reports == counts[2].cohort_reports).all()
+    for collection in counts[:2]:
+        assert (collection.bit_counts == counts[2].bit_counts).all()
+        assert (collection.cohort_reports == counts[2].cohort_reports).all()
     # Added periods are assumed to have the same devices, so their bound on the squared reports is
     # larger than the bound that the collector computes for the whole range.
     squares = [collection.sum_squared_reports or 0 for collection in counts]
@@ -109,7 +111,7 @@ def test_pull_writes_a_counts_file(running: Running, token: str, tmp_path: Path)
         ["2026-11-02", "10"],
         ["2026-11-03", "20"],
     ]
-    assert [each.n_reports for each in Counts.load_all(path)] == [10, 20]
+    assert [counts.n_reports for counts in Counts.load_all(path)] == [10, 20]
     assert ReleasedCounts.load(path).last == datetime.date(2026, 11, 5)
 
 

@@ -1,4 +1,4 @@
-"""A small collector for tests of the client: it parses uploads strictly and accepts them."""
+"""A small collector for tests of the client, which parses uploads strictly and stores reports."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import http.server
 import json
 from collections.abc import Iterator
 
-from sockets import serving
+from sockets import run_server
 
 from rappor import Registry
 from rappor.protocol.wire import Report, parse_upload
 
 
 class AcceptingCollector(http.server.ThreadingHTTPServer):
-    """A collector that stores the reports of each upload once, and the key of each request."""
+    """A collector in the process of the test.
+
+    Attributes
+    ----------
+    reports : valid reports of all uploads. The reports of a repeated upload are stored once.
+    keys : header `Authorization` of every request, None without the header.
+    ids : ids of all uploads.
+    """
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -30,23 +37,25 @@ class AcceptingCollector(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Handler of one upload."""
+    """Handler of requests, each with one upload."""
 
     server: AcceptingCollector
 
     def do_POST(self) -> None:
         """Accept every valid report, and refuse the others."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        upload, read = parse_upload(body, self.server.registry.lookup)
+        # A result is a valid Report, or the ReportError of a wrong report.
+        upload_id, results = parse_upload(body, self.server.registry.lookup)
         self.server.keys.append(self.headers["Authorization"])
-        if upload not in self.server.ids:
-            self.server.ids.add(upload)
-            self.server.reports += [report for report in read if isinstance(report, Report)]
+        # A client that got no response sends the same upload again, under the same id.
+        if upload_id not in self.server.ids:
+            self.server.ids.add(upload_id)
+            self.server.reports += [result for result in results if isinstance(result, Report)]
         statuses = [
             {"status": "accepted"}
-            if isinstance(report, Report)
-            else {"status": "refused", "reason": report.code}
-            for report in read
+            if isinstance(result, Report)
+            else {"status": "refused", "reason": result.code}
+            for result in results
         ]
         response = json.dumps({"reports": statuses}).encode()
         self.send_response(200)
@@ -59,8 +68,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def accepting(registry: Registry) -> Iterator[AcceptingCollector]:
-    """Run a collector for a registry during a `with` block."""
+def run_accepting_collector(registry: Registry) -> Iterator[AcceptingCollector]:
+    """Run a collector for a registry during a `with` block, and yield the collector."""
     server = AcceptingCollector(registry)
-    with serving(server):
+    with run_server(server):
         yield server

@@ -1,12 +1,17 @@
-"""A small client under audit with one fault, which its argument names; correct without a fault.
+"""A small client for tests of `rappor audit --client`, with one planted fault.
 
-Run as `python audited_child.py FAULT`. The client speaks the lines that
-`rappor.auditing.device_histories` describes. It stores one JSON file for each device:
+Run as `python audited_child.py FAULT`. The argument is the name of the fault. Without an argument,
+the client is correct, and the audit must find nothing. `rappor.auditing.device_histories` describes
+the lines of JSON that the audit writes to a client and reads from it. The client stores one JSON
+file for each device:
 
-    secret     hexadecimal
-    memoized   value of each epoch, written backwards so that the file does not contain the value
+    secret     secret of the device, in hexadecimal
+    memoized   value that the device reports in each epoch, by the name of the epoch
     waiting    finished reports
-    events     [time, value backwards] of the interval that has not ended
+    events     [timestamp, value] of each event of the interval that has not ended
+
+The audit searches the folder of a device for its values. So the file contains values backwards,
+`value[::-1]`, and only the faults that write a value on purpose are found there.
 """
 
 from __future__ import annotations
@@ -24,34 +29,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rappor import Metric, Registry, encode_value
+import reference
+from set_faults import SET_FAULTS
+
+from rappor import Metric, Params, Registry, encode_value
 from rappor.encode import EncodedValue
-from rappor.protocol.encodings import parse_value
+from rappor.protocol.encodings import get_encoder, parse_value
 from rappor.protocol.loss import epsilon_inf
 from rappor.protocol.randomizer import derive_cohort, draw_instantaneous_response, draw_system_coins
 from rappor.protocol.wire import encode_base64url
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
-SALT = os.urandom(16)
-"""Bytes that a client with the fault "forgets" uses instead of half of its secret."""
+"""Name of the planted fault. The empty text names no fault."""
 
-STARTED: list[str] = []
-"""Reports that this process has made: empty for the first report."""
+SALT = os.urandom(16)
+"""Bytes that replace half of the secret under the fault "forgets". They differ in each process, so
+a device loses its permanent noise when its program restarts."""
+
+MADE_REPORTS: list[str] = []
+"""Fingerprints of the reports that this process has made. The list is empty before the first
+report, which has no noise under the fault "first report in the clear"."""
 
 SEEDED = random.Random(7)  # noqa: S311  (the planted fault)
-"""Generator that starts with the same seed in each process."""
+"""Generator that starts with the same seed in each process. Under the fault "fresh coins repeated
+by each run", two runs of the program draw equal instantaneous noise."""
 
 
-def seeded_coins(n: int) -> list[int]:
-    """Return coins that each process draws anew from one seed."""
+def draw_seeded_coins(n: int) -> list[int]:
+    """Return n coins of the generator with a constant seed."""
     return [SEEDED.getrandbits(32) for _ in range(n)]
 
 
-load = functools.cache(Registry.load)
+load_registry = functools.cache(Registry.load)
+"""Registry of a path. The audit passes the path in each line, and the file never changes."""
 
 
 def main() -> None:
-    """Process every line of standard input, one run of a device each."""
+    """Read lines from standard input, each with one run of one device, and print their results."""
     for line in sys.stdin:
         sys.stdout.write(json.dumps(run_device(**json.loads(line))) + "\n")
 
@@ -59,17 +73,21 @@ def main() -> None:
 def run_device(
     *, folder: str, registry: str, metric: str, now: float, events: Sequence[tuple[float, str]]
 ) -> dict[str, Any]:
-    """Record values and return all reports of the device."""
+    """Record the events of one run of a device, and return its finished reports and its loss.
+
+    The line has the names of the arguments. `spent` of the result is in nats.
+    """
+    # This client finishes a report when the first event of the next day comes, not by the clock.
     del now
     file = Path(folder, "device.json")
     Path(folder).mkdir(mode=0o755 if FAULT.startswith("readable") else 0o700, exist_ok=True)
     if FAULT == "readable below":
         file = Path(folder, "device", "state", "device.json")
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    state = json.loads(file.read_text()) if file.exists() else new_state()
-    declared = load(registry).metric(metric)
-    for moment, value in events:
-        record(state, declared, moment, value)
+    state = json.loads(file.read_text()) if file.exists() else make_state()
+    declared = load_registry(registry).metric(metric)
+    for timestamp, value in events:
+        record(state, declared, timestamp, value)
     file.write_text(json.dumps(state))
     if FAULT == "value on disk" and events:
         Path(folder, "value").write_text(events[-1][1])
@@ -82,38 +100,44 @@ def run_device(
 
 
 def is_odd(value: str) -> bool:
-    """Return whether a value is in the half of the values that some faults treat differently."""
+    """Return whether the hash of a value is odd, as for half of all values.
+
+    Some faults treat odd values differently, so that they reveal whether a value is odd.
+    """
     return bool(hashlib.sha256(value.encode()).digest()[0] & 1)
 
 
-def new_state() -> dict[str, Any]:
-    """Return the state of a new device."""
+def make_state() -> dict[str, Any]:
+    """Return the state of a device that has recorded nothing."""
     secret = bytes(32) if FAULT == "one secret" else os.urandom(32)
     return {"secret": secret.hex(), "memoized": {}, "waiting": [], "events": []}
 
 
-def record(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
-    """Store an event. If it begins a new day, report a random event of the day before."""
+def record(state: dict[str, Any], metric: Metric, timestamp: float, value: str) -> None:
+    """Store an event. If the event begins a new day, report a random event of the day before."""
     if FAULT == "silent":
         return
-    if FAULT == "odd values dropped in the evening" and is_odd(value) and moment % 86_400 > 72_000:
+    is_evening = timestamp % 86_400 > 72_000
+    if FAULT == "odd values dropped in the evening" and is_odd(value) and is_evening:
         return
     if FAULT == "no interval":
-        report(state, metric, moment, value)
+        report(state, metric, timestamp, value)
         return
     events = state["events"]
-    if events and moment // 86_400 != events[0][0] // 86_400:
+    if events and timestamp // 86_400 != events[0][0] // 86_400:
         index = 0 if FAULT == "first event" else (draw_system_coins(1)[0] * len(events)) >> 32
         chosen = max(events, key=lambda event: event[1]) if FAULT == "last value" else events[index]
         state["events"] = events = []
         report(state, metric, chosen[0], chosen[1][::-1])
-    events.append((moment, value[::-1]))
+    events.append((timestamp, value[::-1]))
 
 
-def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> None:
-    """Make the report of an event, and add it to the finished reports."""
-    epoch = epoch_of(metric, moment)
-    secret = secret_of(state, metric, epoch, value)
+def report(state: dict[str, Any], metric: Metric, timestamp: float, value: str) -> None:
+    """Make the report of an event, and add the report to the finished reports."""
+    epoch = find_epoch(metric, timestamp)
+    secret = choose_secret(state, metric, epoch, value)
+    if is_finished(state, metric, epoch):
+        return
     memoized = state["memoized"].get(epoch, value[::-1])
     if FAULT == "silent once changed" and memoized != value[::-1]:
         return
@@ -125,13 +149,18 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
     state["memoized"][epoch] = memoized
     reported = value if FAULT == "not memoized" else memoized[::-1]
     encoded = encode_value(secret, metric, parse_value(metric.params, reported), epoch=epoch)
-    due = draw_system_coins(1)[0] % 1000 + 1000 * (FAULT == "late" and is_odd(value))
+    # Faults in which the time of sending depends on the value, by fault.
+    is_late = {"late": is_odd(value), "many items late": value.count("\t") > 10}
+    delay = draw_system_coins(1)[0] % 1000 + 1000 * is_late.get(FAULT, False)
+    cohort = 0 if FAULT in {"one cohort", "coins of another epoch"} else encoded.cohort
     bits = choose_bits(encoded, reported, len(state["waiting"]) + 1, is_repeat=is_repeat)
+    if metric.params.response.is_exclusive:
+        bits = name_bucket(secret, metric, epoch, cohort, reported)
     finished = {
         "params": encoded.report.params,
-        "cohort": encoded.cohort,
+        "cohort": cohort,
         "bits": encode_base64url(bits[:-1] if FAULT == "short" and is_odd(value) else bits),
-        "due": moment + due,
+        "due": timestamp + delay,
     }
     is_twice = FAULT == "odd values twice" and is_odd(value)
     state["waiting"] += [finished, finished] if is_twice else [finished]
@@ -141,14 +170,49 @@ def report(state: dict[str, Any], metric: Metric, moment: float, value: str) -> 
         state["waiting"][0] = finished
 
 
-def epoch_of(metric: Metric, moment: float) -> str:
-    """Return the epoch of a time."""
-    day = datetime.datetime.fromtimestamp(moment, datetime.UTC).date()
+def is_finished(state: dict[str, Any], metric: Metric, epoch: str) -> bool:
+    """Return whether an epoch has had its only report."""
+    is_once = metric.interval == "epoch" and FAULT != "day for epoch"
+    return is_once and epoch in state["memoized"]
+
+
+def name_bucket(secret: bytes, metric: Metric, epoch: str, cohort: int, value: str) -> bytes:
+    """Return the bits of a report of generalized randomized response, which names one bucket.
+
+    Most faults change the drawing of the bucket (`set_faults`).
+    """
+    params, n = metric.params, metric.params.items
+    items = value.split("\t")
+    hashing = params
+    if FAULT == "k of half the items":
+        hashing = Params.profile("once", encoding="set", items=n // 2)
+    if FAULT == "cut by length":
+        items = sorted(items, key=len)[:n]
+    encoder = get_encoder(hashing)
+    packed = encoder.encode(encoder.parse_value("\t".join(items)), cohort)
+    own = [i for i, bit in enumerate(reference.unpack(packed, hashing.k)) if bit]
+    coin_epoch = "" if FAULT == "coins of another epoch" else epoch
+    scope = reference.encode_scope(metric.name, coin_epoch, params.permanent_fingerprint)
+    scope += {"coins fresh": os.urandom(8), "coins by order": value.encode()}.get(FAULT, b"")
+    coins = reference.derive_bucket_coins(secret, scope, own, hashing.k, n)
+    assert params.keep is not None
+    draw = SET_FAULTS.get(FAULT, reference.draw_bucket)
+    bucket = draw(own, hashing.k, n, round(params.keep * 2**32), coins)
+    named = {bucket, own[0]} if FAULT == "two buckets" and own else {bucket}
+    return reference.pack([int(i in named) for i in range(params.k)])
+
+
+def find_epoch(metric: Metric, timestamp: float) -> str:
+    """Return the name of the epoch that contains a timestamp."""
+    day = datetime.datetime.fromtimestamp(timestamp, datetime.UTC).date()
     return metric.epoch_at(datetime.date(2000, 1, 1) if FAULT == "one epoch" else day)
 
 
-def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> bytes:
-    """Return the secret from which the coins of an epoch are derived."""
+def choose_secret(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> bytes:
+    """Return the secret from which the device derives its cohort and coins of an epoch.
+
+    A correct device has one secret for all epochs, values and runs.
+    """
     secret = bytes.fromhex(state["secret"])
     if FAULT == "forgets":
         return secret[:16] + SALT
@@ -160,22 +224,24 @@ def secret_of(state: dict[str, Any], metric: Metric, epoch: str, value: str) -> 
         if derive_cohort(secret, metric.name, epoch, metric.params) % 2 == is_odd(value):
             break
     if FAULT == "cohort by length":
-        # The cohort stays uniform: the length of the value only chooses between secrets.
-        return hashlib.sha256(
-            secret + bytes([len(state_value(state, epoch, value)) % 251])
-        ).digest()
+        # Each length of the value has a secret of its own. So every cohort stays equally likely for
+        # every value, and only a change of the cohort reveals a change of the length.
+        return hashlib.sha256(secret + bytes([len(read_value(state, epoch, value)) % 251])).digest()
     return secret
 
 
-def state_value(state: dict[str, Any], epoch: str, value: str) -> str:
+def read_value(state: dict[str, Any], epoch: str, value: str) -> str:
     """Return the value that the device reports in an epoch."""
     return str(state["memoized"].get(epoch, value[::-1]))[::-1]
 
 
 def choose_bits(encoded: EncodedValue, value: str, number: int, *, is_repeat: bool) -> bytes:
-    """Return the bits of a report. `number` counts the reports of the device from 1."""
-    is_first = not STARTED
-    STARTED.append(encoded.report.params)
+    """Return the bits of a report after both responses.
+
+    `number` is the number of the report on its device, from 1.
+    """
+    is_first = not MADE_REPORTS
+    MADE_REPORTS.append(encoded.report.params)
     is_without_fresh_noise = {
         "no fresh coins": True,
         "each 1,000th report without fresh coins": number % 1000 == 0,
@@ -187,7 +253,7 @@ def choose_bits(encoded: EncodedValue, value: str, number: int, *, is_repeat: bo
     if FAULT == "empty text without permanent noise" and not value:
         return draw_instantaneous_response(encoded.bits, encoded.params)
     if FAULT == "fresh coins repeated by each run":
-        return draw_instantaneous_response(encoded.permanent, encoded.params, seeded_coins)
+        return draw_instantaneous_response(encoded.permanent, encoded.params, draw_seeded_coins)
     is_noiseless = {"first report in the clear": is_first, "empty text in the clear": not value}
     return encoded.bits if is_noiseless.get(FAULT) else encoded.report.bits
 

@@ -10,11 +10,11 @@ from types import ModuleType
 from places import ROOT
 
 
-def benchmark(name: str) -> ModuleType:
-    """Import a module of the benchmarks."""
-    home = ROOT / "benchmarks"
+def import_benchmark(name: str) -> ModuleType:
+    """Import a module of the folder `benchmarks`, such as `import_benchmark("atlas")`."""
+    folder = ROOT / "benchmarks"
     spec = importlib.util.spec_from_file_location(
-        "benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
+        "benchmarks", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
     assert spec is not None
     if "benchmarks" not in sys.modules:

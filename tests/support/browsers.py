@@ -22,8 +22,11 @@ SCREENSHOTS: Final = "RAPPOR_SCREENSHOTS"
 
 
 @contextlib.contextmanager
-def browsing() -> Iterator[Any]:
-    """Start the browser for a `with` block, without its sandbox, which root cannot use."""
+def run_browser() -> Iterator[Any]:
+    """Run the browser during a `with` block, and yield it.
+
+    The browser has no sandbox, because root cannot use the sandbox, and tests may run as root.
+    """
     chromium = need("chromium")
     need("playwright")
     playwright = importlib.import_module("playwright.sync_api")
@@ -38,8 +41,12 @@ def browsing() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def opened(browser: Any, address: str, **context: Any) -> Iterator[tuple[Any, list[str]]]:
-    """Open an address without cookies; yield the page and the list of its console messages."""
+def open_page(browser: Any, address: str, **context: Any) -> Iterator[tuple[Any, list[str]]]:
+    """Open an address without cookies; yield the page and the list of its console messages.
+
+    The list grows while the page runs. It also contains the exceptions that the page does not
+    catch. `context` are settings of the browser, such as `java_script_enabled`.
+    """
     fresh = browser.new_context(**context)
     page = fresh.new_page()
     messages: list[str] = []
@@ -52,21 +59,21 @@ def opened(browser: Any, address: str, **context: Any) -> Iterator[tuple[Any, li
         fresh.close()
 
 
-def violations(page: Any) -> list[str]:
-    """Return the faults of accessibility that axe-core reports for a page."""
+def list_accessibility_faults(page: Any) -> list[str]:
+    """Return the accessibility faults of a page that axe-core finds: rule and first element."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright")
     rules = axe.Axe().run(page).response["violations"]
     return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in rules]
 
 
-def keep_picture(page: Any, name: str) -> None:
-    """Save a picture of the whole page, if the variable RAPPOR_SCREENSHOTS names a folder."""
+def save_screenshot(page: Any, name: str) -> None:
+    """Save a picture of the whole page, if the variable `RAPPOR_SCREENSHOTS` names a folder."""
     if folder := os.environ.get(SCREENSHOTS):
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 @contextlib.contextmanager
-def site(app: Any) -> Iterator[str]:
+def run_web_application(app: Any) -> Iterator[str]:
     """Run a web application in a thread during a `with` block; yield its address."""
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)

@@ -1,4 +1,4 @@
-"""Days of a test's device: the clock is moved, so intervals end and reports are queued."""
+"""Days of a test's device: functions that move the clock, end intervals and queue reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from devices import CLOCKS, metric_of, write_events
+from devices import CLOCKS, build_metric, write_events
 from rappor_client import Client
 
 from rappor import Metric
@@ -30,26 +30,29 @@ def finish_days(client: Client, *, days: int = 1) -> None:
 
 
 def record_days(client: Client, name: str, values: Iterable[object]) -> None:
-    """Record one value a day, beginning today, and queue the report of each day."""
+    """Record one value a day, beginning today, and queue the report of each day.
+
+    `values` may be a text, whose letters are the values. So "xxy" is "x" on two days, then "y".
+    """
     for value in values:
         assert client.record(name, value)
         finish_days(client)
 
 
-def metrics_of(n: int, **fields: Any) -> tuple[Metric, ...]:
+def build_metrics(n: int, **fields: Any) -> tuple[Metric, ...]:
     """Return n metrics that differ only in their names: `page0`, `page1`, ..."""
-    return tuple(metric_of(f"page{i}", **fields) for i in range(n))
+    return tuple(build_metric(f"page{i}", **fields) for i in range(n))
 
 
 class FallingCoins:
-    """Coins that fall: each coin is smaller than all earlier coins.
+    """Source of coins of which each is smaller than all earlier coins.
 
     So every event has the smallest tag of its interval, and replaces the event before it.
     """
 
     def __init__(self) -> None:
-        self._left = itertools.count(2**32 - 1, -1)
+        self._remaining = itertools.count(2**32 - 1, -1)
 
     def __call__(self, n: int) -> Sequence[int]:
         """Return the next n coins."""
-        return list(itertools.islice(self._left, n))
+        return list(itertools.islice(self._remaining, n))

@@ -22,7 +22,7 @@ from rappor_client.folder import copies
 from rappor_client.folder.copies import Sealed
 from rappor_client.folder.identity_folder import IdentityFolder
 from rappor_client.person.contents import Contents
-from registries import registry_of
+from registries import build_registry
 
 from rappor import Metric, Params
 from rappor.protocol.encodings import get_encoder
@@ -46,17 +46,17 @@ Opener = Callable[..., Client]
 `Client.open` and `ClientOptions`."""
 
 
-def metric_of(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
+def build_metric(name: str = "page", params: Params = BALANCED, **fields: Any) -> Metric:
     """Return a metric for life that expires in 2030. `fields` replace its other fields."""
     defaults = {"expires": datetime.date(2030, 12, 31)}
-    return registries.metric_of(params, name, **defaults | fields)
+    return registries.build_metric(params, name, **defaults | fields)
 
 
 _OPEN = weakref.WeakSet[Client]()
 """Contains all open clients of the present test."""
 CLOCKS = weakref.WeakKeyDictionary[Client, testing.FixedClock]()
 """Contains the clock of each client that was opened with a FixedClock."""
-OF_OPEN = frozenset({"consent", "collector", "opted_out"})
+OPEN_ARGUMENTS = frozenset({"consent", "collector", "opted_out"})
 """Names of the arguments of `Client.open` beside folder and registry. All other settings belong to
 `ClientOptions`."""
 
@@ -69,7 +69,7 @@ def open_device(folder: Path, *metrics: Metric, **settings: Any) -> Client:
     raise.
     """
     arguments: dict[str, Any] = {"consent": True} | {
-        name: settings.pop(name) for name in OF_OPEN & settings.keys()
+        name: settings.pop(name) for name in OPEN_ARGUMENTS & settings.keys()
     }
     options: dict[str, Any] = {
         "budget_cap": UNCAPPED,
@@ -77,7 +77,7 @@ def open_device(folder: Path, *metrics: Metric, **settings: Any) -> Client:
         "background": False,
         "raise_errors": True,
     }
-    registry = settings.pop("registry", None) or registry_of(*(metrics or [metric_of()]))
+    registry = settings.pop("registry", None) or build_registry(*(metrics or [build_metric()]))
     client = Client.open(
         folder, registry=registry, **arguments, options=ClientOptions(**options | settings)
     )
@@ -87,30 +87,40 @@ def open_device(folder: Path, *metrics: Metric, **settings: Any) -> Client:
     return client
 
 
+def close_device(client: Client) -> None:
+    """Close a client for good.
+
+    `peek` asks all other clients to write their events. A closed client would open its files again,
+    and keep them open until the end of the process.
+    """
+    client.close()
+    _OPEN.discard(client)
+
+
 class Home:
     """A device of a test: a folder, a clock, a transport, and clients that are closed at the end.
 
     The clock begins at noon of Wednesday, 2026-11-18. A client uses the transport only if the test
-    passes it as `collector`.
+    passes it as `collector`. `parent` is the folder that contains the device's folder, and the
+    folders of further devices.
     """
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.folder = place, place / "device"
+    def __init__(self, parent: Path) -> None:
+        self.parent, self.folder = parent, parent / "device"
         self.clock = testing.FixedClock("2026-11-18T12:00:00")
         self.transport = testing.MemoryTransport()
         self._opened = list[Client]()
 
     def open(self, *metrics: Metric, folder: str = "device", **settings: Any) -> Client:
         """Open a client as `open_device` does, with the clock of this device."""
-        client = open_device(self.place / folder, *metrics, **{"clock": self.clock} | settings)
+        client = open_device(self.parent / folder, *metrics, **{"clock": self.clock} | settings)
         self._opened.append(client)
         return client
 
     def close(self) -> None:
         """Close all clients, so that no later test writes the events in their memory."""
         for client in self._opened:
-            client.close()
-            _OPEN.discard(client)
+            close_device(client)
 
 
 def list_sender_threads() -> set[threading.Thread]:
@@ -124,7 +134,7 @@ def write_events(client: Client) -> None:
     `record` may leave an event in memory. A test writes the event before it moves the clock, forks,
     or damages files.
     """
-    client.queued_count()  # which writes all events before it counts
+    client.queued_count()  # writes all events before it counts
 
 
 def peek(folder: Path) -> Contents:
@@ -134,22 +144,22 @@ def peek(folder: Path) -> Contents:
     return testing.peek(folder)
 
 
-def identity_path(folder: Path) -> Path:
+def get_identity_folder(folder: Path) -> Path:
     """Return the path of the identity's folder inside a host's folder."""
     return folder / "device"
 
 
 def find_spool(folder: Path) -> Path:
     """Return the path of the spool. A folder has one spool, that of its secret."""
-    (path,) = identity_path(folder).glob("spool-*.sqlite3")
+    (path,) = get_identity_folder(folder).glob("spool-*.sqlite3")
     return path
 
 
 def read_device_state(folder: Path) -> State:
     """Return the state in the copies of a host's folder."""
-    known = read_state(folder)
-    assert known is not None
-    return known[0]
+    state_and_spool = read_state(folder)
+    assert state_and_spool is not None
+    return state_and_spool[0]
 
 
 def read_secret(folder: Path) -> bytes:
@@ -157,27 +167,27 @@ def read_secret(folder: Path) -> bytes:
     return read_device_state(folder).sealed_secret.bytes
 
 
-def response_of(
+def compute_response(
     secret: bytes, value: str, *, name: str = "page", epoch: str = "", params: Params = CLEAR
 ) -> bytes:
     """Return the permanent response to a value, computed by the protocol without the client."""
-    truth = get_encoder(params).encode(value, derive_cohort(secret, name, epoch, params))
-    return derive_permanent_response(secret, name, epoch, params, truth)
+    bits = get_encoder(params).encode(value, derive_cohort(secret, name, epoch, params))
+    return derive_permanent_response(secret, name, epoch, params, bits)
 
 
 def write_device(folder: Path, secret: bytes) -> None:
-    """Write the folder of a device with a given secret, which has reported nothing yet."""
+    """Write the folder of a device that has this secret and has reported nothing yet."""
     folder.mkdir(mode=0o700)
-    identity_path(folder).mkdir(mode=0o700)
+    get_identity_folder(folder).mkdir(mode=0o700)
     reservation_record.write(folder, {})
     copies.create(
-        IdentityFolder(identity_path(folder)), State.from_secret(Sealed(secret)).to_text()
+        IdentityFolder(get_identity_folder(folder)), State.from_secret(Sealed(secret)).to_text()
     )
 
 
 def remove_spool(folder: Path) -> None:
     """Remove the spool, as a person or a failing disk does."""
-    for path in identity_path(folder).glob("spool-*"):
+    for path in get_identity_folder(folder).glob("spool-*"):
         path.unlink()
 
 
@@ -195,20 +205,20 @@ def open_spool(folder: Path) -> Iterator[sqlite3.Connection]:
 @contextlib.contextmanager
 def hold_folder_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of the folder while the block runs, as another process does."""
-    other = IdentityFolder(identity_path(folder))
+    second_folder = IdentityFolder(get_identity_folder(folder))
     try:
-        while True:  # the client may hold the lock for a moment
-            with other.try_lock() as is_inside:
-                if is_inside:
+        while True:  # the client may hold the lock for some milliseconds
+            with second_folder.try_lock() as is_locked:
+                if is_locked:
                     yield
                     return
             time.sleep(0.001)
     finally:
-        other.close()
+        second_folder.close()
 
 
 @contextlib.contextmanager
-def refusing_disk(folder: Path, table: str = "report") -> Iterator[None]:
+def refuse_new_rows(folder: Path, table: str = "report") -> Iterator[None]:
     """Let the spool refuse every new row of a table while the block runs.
 
     Rows of `report` are finished reports. Rows of `held` are pending reports of open intervals.
@@ -224,12 +234,12 @@ def refusing_disk(folder: Path, table: str = "report") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def full_disk(folder: Path) -> Iterator[None]:
+def simulate_full_disk(folder: Path) -> Iterator[None]:
     """Let no file of this process grow beyond the largest file of the device, as on a full disk."""
     import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    largest = max(path.stat().st_size for path in identity_path(folder).iterdir())
+    largest = max(path.stat().st_size for path in get_identity_folder(folder).iterdir())
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
     try:
         yield

@@ -1,8 +1,9 @@
 """Exact distributions of the responses, by enumeration of the outcomes of all coins.
 
-The code compares a coin with thresholds only, so all coins between two thresholds give the same
-response. They are one class. One coin represents the class, and the probability of the class is its
-width / 2^32.
+The code under test compares a coin with thresholds, and uses it for nothing else. So all coins
+between two thresholds give the same response. They are a class of coins. The enumeration runs the
+code once for each combination of classes, with the smallest coin of each class. The probability of
+a class is the number of its coins / 2^32.
 """
 
 from __future__ import annotations
@@ -19,11 +20,7 @@ from rappor.protocol.responses.response import Coins
 from rappor.protocol.thresholds import ONE
 
 Distribution = dict[bytes, Fraction]
-
-
-def make_constant_coins(coin: int) -> Coins:
-    """Return a source of coins that are all equal."""
-    return lambda n: [coin] * n
+"""Type of an exact distribution: the probability of each outcome that is possible."""
 
 
 def list_coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
@@ -35,7 +32,11 @@ def list_coin_classes(thresholds: Iterable[int]) -> list[tuple[int, Fraction]]:
 def enumerate_coins(
     respond: Callable[[Coins], bytes], thresholds: Iterable[int], k: int
 ) -> Distribution:
-    """Return the distribution of a response, by running it for all combinations of classes."""
+    """Return the exact distribution of a response to k coins.
+
+    `respond` takes a source of coins. The function runs it for all combinations of classes of coins
+    between these thresholds, and adds the probabilities of equal outcomes.
+    """
     outcomes: Distribution = {}
     for combination in itertools.product(list_coin_classes(thresholds), repeat=k):
         fixed = [coin for coin, _ in combination]
@@ -68,7 +69,10 @@ def enumerate_instantaneous_response(permanent: bytes, params: Params) -> Distri
 
 
 def enumerate_reports(bits: bytes, params: Params, n: int) -> Distribution:
-    """Return the exact distribution of n reports of one permanent response."""
+    """Return the exact distribution of n reports of one value in one scope.
+
+    The reports repeat one permanent response. An outcome is the bytes of all reports together.
+    """
     distribution: Distribution = {}
     draws: dict[bytes, Distribution] = {}
     for permanent, probability in enumerate_permanent_response(bits, params).items():
@@ -99,7 +103,8 @@ def enumerate_buckets(bits: bytes, params: Params) -> Distribution:
     n_own = int.from_bytes(bits, "little").bit_count()
     longest = n_own if n_own > n else k - n_own
     n_draws = n if n_own > n else n - n_own
-    # Coins that the response skips have one class.
+    # Case: the set has exactly n own buckets, or few are missing. The response skips coins, which
+    # then have one class.
     lengths = [[longest - i] if i < n_draws else [] for i in range(n)]
     classes = [list_coin_classes(list_index_edges(list_)) for list_ in lengths]
     classes += [list_coin_classes([response.t_keep]), list_coin_classes(list_index_edges([n, k]))]
@@ -117,12 +122,16 @@ def enumerate_buckets(bits: bytes, params: Params) -> Distribution:
 
 
 def list_index_edges(lengths: Iterable[int]) -> list[int]:
-    """Return the smallest coin of every index into lists of these lengths."""
+    """Return the smallest coin that gives each index of a list, for lists of these lengths."""
     return [-(-index * ONE // length) for length in lengths for index in range(length)]
 
 
 def compute_largest_log_ratio(distributions: Sequence[Distribution]) -> float:
-    """Return ln of the largest ratio of the probabilities of an outcome; the privacy loss."""
+    """Return the privacy loss in nats: ln of the largest ratio of two probabilities of an outcome.
+
+    Each distribution belongs to one input. The loss is infinite if an outcome is possible for one
+    input and impossible for another.
+    """
     largest = 0.0
     for outcome in set().union(*distributions):
         probabilities = [distribution.get(outcome, Fraction(0)) for distribution in distributions]

@@ -1,10 +1,11 @@
 """A host with two threads that fork while a third thread records. Each child records, too.
 
 Parent and children log failures and check categories at the same time. None of these calls may hold
-a lock that a child finds taken.
+a lock during a fork: the child would wait for the lock without end.
 
-Run as `python forking_child.py FOLDER ROUNDS WAY`, with `os` or `multiprocessing` as the way. The
-program prints the number of pending reports, at least one of each process.
+Run as `python forking_child.py FOLDER ROUNDS MODULE`. Each of the two threads makes ROUNDS forks,
+with the module `os` or `multiprocessing`. The program prints the number of pending reports: one of
+the parent, and one of each child.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import sys
 import threading
 import warnings
 
-from days import FallingCoins, metrics_of
-from devices import UNCAPPED, metric_of
+from days import FallingCoins, build_metrics
+from devices import UNCAPPED, build_metric
 from rappor_client import Client, ClientOptions
 from rappor_client.testing import MemoryTransport, peek
-from registries import registry_of
+from registries import build_registry
 
 from rappor import Params
 
@@ -30,27 +31,30 @@ NUMBERS = itertools.count()
 
 
 def check_categories() -> None:
-    """Create new parameters, as a host does that reads its registry again."""
+    """Create parameters with 200 new categories, as a host does that reads its registry again."""
     names = tuple(f"category {next(NUMBERS)}" for _ in range(200))
-    like = Params(k=200, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
-    metric_of(params=dataclasses.replace(like, normalize="casefold"))
+    params = Params(k=200, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
+    build_metric(params=dataclasses.replace(params, normalize="casefold"))
 
 
-def record_for_sure(client: Client, name: str) -> None:
-    """Record until the event is on the disk. Another process may have the lock for a moment."""
+def record_durably(client: Client, name: str) -> None:
+    """Record until the event is on the disk.
+
+    An attempt fails while another process has the lock of the folder.
+    """
     while not client.record(name, "x"):
         pass
 
 
-def main(folder: str, rounds: int, way: str) -> None:
+def main(folder: str, rounds: int, module: str) -> None:
     """Fork and record until all rounds are over."""
     warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of forks beside threads
     logging.disable()  # the program causes failures on purpose
-    metrics = metrics_of(2 * rounds + 1, durable=True)
+    metrics = build_metrics(2 * rounds + 1, durable=True)
     names = itertools.count(1)
     client = Client.open(
         folder,
-        registry=registry_of(*metrics),
+        registry=build_registry(*metrics),
         collector=MemoryTransport(),
         consent=True,
         options=ClientOptions(
@@ -70,13 +74,13 @@ def main(folder: str, rounds: int, way: str) -> None:
 
     def in_child(name: str) -> None:
         client._failures.note(OSError())
-        record_for_sure(client, name)
+        record_durably(client, name)
         check_categories()
         os._exit(0 if any(report.metric == name for report in peek(folder).pending_reports) else 1)
 
     def fork_once() -> int | None:
         name = metrics[next(names)].name
-        if way == "multiprocessing":
+        if module == "multiprocessing":
             child = multiprocessing.get_context("fork").Process(target=in_child, args=(name,))
             child.start()
             child.join()
@@ -89,10 +93,10 @@ def main(folder: str, rounds: int, way: str) -> None:
                 os._exit(1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-    failed: list[int | None] = []
+    failed_codes: list[int | None] = []
 
     def fork() -> None:
-        failed.extend(code for code in (fork_once() for _ in range(rounds)) if code)
+        failed_codes.extend(code for code in (fork_once() for _ in range(rounds)) if code)
 
     recorder = threading.Thread(target=record)
     forkers = [threading.Thread(target=fork) for _ in range(2)]
@@ -102,7 +106,7 @@ def main(folder: str, rounds: int, way: str) -> None:
         thread.join()
     is_over.set()
     recorder.join()
-    assert not failed, failed
+    assert not failed_codes, failed_codes
     client.close()
     sys.stdout.write(str(len(peek(folder).pending_reports)))
 

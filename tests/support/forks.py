@@ -1,4 +1,4 @@
-"""Forks of a test, and actions at the moment at which a process uses the disk."""
+"""Forks of a test, and actions right before a process uses the disk."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Container, Iterator
 from types import FrameType
 from typing import Any, Final
@@ -16,12 +17,14 @@ from rappor_client.folder import forking
 from rappor_client.folder.folder_thread import FolderThread
 
 KILLED: Final = 9
-"""Exit code of a fork that was killed. SIGKILL has the number 9."""
-"""Exit code of a process that was killed on purpose."""
+"""Exit code with which a fork ends itself in place of a kill. SIGKILL has the number 9."""
 
 
-def in_child(work: Callable[[], object]) -> int:
-    """Run a function in a fork; return its result as the exit code, 1 after an exception."""
+def run_in_child(work: Callable[[], object]) -> int:
+    """Run a function in a forked child; return the child's exit code.
+
+    The exit code is the result of the function, 0 for None, or 1 after an exception.
+    """
     child = os.fork()
     if child == 0:
         code = 1
@@ -35,15 +38,18 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 @contextlib.contextmanager
-def at_touch(moment: int, touching: Container[str], action: Callable[[], object]) -> Iterator[None]:
-    """Run an action right before the n-th call of some functions while the block runs.
+def run_before_call(
+    n: int, functions: Container[str], action: Callable[[], object]
+) -> Iterator[None]:
+    """Run an action right before call number n, from 0, of some functions while the block runs.
 
-    The calls of all threads count, because a client calls the disk in a thread of its own.
+    The functions are functions of C, by name, such as `fsync`. The calls of all threads count,
+    because a client calls the disk in a thread of its own.
     """
     calls = itertools.count()
 
     def watch(_frame: FrameType, event: str, arg: Any) -> None:
-        if event == "c_call" and arg.__name__ in touching and next(calls) == moment:
+        if event == "c_call" and arg.__name__ in functions and next(calls) == n:
             sys.setprofile(None)
             action()
 
@@ -58,26 +64,37 @@ def at_touch(moment: int, touching: Container[str], action: Callable[[], object]
         end_folder_threads()
 
 
-def end_folder_threads() -> None:
-    """End the threads of all clients.
+_UNENDED: Final = weakref.WeakSet[FolderThread]()
+"""Folder threads that did not end when they were asked to."""
 
-    Threads that start later have the profile function that is set for new threads.
+
+def end_folder_threads() -> None:
+    """End the folder threads of all clients.
+
+    `threading.setprofile` reaches new threads only. A client starts a new folder thread at its next
+    call, so the calls of that thread are profiled, or are not profiled any more.
+
+    A client of an earlier test may have a thread that does not end. Each call of this function
+    would wait for it again, so it is waited for once.
     """
     for thread in list(forking._ALL.values()):
-        if isinstance(thread, FolderThread):
-            thread.end(60.0)
+        if isinstance(thread, FolderThread) and thread not in _UNENDED:
+            thread.end(20.0)
+            if thread._has_thread():
+                _UNENDED.add(thread)
 
 
-def is_killed(moment: int, touching: Container[str], work: Callable[[], object]) -> bool:
-    """Run a function in a fork that is killed before its n-th use of the disk.
+def run_until_killed(n: int, functions: Container[str], work: Callable[[], object]) -> bool:
+    """Run a task in a forked child that ends before call number n, from 0, of some functions of C.
 
-    Returns False if the function uses the disk less often.
+    The child ends there without any cleaning up, as a killed process does. Returns whether the
+    child was killed: False means that the task has fewer calls and is complete.
     """
 
     def until_killed() -> None:
-        with at_touch(moment, touching, lambda: os._exit(KILLED)):
+        with run_before_call(n, functions, lambda: os._exit(KILLED)):
             work()
 
-    code = in_child(until_killed)
+    code = run_in_child(until_killed)
     assert code in (0, KILLED)
     return code == KILLED

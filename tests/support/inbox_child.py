@@ -11,7 +11,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from collectors import append, submission_of
+from collectors import append, parse_submission
 from rappor_server.base.errors import StoreError
 from rappor_server.storage.database import open_database
 from rappor_server.storage.inbox import open_inbox
@@ -21,11 +21,11 @@ from sqlalchemy import Engine
 
 
 def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> None:
-    """Add each batch of uploads to the inbox, and send the batch's number when it is durable."""
+    """Add each batch of uploads to the inbox. When the batch is durable, send back its number."""
     engine: Engine | None = None
     while True:
         number, bodies = link.recv()
-        submissions = [submission_of(body) for body in bodies]
+        submissions = [parse_submission(body) for body in bodies]
         while True:
             try:
                 engine = engine or open_checked(database)
@@ -37,7 +37,10 @@ def receive(link: Connection[Any, Any], database: str, today: datetime.date) -> 
 
 
 def merge_always(database: str, today: datetime.date) -> None:
-    """Merge the inbox again and again, in small pieces."""
+    """Merge the inbox again and again, at most 5,000 bytes in a transaction.
+
+    Small transactions let a kill fall between two of them.
+    """
     while True:
         with (
             contextlib.suppress(StoreError),

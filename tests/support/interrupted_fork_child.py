@@ -1,6 +1,9 @@
-"""A thread that stops in the middle of its fork, and a signal that ends the wait of another fork.
+"""A fork that waits for the fork of another thread, and whose wait a signal ends.
 
-Run as `python interrupted_fork_child.py FOLDER`. The program fails if any lock stays taken.
+Before a fork, the client acquires the locks of all its shared objects. One thread stops in the
+middle of these steps. The main thread also forks, so it waits for the first thread, until a signal
+raises KeyboardInterrupt. Afterwards both threads go on, and a third thread uses all locks. Run as
+`python interrupted_fork_child.py FOLDER`. The program fails if any lock stays locked.
 """
 
 from __future__ import annotations
@@ -19,30 +22,38 @@ from rappor_client.folder.failures import Failures
 from rappor_client.folder.forking import Shared
 
 PATIENCE = 60
-"""Largest number of seconds of a wait. A longer wait means that a lock stayed locked."""
-"""Longest wait for a thread, in seconds."""
+"""Longest wait for a thread, in seconds. A longer wait means that a lock stayed locked."""
 
 
-class Waiting(Shared):
-    """A shared object. The last one whose hook runs lets its thread wait."""
+class PausingFork:
+    """A fork that pauses before it acquires the last of `n_shared` locks."""
 
-    def __init__(self, all_of_them: list[Waiting]) -> None:
-        self.all_of_them = all_of_them
-        self.is_last, self.may_go_on = threading.Event(), threading.Event()
+    def __init__(self, n_shared: int) -> None:
+        self.n_remaining = n_shared
+        self.is_paused, self.may_go_on = threading.Event(), threading.Event()
+        self.shared = [PausingShared(self) for _ in range(n_shared)]
+
+
+class PausingShared(Shared):
+    """A shared object whose hook before a fork pauses the `PausingFork` at its last lock."""
+
+    def __init__(self, pausing_fork: PausingFork) -> None:
+        self.pausing_fork = pausing_fork
         super().__init__()
 
     def before_fork(self, deadline: float) -> None:
-        """Wait in the hook of the last object, unless this is the main thread."""
+        """Wait if this is the last hook of the fork. The main thread never waits here."""
         if threading.current_thread() is not threading.main_thread():
-            self.all_of_them.pop()
-            if not self.all_of_them:
-                self.is_last.set()
-                assert self.may_go_on.wait(PATIENCE)
+            fork = self.pausing_fork
+            fork.n_remaining -= 1
+            if fork.n_remaining == 0:
+                fork.is_paused.set()
+                assert fork.may_go_on.wait(PATIENCE)
         super().before_fork(deadline)
 
 
 class Interruption:
-    """A handler that raises KeyboardInterrupt once, while a fork waits for another fork."""
+    """A handler of SIGALRM that raises KeyboardInterrupt while a fork waits for another fork."""
 
     def __init__(self) -> None:
         self.has_raised = False
@@ -62,10 +73,10 @@ def fork() -> None:
     os.waitpid(child, 0)
 
 
-def run_to_its_end(work: threading.Thread) -> None:
-    """Assert that a thread ends."""
-    work.join(PATIENCE)
-    assert not work.is_alive()
+def assert_thread_ends(thread: threading.Thread) -> None:
+    """Wait for a thread, and assert that the thread has ended."""
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def main(folder: Path) -> None:
@@ -74,36 +85,33 @@ def main(folder: Path) -> None:
     sys.unraisablehook = lambda _: None  # Python would print the exception of the hook
     logging.disable()  # the program causes failures on purpose
     failures = [Failures(folder) for _ in range(20)]
-    left: list[Waiting] = []
-    waiting = [Waiting(left) for _ in range(20)]
-    left += waiting
-    for each in waiting:
-        each.is_last, each.may_go_on = waiting[0].is_last, waiting[0].may_go_on
-    are_over = threading.Event()
+    pausing_fork = PausingFork(20)
+    forks_are_over = threading.Event()
 
-    def go_on() -> None:
-        assert are_over.wait(PATIENCE)
-        for each in failures:
-            each.note(OSError())
+    def use_locks() -> None:
+        """Acquire the lock of every shared object once the forks are over."""
+        assert forks_are_over.wait(PATIENCE)
+        for instance in failures:
+            instance.note(OSError())
         fork()
 
     # Both threads start now. A thread that starts after the end of another one may get its id, and
     # so its locks.
-    other = threading.Thread(target=fork, daemon=True)
-    going_on = threading.Thread(target=go_on, daemon=True)
-    other.start()
-    going_on.start()
-    assert waiting[0].is_last.wait(PATIENCE)
+    forking_thread = threading.Thread(target=fork, daemon=True)
+    later_thread = threading.Thread(target=use_locks, daemon=True)
+    forking_thread.start()
+    later_thread.start()
+    assert pausing_fork.is_paused.wait(PATIENCE)
     interrupt = Interruption()
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     fork()
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert interrupt.has_raised
-    waiting[0].may_go_on.set()
-    run_to_its_end(other)
-    are_over.set()
-    run_to_its_end(going_on)
+    pausing_fork.may_go_on.set()
+    assert_thread_ends(forking_thread)
+    forks_are_over.set()
+    assert_thread_ends(later_thread)
 
 
 if __name__ == "__main__":

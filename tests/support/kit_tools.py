@@ -1,7 +1,7 @@
 """Small command-line tools and a server with the kit, started in processes of their own.
 
-The kit is the part of the client for host programs: the question for consent, commands and
-recording.
+The kit (`rappor_client.kit`) adds telemetry to a program: the consent question, the command
+`telemetry`, and the recording of runs.
 """
 
 from __future__ import annotations
@@ -116,74 +116,103 @@ telemetry(cli, registry="metrics.toml", collector=COLLECTOR, containers=())
 if __name__ == "__main__":
     cli()
 """
+"""End of a source of click or typer: adds telemetry to the program and runs the program. COLLECTOR
+stands for the address of the collector."""
 
 _TERMINAL: Final = (
-    "import os, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
-    "os.execvp(sys.argv[1], sys.argv[1:])"
+    "import os, signal, sys; os.setsid(); os.open(os.ttyname(0), os.O_RDWR); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 )
-"""Program that makes the terminal of its standard input its controlling terminal, as a shell does,
-and then runs the command of its arguments."""
+"""Source of a program that makes the terminal of its standard input its controlling terminal, and
+then runs the command of its arguments, as a shell does. SIGINT is not ignored there, although the
+tests ignore SIGINT if a shell runs them in the background. A tool that ignored Ctrl-C waited for a
+response without end."""
 
 QUESTION: Final = "[y/N]"
 """End of the consent question. A test types its response when this text appears."""
 CTRL_C: Final = b"\x03"
 """Byte that the key Ctrl-C types. The terminal turns it into a signal."""
 
-_MACHINES: Final = ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL")
+_REGISTRIES: Final[dict[str, bytes]] = {}
+"""Maps the source of a program to the registry that `telemetry init` writes for it. A process of
+tests has one entry for each source."""
+_MACHINE_VARIABLES: Final = (
+    *("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL"),
+)
+"""Environment variables of test machines, in which telemetry is off."""
 
 
 class Tool:
-    """Tool, its registry, and the home folder of one person."""
+    """A program with the kit, its registry, and the data folder of one person.
+
+    Attributes
+    ----------
+    program : path of the program
+    registry : path of the registry
+    data : path of the person's data folder, which contains the device's folder
+    folder : path of the device's folder
+    """
 
     def __init__(self, folder: Path, *, source: str = CLICK, collector: str = "") -> None:
-        """Write the program and its registry. The person has not answered the question yet."""
+        """Write the program and its registry. The person has not seen the question yet."""
         self.program = folder / "mytool.py"
         self.registry = folder / "metrics.toml"
         self.data = folder / "data"
         self.folder = self.data / "mytool" / "telemetry"
-        address = collector or "http://127.0.0.1:9"
+        address = collector or "http://127.0.0.1:9"  # no server listens on this port
         program = source if source == MCP else source + _CALL
         self.program.write_text(program.replace("COLLECTOR", repr(address)), encoding="utf-8")
-        self.run("telemetry", "init", "--owner", "a@example.org")
+        # A registry depends on the commands of the program alone. `telemetry init` takes half a
+        # second, so it runs once for each source and not for each test.
+        if source not in _REGISTRIES:
+            self.run("telemetry", "init", "--owner", "a@example.org")
+            _REGISTRIES[source] = self.registry.read_bytes()
+        self.registry.write_bytes(_REGISTRIES[source])
 
     @property
-    def answer(self) -> Path:
-        """Path of the file with the person's answer."""
+    def consent_path(self) -> Path:
+        """Path of the file with the person's response to the consent question."""
         return self.folder / "answer"
 
-    def environment(self, more: dict[str, str]) -> dict[str, str]:
+    def build_environment(self, more: dict[str, str]) -> dict[str, str]:
         """Return the environment variables of a person, without the variables of test machines."""
-        own = {name: text for name, text in os.environ.items() if name not in _MACHINES}
-        return own | {"XDG_DATA_HOME": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"} | more
+        variables = {
+            name: text for name, text in os.environ.items() if name not in _MACHINE_VARIABLES
+        }
+        return variables | {"XDG_DATA_HOME": str(self.data), "PYTHONDONTWRITEBYTECODE": "1"} | more
 
     def run(
         self, *words: str, code: int = 0, before: str = "", env: dict[str, str] | None = None
     ) -> str:
         """Run the tool without a terminal; return its output on both streams.
 
-        `before` is Python code that runs in the process before the tool.
+        `code` is the expected exit code. `before` is Python code that runs in the process before
+        the tool.
         """
         start = (
             f"{before}\nimport runpy, sys; sys.argv[0] = {str(self.program)!r}\n"
             "runpy.run_path(sys.argv[0], run_name='__main__')"
         )
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", start, *words] if before else self.command(*words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=self.environment(env or {}),
+            env=self.build_environment(env or {}),
             text=True,
             check=False,
             timeout=120,
         )
-        assert ended.returncode == code, ended.stdout
-        return ended.stdout
+        assert process.returncode == code, process.stdout
+        return process.stdout
 
-    def host(self, kind: type[HostT], **more: Any) -> HostT:
-        """Return a host of the tool's folder that also works inside a test."""
-        given = {"registry": self.registry, "collector": None, "folder": self.folder} | more
-        host = kind("mytool", **given)
+    def host(self, kind: type[HostT], **settings: Any) -> HostT:
+        """Return a host of this class on the tool's folder.
+
+        The host also works inside a test, although the environment of a test disables telemetry.
+        """
+        defaults = {"registry": self.registry, "collector": None, "folder": self.folder}
+        host = kind("mytool", **defaults | settings)
         host.find_obstacle = lambda: ""  # type: ignore[method-assign]
         return host
 
@@ -191,41 +220,47 @@ class Tool:
         """Return the command line of a run."""
         return [sys.executable, str(self.program), *words]
 
-    def on_terminal(
+    def run_on_terminal(
         self,
         *words: str,
-        types: bytes = b"",
+        response: bytes = b"",
         env: dict[str, str] | None = None,
         around: Sequence[str] = (),
     ) -> str:
-        """Run the tool on a terminal of its own, and type an answer after the question appears.
+        """Run the tool on a terminal of its own; return the output.
 
-        `around` is a command whose arguments are the command of the tool.
+        `response` is typed when the consent question appears. `around` is a command whose arguments
+        are the command of the tool.
         """
-        ours, theirs = os.openpty()
+        person_end, tool_end = os.openpty()
         with subprocess.Popen(
             [sys.executable, "-c", _TERMINAL, *around, *self.command(*words)],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=self.environment(env or {}),
+            stdin=tool_end,
+            stdout=tool_end,
+            stderr=tool_end,
+            env=self.build_environment(env or {}),
         ) as process:
-            os.close(theirs)
-            shown, whole = "", codecs.getincrementaldecoder("utf-8")()  # a read may cut a letter
+            os.close(tool_end)
+            decoder = codecs.getincrementaldecoder("utf-8")()  # a read may cut a letter
+            output = ""
             is_typed = False
             with contextlib.suppress(OSError):  # the terminal is gone with its last program
                 while True:
-                    # Python looks for signals before a read, not between that look and the read.
-                    # A Ctrl-C in between does not end the read, so a person presses it again.
-                    if is_typed and types == CTRL_C and not select.select([ours], [], [], 5.0)[0]:
-                        os.write(ours, types)
+                    # Python handles signals before a read. A Ctrl-C between the last check and the
+                    # read does not end the read, so a person presses the key again.
+                    if (
+                        is_typed
+                        and response == CTRL_C
+                        and not select.select([person_end], [], [], 5.0)[0]
+                    ):
+                        os.write(person_end, response)
                         continue
-                    if not (read := os.read(ours, 1000)):
+                    if not (data := os.read(person_end, 1000)):
                         break
-                    shown += whole.decode(read)
-                    if types and not is_typed and QUESTION in shown:
-                        os.write(ours, types)
+                    output += decoder.decode(data)
+                    if response and not is_typed and QUESTION in output:
+                        os.write(person_end, response)
                         is_typed = True
-            os.close(ours)
-            assert process.wait() == 0, shown
-        return shown.replace("\r\n", "\n")
+            os.close(person_end)
+            assert process.wait() == 0, output
+        return output.replace("\r\n", "\n")

@@ -1,8 +1,11 @@
-"""Sender of uploads without pause, which prints the acknowledged uploads.
+"""Program that sends uploads without a pause until its standard input ends.
 
 Each upload has one report whose bits are the number of the upload, so the sums of the collector
-show which uploads were counted. An upload without a response is sent again with the same bytes. The
-program runs until its standard input ends. Uploads that have no response then are printed as open.
+show which uploads were counted. An upload without a response is sent again with the same bytes. In
+the end the program prints JSON:
+
+    acknowledged   numbers of the uploads that the collector has accepted
+    open           number and body of the uploads that had no response yet
 """
 
 from __future__ import annotations
@@ -13,13 +16,18 @@ import sys
 import threading
 from typing import Any
 
-from collectors import report_of, upload_of
+from collectors import build_report, build_upload
 
 N_THREADS = 8
+"""Number of senders, so that uploads of several connections come into one batch."""
 
 
 class Sender(threading.Thread):
-    """Thread with one connection, which it opens again whenever the connection breaks."""
+    """Thread that sends uploads over one connection. It reconnects if the connection breaks.
+
+    `first` is the number before its first upload. Its numbers increase by `N_THREADS`, so no two
+    threads send the same number.
+    """
 
     def __init__(self, port: int, first: int, stop: threading.Event) -> None:
         super().__init__()
@@ -35,7 +43,7 @@ class Sender(threading.Thread):
         while not self._stop_sending.is_set():
             if self.open is None:
                 self._number += N_THREADS
-                body = upload_of(report_of(bits=self._number, cohort=self._number % 4))
+                body = build_upload(build_report(bits=self._number, cohort=self._number % 4))
                 self.open = (self._number, body)
             try:
                 connection = connection or http.client.HTTPConnection("127.0.0.1", self._port, 5)
@@ -48,10 +56,11 @@ class Sender(threading.Thread):
 
     @staticmethod
     def _send(connection: http.client.HTTPConnection, body: bytes) -> bool:
+        """Send an upload, and return whether the collector has accepted its report."""
         connection.request("POST", "/v1/reports", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        document = json.loads(answer.read())
-        return answer.status == 200 and document == {"reports": [{"status": "accepted"}]}
+        response = connection.getresponse()
+        document = json.loads(response.read())
+        return response.status == 200 and document == {"reports": [{"status": "accepted"}]}
 
 
 def main(port: int) -> None:

@@ -1,9 +1,13 @@
 """Write the test vectors, tests/vectors/*.json, from the reference implementation.
 
-Run it as `python tests/support/make_vectors.py`.
+Run this script as `python tests/support/make_vectors.py`.
 
-A file whose name begins with bad_ contains reports or uploads that must be refused, each with the
-reason in words.
+A test vector is a known answer: the inputs of one step of the protocol and its result. Every
+implementation of the protocol must compute the same result, in Python, in JavaScript or in another
+language. Each function `build_...` returns the rows of one file. A file whose name begins with bad_
+contains reports, values or uploads that must be refused, each with the reason in words.
+
+The letters are those of the parameters: k bits, h hash functions, m cohorts, f, g, p and q.
 """
 
 from __future__ import annotations
@@ -20,7 +24,13 @@ from places import VECTORS
 
 FOLDER = VECTORS
 VALUES = ("", "a", "duckduckgo", "https://example.org/a?b=c", "Zürich", "日本語", "🎈 ", "x" * 1000)
+"""Values of strings. Some implementations count bytes, UTF-16 units or letters in place of code
+points, or cut long texts. So the values have characters of one to four bytes of UTF-8, a character
+beyond the first 65,536, the empty text, and a long text."""
+
 SECRETS = (bytes(range(32)), hashlib.sha256(b"another").digest())
+"""Secrets of two devices. The functions alternate between them."""
+
 SHAPES = (
     (8, 1, 1),
     (16, 2, 16),
@@ -30,7 +40,13 @@ SHAPES = (
     (1024, 16, 64),
     (2040, 2, 65536),
 )
+"""Triples k, h, m. They contain the largest k, h and m of the protocol, one cohort alone, and a k
+that is no multiple of 8, so that the last byte of a report has unused bits."""
+
 NOISES = ((0.5, 0.5, 0.75), (0.0, 0.25, 1.0), (0.238406, 0.059601, 0.559601), (0.75, 0.0, 0.5))
+"""Triples f, p, q. They contain f = 0, p = 0 and q = 1, where a threshold is 0 or 2^32. The third
+triple has no short binary fractions, so that its thresholds are rounded."""
+
 ASYMMETRIC = (
     ((128, 1, 128), (0.591933, 0.239779, 0.188576, 0.754802)),
     ((128, 1, 128), (0.426739, 0.062659, 0.101442, 0.765705)),
@@ -41,10 +57,18 @@ ASYMMETRIC = (
     ((2040, 1, 1), (0.75, 0.9, 0.4, 0.6)),
     ((24, 1, 4), (2 * 2**-32, 1, 0.25, 0.75)),
 )
-"""Tuples k, h, m and f, g, p, q of parameter sets whose two forced probabilities differ."""
+"""Tuples k, h, m and f, g, p, q with g different from 1/2: the permanent response forces ones and
+zeros with different probabilities, f g and f (1 - g). The first four are close to the noise of
+the profiles. Most of the others have g, f or a difference of thresholds at a limit of its range."""
+
 _THIRD = "f25a066c03d8cc6b190892c8f465aff1ab4263d2abae02d2f710bcc391e4178d"
+"""Secret of a third device, for asymmetric responses and report days, in hexadecimal."""
+
 EPOCHS = ("", "2026", "2026-Q4", "2026-11")
+"""Names of epochs of every kind. The epoch of the whole life of a device has the empty name."""
+
 METRIC = "home.page"
+"""Most vectors belong to the metric of this name."""
 
 
 def make_coins(seed: bytes, n: int) -> list[int]:
@@ -53,7 +77,10 @@ def make_coins(seed: bytes, n: int) -> list[int]:
 
 
 def compute_thresholds(noise: tuple[float, float, float]) -> dict[str, int]:
-    """Return the thresholds of f/2, p and q under their keys in the canonical JSON."""
+    """Return the thresholds of f, p and q under their keys in the canonical JSON.
+
+    The key "f" has the threshold of f/2, the probability of a forced one if g = 1/2.
+    """
     f, p, q = noise
     return {
         "f": reference.compute_threshold(f / 2),
@@ -65,7 +92,10 @@ def compute_thresholds(noise: tuple[float, float, float]) -> dict[str, int]:
 def build_bloom_document(
     shape: tuple[int, int, int], noise: tuple[float, float, float]
 ) -> dict[str, Any]:
-    """Return the canonical object of a parameter set of strings."""
+    """Return the canonical object of a parameter set of strings.
+
+    The fingerprint is a hash of the object's JSON.
+    """
     k, h, m = shape
     return {"v": 1, "encoding": "bloom", "k": k, "h": h, "m": m, **compute_thresholds(noise)}
 
@@ -107,7 +137,7 @@ def build_cohorts() -> list[dict[str, Any]]:
 
 
 def build_samples() -> list[dict[str, Any]]:
-    """Return whether the devices of many secrets take part at several sampling rates."""
+    """Return whether each of 24 devices takes part in a metric, at several sampling rates."""
     rows = []
     base = build_bloom_document((128, 1, 128), NOISES[2])
     base_fingerprint = reference.compute_permanent_fingerprint(base)
@@ -129,7 +159,10 @@ def build_samples() -> list[dict[str, Any]]:
 
 
 def build_parts() -> list[dict[str, Any]]:
-    """Return the part of many secrets, and the fingerprints and bits of each part."""
+    """Return the part that each of 24 devices reports, with its fingerprint and its bits.
+
+    The 24 secrets draw every part at least once.
+    """
     rows = []
     base = build_bloom_document((128, 1, 256), NOISES[2])
     base_fingerprint = reference.compute_permanent_fingerprint(base)
@@ -169,7 +202,12 @@ def build_parts() -> list[dict[str, Any]]:
 
 
 def build_responses() -> list[dict[str, Any]]:
-    """Return permanent responses and reports; values, shapes, noise and epochs take turns."""
+    """Return permanent responses and reports of strings and booleans.
+
+    Each shape is combined with each value. Secrets, noise and epochs alternate from row to row,
+    because all combinations would fill the file. A report depends on fresh coins, so a row contains
+    the seed of its coins (`make_coins`).
+    """
     rows = []
     for number, (k, h, m) in enumerate(SHAPES):
         for turn, value in enumerate(VALUES):
@@ -231,8 +269,10 @@ def build_buckets() -> list[dict[str, Any]]:
     """Return reports of generalized randomized response, of sets, categories and numbers."""
     rows = []
     plugins = [f"plugin-{i}" for i in range(70)]
-    shapes = ((1, 56), (2, 112), (8, 464), (32, 1840), (64, 2040))
-    for number, (n, k) in enumerate(shapes):
+    # Pairs n, k of the profile `once`: a set is padded or cut to n of k buckets.
+    sizes = ((1, 56), (2, 112), (8, 464), (32, 1840), (64, 2040))
+    for number, (n, k) in enumerate(sizes):
+        # The empty set and one plugin are padded, n plugins fit, and n + 2 plugins are cut.
         values: list[list[str]] = [[], plugins[:1], plugins[:n], plugins[: n + 2]]
         values += [["b", "a", "b", ""], ["na\u00efve caf\u00e9", "\u65e5\u672c\u8a9e"]]
         for turn, value in enumerate(values):
@@ -245,7 +285,7 @@ def build_buckets() -> list[dict[str, Any]]:
         own = [categories.index(name) if name in categories else 3]
         rows.append(_build_bucket_row(number, document, name, own, categories))
     edges = ["0.5", "1", "2", "5"]
-    # A text stands for the number that JSON cannot express.
+    # JSON cannot express NaN, so the text "NaN" stands for it. NaN has a bucket of its own.
     for number, (size, bucket) in enumerate([(0.4, 0), (0.5, 1), (5, 4), ("NaN", 5)]):
         document = _build_bucket_document("buckets", 6, 1, 1)
         rows.append(_build_bucket_row(number, document, size, [bucket], edges))
@@ -253,14 +293,20 @@ def build_buckets() -> list[dict[str, Any]]:
 
 
 def _build_bucket_document(encoding: str, k: int, m: int, n: int) -> dict[str, Any]:
-    """Return the canonical object of a parameter set that loses at most 4 nats."""
+    """Return the canonical object of a parameter set whose loss is 4 nats, as under `once`."""
     keep = compute_keep_threshold(k, n)
     document = {"v": 1, "encoding": encoding, "k": k, "m": m, "items": n, "keep": keep}
     return document | {"interval": "epoch", "epoch": "quarter"}
 
 
 def compute_keep_threshold(k: int, n: int) -> int:
-    """Return the largest threshold with a loss of at most 4 nats, by bisection."""
+    """Return the largest threshold of `keep` with a privacy loss of at most 4 nats, by bisection.
+
+    The loss is the logarithm of the largest ratio of two probabilities of a bucket: of a bucket
+    that is always one of the n own buckets, and of a bucket that never is. With threshold t, a
+    random bucket has at least (2^32 - t) floor(2^32 / k) of the 2^64 pairs of coins. An own bucket
+    has t ceil(2^32 / n) pairs more.
+    """
     low, high = 0, 2**32
     while high - low > 1:
         t = (low + high) // 2
@@ -276,6 +322,13 @@ def _build_bucket_row(
     own: list[int] | None,
     categories: list[str] | None = None,
 ) -> dict[str, Any]:
+    """Return a row of a report of generalized randomized response.
+
+    Parameters
+    ----------
+    own : own buckets of the value before padding and cutting. None computes the buckets of a set.
+    categories : categories, or edges of buckets of numbers, of which the fingerprint depends.
+    """
     secret, metric, epoch = SECRETS[number % 2], f"buckets.{number}", "2026-Q4"
     fingerprint = reference.compute_permanent_fingerprint(document, categories)
     scope = reference.encode_scope(metric, epoch, fingerprint)
@@ -303,7 +356,10 @@ def _build_bucket_row(
 
 
 def build_bad_bucket_reports() -> dict[str, Any]:
-    """Return reports of generalized randomized response that are refused, for k = 12."""
+    """Return reports of generalized randomized response that are refused, for k = 12.
+
+    A good report has exactly one bit. Twelve bits are two bytes, so four bits must be zero.
+    """
     document = _build_bucket_document("set", 12, 4, 2)
     fingerprint = reference.compute_fingerprint(document)
     good: dict[str, Any] = {"metric": METRIC, "params": fingerprint, "cohort": 0, "bits": "BAA"}
@@ -323,7 +379,11 @@ def build_bad_bucket_reports() -> dict[str, Any]:
 
 
 def build_tuples() -> list[dict[str, Any]]:
-    """Return fingerprints and bits of tuples of both forms, from recorded values."""
+    """Return fingerprints and bits of tuples, of hashed strings and of one-hot combinations.
+
+    `fits` says whether a value can be reported as it is. A value that does not fit is reported,
+    too: a string as the empty text, and a combination without a bit or as "other".
+    """
     rows = []
     fields = ["site", "country"]
     values: list[tuple[str, dict[str, str], list[str], bool]] = [
@@ -371,6 +431,7 @@ def build_tuples() -> list[dict[str, Any]]:
         document = build_bloom_document((4, 1, 1), NOISES[0]) | {"encoding": "onehot"} | names
         rows.append(_build_tuple_row(number, document, row, [bit] if bit >= 0 else []))
         document = _build_bucket_document("onehot", 5, 1, 1) | names
+        # Under generalized randomized response, an unlisted combination has bit 4, the last one.
         rows.append(_build_tuple_row(number, document, row, [bit % 5]))
     eight = {f"field_{i}": str(i) for i in range(8)}
     document = build_bloom_document((2040, 2, 1), NOISES[1]) | {"fields": list(eight)}
@@ -389,6 +450,7 @@ def _build_tuple_row(
     row : value, fits and, for one-hot, the categories.
     own : normalized texts of the fields, or for one-hot the bits of the value.
     """
+    # The canonical object leaves out the default.
     if document.get("normalize") == "none":
         del document["normalize"]
     categories = row.setdefault("categories", None)
@@ -446,7 +508,10 @@ def build_bad_tuples() -> dict[str, Any]:
 
 
 def build_days() -> list[dict[str, Any]]:
-    """Return the first day of an epoch on which a device may report once."""
+    """Return the first day of an epoch on which a device may send its only report of the epoch.
+
+    Days are counted from 0. The day depends on the length of the epoch in days.
+    """
     rows = []
     for row in build_asymmetric()[::2]:
         for epoch, length in (("2026-Q4", 92), ("2026", 365), ("2026-02", 28)):
@@ -466,10 +531,15 @@ UPLOAD_IDS = (
     "cb4aec889ac858d52812a44cc47d1c10",
     "3310c60fd7f1131271c4f8bd284d0161",
 )
+"""Ids of four uploads in hexadecimal, 16 arbitrary bytes each."""
 
 
 def build_upload_keys() -> list[dict[str, Any]]:
-    """Return the keys of uploads of one to four reports, and the keys of their reports."""
+    """Return the deduplication keys of uploads of one to four reports, and of all their reports.
+
+    The key of an upload is the first half of HMAC-SHA256 with the id as its key and the body as its
+    message. The key of report number i, from 1, is the key of the upload XOR i.
+    """
     rows = []
     for n, text in enumerate(UPLOAD_IDS, 1):
         upload_id = bytes.fromhex(text)
@@ -490,17 +560,22 @@ def build_upload_keys() -> list[dict[str, Any]]:
 
 
 def _encode_scope(epoch: str, document: dict[str, Any]) -> bytes:
+    """Return the bytes of a scope of `METRIC`."""
     return reference.encode_scope(METRIC, epoch, reference.compute_permanent_fingerprint(document))
 
 
 def _build_response(
     secret: bytes, epoch: str, noise: tuple[float, float, float], bits: list[int], scope: bytes
 ) -> dict[str, Any]:
-    limits = compute_thresholds(noise)
-    permanent = reference.derive_permanent_response(secret, scope, limits["f"], limits["f"], bits)
+    """Return the fields of a row that depend on noise: both responses, and the seed of coins."""
+    thresholds = compute_thresholds(noise)
+    t_1 = t_0 = thresholds["f"]
+    permanent = reference.derive_permanent_response(secret, scope, t_1, t_0, bits)
     seed = hashlib.sha256(secret + epoch.encode() + bytes(bits)).digest()
     fresh = make_coins(seed, len(bits))
-    report = reference.draw_instantaneous_response(permanent, limits["p"], limits["q"], fresh)
+    report = reference.draw_instantaneous_response(
+        permanent, thresholds["p"], thresholds["q"], fresh
+    )
     return {
         "secret": secret.hex(),
         "metric": METRIC,
@@ -514,7 +589,7 @@ def _build_response(
 
 
 def build_fingerprints() -> list[dict[str, Any]]:
-    """Return the fingerprints of parameter sets of every encoding, with their categories."""
+    """Return the fingerprints of parameter sets of every encoding, and with every optional key."""
     rows: list[dict[str, Any]] = []
     for number, shape in enumerate(SHAPES):
         noise = NOISES[number % len(NOISES)]
@@ -539,11 +614,11 @@ def build_fingerprints() -> list[dict[str, Any]]:
         rows.append(
             {"document": build_bloom_document(SHAPES[0], NOISES[0]) | extra, "categories": None}
         )
-    names_of_encodings = {
+    categories_of = {
         "onehot": ["light", "dark", "日本語"],
         "buckets": ["0.5", "10", "1e+21"],
     }
-    for encoding, categories in names_of_encodings.items():
+    for encoding, categories in categories_of.items():
         k = len(categories) + (encoding == "buckets")
         document = build_bloom_document((k, 1, 1), NOISES[0]) | {"encoding": encoding}
         rows.append({"document": document, "categories": categories})
@@ -577,6 +652,7 @@ def build_segments() -> list[dict[str, Any]]:
 
 
 def _build_report(fingerprint: str, k: int, number: int) -> dict[str, Any]:
+    """Return a report of cohort 0 with random bits, whose seed is the number."""
     bits = [int(u < 2**31) for u in make_coins(bytes([number]) * 32, k)]
     return {
         "metric": METRIC,
@@ -587,7 +663,10 @@ def _build_report(fingerprint: str, k: int, number: int) -> dict[str, Any]:
 
 
 def build_uploads() -> list[dict[str, Any]]:
-    """Return uploads of one and of several reports. `body` is the exact text."""
+    """Return uploads of one and of several reports.
+
+    `body` is the exact text, because the deduplication key of an upload hashes its bytes.
+    """
     rows = []
     for number, shapes in enumerate((SHAPES[:1], SHAPES[3:4], SHAPES)):
         documents = [build_bloom_document(shape, NOISES[0]) for shape in shapes]
@@ -601,9 +680,13 @@ def build_uploads() -> list[dict[str, Any]]:
 
 
 def build_encodings() -> list[dict[str, Any]]:
-    """Return the bits of values of every encoding but Bloom. One-hot has bits of two bytes."""
+    """Return the bits of booleans, categories and numbers.
+
+    Ten categories need two bytes, so a vector shows the order of the bytes.
+    """
     names = [f"c{i}" for i in range(10)]
-    sets: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
+    # Encoding, categories or edges, k, and pairs of a value and its bits.
+    encodings: list[tuple[str, list[str], int, list[tuple[Any, list[int]]]]] = [
         ("boolean", [], 1, [(False, []), (True, [0])]),
         ("onehot", names, 10, [("c10", []), *((name, [i]) for i, name in enumerate(names))]),
         (
@@ -619,15 +702,15 @@ def build_encodings() -> list[dict[str, Any]]:
             "categories": categories,
             "k": k,
             "value": value,
-            "bits": reference.pack([int(i in ones) for i in range(k)]).hex(),
+            "bits": reference.pack([int(i in bits) for i in range(k)]).hex(),
         }
-        for encoding, categories, k, rows in sets
-        for value, ones in rows
+        for encoding, categories, k, rows in encodings
+        for value, bits in rows
     ]
 
 
 def build_hosts() -> list[dict[str, Any]]:
-    """Return texts with their hosts. The host is empty if a text has none."""
+    """Return texts with the results of the normalizer `host`, empty for a text without a host."""
     texts = [
         ("http://example.org/x", "example.org"),
         ("http://example.org:80/", "example.org"),
@@ -655,9 +738,10 @@ def build_hosts() -> list[dict[str, Any]]:
 
 
 def build_long_values() -> list[dict[str, Any]]:
-    """Return the bits of long texts, each a repeated unit.
+    """Return the bits of texts near the largest length that a normalizer accepts, 8,192 bytes.
 
-    A text that is too long for its normalizer has the bits of the empty text.
+    A text that is longer before or after normalizing has the bits of the empty text. The normalizer
+    `none` has no limit. A text is a unit that is repeated, so that the file stays small.
     """
     texts = [
         ("none", "a", 8193, True),
@@ -672,6 +756,7 @@ def build_long_values() -> list[dict[str, Any]]:
         ("host", "http://a.org/", 631, False),
         ("domain", "http://a.org/", 631, False),
     ]
+    # Normal forms of the units that fit and change.
     normal = {"e\u0301": "\u00e9", "\u00df": "ss"}
     return [
         {
@@ -694,7 +779,10 @@ def build_long_values() -> list[dict[str, Any]]:
 
 
 def build_bad_reports() -> dict[str, Any]:
-    """Return reports that are refused without refusing their upload, for k = 12."""
+    """Return reports that are refused, for k = 12 and m = 4.
+
+    A collector refuses each of them alone, and accepts the other reports of the same upload.
+    """
     document = build_bloom_document((12, 1, 4), NOISES[0])
     good = _build_report(reference.compute_fingerprint(document), 12, 0) | {"bits": "AAA"}
     faults: list[tuple[str, Any]] = [
@@ -741,7 +829,10 @@ def build_bad_reports() -> dict[str, Any]:
 
 
 def build_bad_uploads() -> list[dict[str, Any]]:
-    """Return bodies, as hex, that are refused as a whole although their report is good."""
+    """Return bodies of uploads, in hexadecimal, that are refused with all their reports.
+
+    Each body is a good upload with one change.
+    """
     document = build_bloom_document((12, 1, 4), NOISES[0])
     good = {
         "v": 1,
@@ -788,7 +879,8 @@ def build_bad_uploads() -> list[dict[str, Any]]:
     rows = [{"reason": reason, "body": body.encode().hex()} for reason, body in texts]
     rows.append({"reason": "not UTF-8", "body": text.encode().replace(b"AAA", b"A\xffA").hex()})
     rows.append({"reason": "UTF-16", "body": text.encode("utf-16").hex()})
-    # A run of one byte is written as the byte and its number, or brackets would fill the file.
+    # The 100,000 brackets would fill the file, so a body of one repeated byte is stored as the byte
+    # and the number of its repetitions.
     for row in rows:
         if len(set(row["body"])) <= 2 and len(row["body"]) > 1000:
             row["repeat"], row["body"] = str(len(row["body"]) // 2), row["body"][:2]

@@ -13,8 +13,9 @@ from tools import need
 CLIENT = ROOT / "client" / "javascript"
 TESTS = ROOT / "tests" / "client" / "javascript"
 
-_SHOWN: Final = 4000
-"""Characters of each output that the message of a failure contains."""
+_MESSAGE_CHARACTERS: Final = 4000
+"""Number of characters of each output that the message of a failure contains. With more, the names
+of the failed tests are harder to find."""
 
 
 def run_node(*words: str, text: str | None = None) -> str:
@@ -23,7 +24,7 @@ def run_node(*words: str, text: str | None = None) -> str:
     The program is a path, or the value of an option of Node. If the program fails, the message of
     the AssertionError contains the failed tests and the ends of both outputs.
     """
-    ended = subprocess.run(
+    process = subprocess.run(
         [str(need("node")), *words],
         input=text,
         capture_output=True,
@@ -32,21 +33,21 @@ def run_node(*words: str, text: str | None = None) -> str:
         cwd=TESTS,
         check=False,
     )
-    assert ended.returncode == 0, summarize_failure(ended.stdout, ended.stderr)
-    return ended.stdout
+    assert process.returncode == 0, summarize_failure(process.stdout, process.stderr)
+    return process.stdout
 
 
 def summarize_failure(stdout: str, stderr: str) -> str:
     """Return the names of the tests that failed, and the end of both outputs.
 
-    Node prints the result of every test in TAP, and a failure at its place among them. In the
-    output of a long file, the end alone does not contain the failure.
+    The output of Node's runner has a line for each test. A test that failed may be far from the
+    end of a long output.
     """
     failed = [line.strip() for line in stdout.splitlines() if line.strip().startswith("not ok ")]
-    return "\n".join([*failed, stdout[-_SHOWN:], stderr[-_SHOWN:]])
+    return "\n".join([*failed, stdout[-_MESSAGE_CHARACTERS:], stderr[-_MESSAGE_CHARACTERS:]])
 
 
-def answers(program: str, questions: Iterable[Any]) -> Iterator[Any]:
-    """Send questions to a program of the tests, one line of JSON each, and yield its answers."""
-    lines = "".join(json.dumps(question) + "\n" for question in questions)
+def query_program(program: str, queries: Iterable[Any]) -> Iterator[Any]:
+    """Send queries to a program of the tests, one line of JSON each, and yield its results."""
+    lines = "".join(json.dumps(query) + "\n" for query in queries)
     return map(json.loads, run_node(program, text=lines).rstrip("\n").split("\n"))

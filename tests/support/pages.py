@@ -8,10 +8,14 @@ import re
 from xml.etree import ElementTree
 
 SVG = "{http://www.w3.org/2000/svg}"
+"""Namespace of SVG as ElementTree writes it before the name of a tag."""
 
 
-def drawings(page: str) -> dict[str, ElementTree.Element]:
-    """Return the outermost drawings of a page by their names (the attribute aria-label)."""
+def parse_drawings(page: str) -> dict[str, ElementTree.Element]:
+    """Return the SVG drawings of a page by their names (the attribute aria-label).
+
+    A drawing inside another drawing, such as a legend, belongs to the outer drawing.
+    """
     depth, start, sources = 0, 0, []
     for edge in re.finditer(r"<svg |</svg>", page):
         start = edge.start() if not depth else start
@@ -21,14 +25,16 @@ def drawings(page: str) -> dict[str, ElementTree.Element]:
     return {str(root.get("aria-label")): root for root in roots if root.get("role") == "img"}
 
 
-def text_of(element: ElementTree.Element) -> str:
+def read_text(element: ElementTree.Element) -> str:
     """Return the text of an element and of all its descendants, without titles and descriptions."""
     return "".join(
         part.text or "" for part in element.iter() if part.tag not in (f"{SVG}title", f"{SVG}desc")
     )
 
 
-class _Tables(html.parser.HTMLParser):
+class _TableParser(html.parser.HTMLParser):
+    """Parser that collects the cells of all tables by the captions of the tables."""
+
     def __init__(self) -> None:
         super().__init__()
         self.tables: dict[str, list[list[str]]] = {}
@@ -63,24 +69,26 @@ class _Tables(html.parser.HTMLParser):
             self._rows[-1][-1] += data
 
 
-def tables(page: str) -> dict[str, list[list[str]]]:
+def parse_tables(page: str) -> dict[str, list[list[str]]]:
     """Return the tables of a page by their captions, each a list of rows, the heads first."""
-    reader = _Tables()
+    reader = _TableParser()
     reader.feed(page)
     return reader.tables
 
 
-class _Tags(html.parser.HTMLParser):
+class _TagParser(html.parser.HTMLParser):
+    """Parser that collects the start tags of a page."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
 
-def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
-    """Return every element of a page with its attributes."""
-    reader = _Tags()
+def parse_tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    """Return tag name and attributes of every element of a page, in the order of the page."""
+    reader = _TagParser()
     reader.feed(page)
-    return reader.found
+    return reader.tags

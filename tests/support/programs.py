@@ -45,22 +45,22 @@ def run_python(
     return result
 
 
-def on_day(days: int, program: str) -> str:
+def shift_clock(days: int, program: str) -> str:
     """Return the source of a program whose clock is ahead by some days."""
     return f"import time\nnow = time.time\ntime.time = lambda: now() + {days * 86_400}\n{program}"
 
 
-def until(is_so: Callable[[], T], seconds: float = 120.0) -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 120.0) -> T:
     """Call a function until its result is true, and return the result; fail after `seconds`."""
     end = time.monotonic() + seconds
-    while not (result := is_so()):
+    while not (result := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.01)
     return result
 
 
-async def become(is_so: Callable[[], object], seconds: float = 120.0) -> None:
-    """Run the event loop until a function returns true; fail after `seconds`."""
+async def wait_in_event_loop(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    """Let the event loop run until a function returns true; fail after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not is_so():
+        while not condition():
             await asyncio.sleep(0.001)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors import free_port
+from collectors import find_free_port
 
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"`(\w+\.toml)`")
@@ -21,17 +21,19 @@ _EXCERPT = "-->\n"
 """Text that stands before an excerpt of the code. Other tests compare excerpts with the code."""
 
 _PUBLIC, _ADMIN = "127.0.0.1:8080", "127.0.0.1:9090"
+"""Addresses of collectors in the pages. A script gets free ports instead, because several tests run
+pages at the same time."""
 
 
 class Block(NamedTuple):
-    """Block of a page, its language, and the text of the page before it."""
+    """Block of code in a page: its language, its text, and the text of the page before it."""
 
     language: str
     text: str
     before: str
 
 
-def blocks(page: Path) -> list[Block]:
+def read_blocks(page: Path) -> list[Block]:
     """Return the blocks of a page, also inside lists, without its excerpts of code."""
     text = page.read_text(encoding="utf-8")
     all_blocks = [
@@ -45,44 +47,48 @@ def blocks(page: Path) -> list[Block]:
     return [block for block in all_blocks if not block.before.endswith(_EXCERPT)]
 
 
-def is_shown(shown: str, printed: str) -> bool:
-    """Return whether an output contains what a page shows. Three dots stand for any text."""
-    return re.search(".*".join(map(re.escape, shown.split("..."))), printed, re.DOTALL) is not None
+def is_shown(page_output: str, output: str) -> bool:
+    """Return whether an output contains the output of a page. Three dots stand for any text."""
+    pattern = ".*".join(map(re.escape, page_output.split("...")))
+    return re.search(pattern, output, re.DOTALL) is not None
 
 
-def script_of(shown: list[Block]) -> str:
+def build_script(page_blocks: list[Block]) -> str:
     """Return blocks as one script of bash, whose collector runs until the script ends."""
-    port = free_port()
+    port = find_free_port()
     head = [f"export RAPPOR_SERVER_PORT={port}", "trap 'kill $(jobs -p) 2> jobs.log || :' EXIT"]
-    script = "\n".join([*head, *_lines(shown)]).replace(_PUBLIC, f"127.0.0.1:{port}")
-    return script.replace(_ADMIN, f"127.0.0.1:{free_port()}")
+    script = "\n".join([*head, *_make_lines(page_blocks)]).replace(_PUBLIC, f"127.0.0.1:{port}")
+    return script.replace(_ADMIN, f"127.0.0.1:{find_free_port()}")
 
 
-def _lines(shown: list[Block]) -> Iterator[str]:
-    session = [each.text for each in shown if each.text.startswith(">>>")]
-    for i, block in enumerate(shown):
+def _make_lines(page_blocks: list[Block]) -> Iterator[str]:
+    """Yield the commands of all blocks, in the order of the page."""
+    session = [block.text for block in page_blocks if block.text.startswith(">>>")]
+    for i, block in enumerate(page_blocks):
         if block.text in session:
             if block.text == session[0]:
-                yield from _saved(f"session_{i}.txt", "\n".join(session))
+                yield _save(f"session_{i}.txt", "\n".join(session))
                 yield f"python3 -m doctest session_{i}.txt"
         elif block.language == "python":
-            yield from _saved(f"program_{i}.py", block.text)
+            yield _save(f"program_{i}.py", block.text)
             yield f"python3 program_{i}.py"
         elif block.language == "toml":
-            yield from _saved(_FILE.findall(block.before)[-1], block.text)
+            yield _save(_FILE.findall(block.before)[-1], block.text)
         elif block.language == "sh":
-            yield from _typed(block.text)
+            yield from _make_shell_lines(block.text)
 
 
-def _saved(name: str, text: str) -> Iterator[str]:
-    yield f"cat > {name} <<'END OF {name}'\n{text}END OF {name}"
+def _save(name: str, text: str) -> str:
+    """Return the command that writes a text to a file."""
+    return f"cat > {name} <<'END OF {name}'\n{text}END OF {name}"
 
 
-def _typed(text: str) -> Iterator[str]:
-    yield "echo"  # JSON ends without a new line
+def _make_shell_lines(text: str) -> Iterator[str]:
+    """Yield the commands of a block of `sh`. A collector starts in the background."""
+    yield "echo"  # the output of the block before, such as JSON, may end without a line feed
     if "rappor-server serve" not in text:
         yield text.rstrip()
         return
     yield text.rstrip() + " 2> serve.log &"
-    asked = _ADMIN if _ADMIN in text else _PUBLIC
-    yield f"until curl -sf http://{asked}/readyz; do sleep 0.2; done"
+    address = _ADMIN if _ADMIN in text else _PUBLIC
+    yield f"until curl -sf http://{address}/readyz; do sleep 0.2; done"

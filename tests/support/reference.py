@@ -1,7 +1,9 @@
 """The reference implementation of protocol version 1, with lists and loops: slow and obvious.
 
-It shares no code with the packages. Bits are lists of 0 and 1, with bit 0 first. Tests compare
-production code with this module, and `make_vectors` writes the test vectors from it.
+The module is the specification (rappor/protocol/README.md) written as code. It shares no code with
+the packages, so it does not share their mistakes. Tests compare production code with this module,
+and `make_vectors` writes the test vectors from it. Bits are lists of 0 and 1, with bit 0 first.
+The letters u are coins, uniform 32-bit integers.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import math
 from typing import Any
 
 MASK = 2**32 - 1
+"""Keeps the low 32 bits of an integer, as the arithmetic of MurmurHash3 requires."""
 
 
 def compute_threshold(x: float) -> int:
@@ -34,6 +37,7 @@ def hash_murmur3(data: bytes, seed: int) -> int:
         k = int.from_bytes(data[4 * i : 4 * i + 4], "little")
         k = (rotate_left((k * 0xCC9E2D51) & MASK, 15) * 0x1B873593) & MASK
         h = (rotate_left(h ^ k, 13) * 5 + 0xE6546B64) & MASK
+    # The last one to three bytes that fill no block.
     tail = data[4 * n_blocks :]
     if len(tail) > 0:
         k = int.from_bytes(tail, "little")
@@ -94,9 +98,9 @@ def derive_cohort(secret: bytes, scope: bytes, m: int) -> int:
 
 
 def is_sampled(secret: bytes, scope: bytes, sampling_rate: float) -> bool:
-    """Return whether a device takes part at a sampling rate.
+    """Return whether a device takes part in a metric at a sampling rate.
 
-    `scope` is the scope of the metric without any part.
+    `scope` is the scope of the base parameters, which name no part such as `prefix:3`.
     """
     (u,) = read_integers(expand(secret, b"rappor/1/sample\x00" + scope, 4))
     return u < compute_threshold(sampling_rate)
@@ -105,16 +109,18 @@ def is_sampled(secret: bytes, scope: bytes, sampling_rate: float) -> bool:
 def derive_report_day(secret: bytes, scope: bytes, days: int) -> int:
     """Return the first day, counted from 0, on which a device may report once in an epoch.
 
-    The last eight days are never drawn: one until the report leaves, and seven for retries.
+    The last eight days of an epoch are never drawn. A report leaves a day after its interval, and
+    the other seven days are for retries.
     """
     (u,) = read_integers(expand(secret, b"rappor/1/day\x00" + scope, 4))
     return (u * (days - 8)) >> 32
 
 
 def derive_part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None]]) -> str:
-    """Return the part that a device reports.
+    """Return the part of a string that a device reports, such as `prefix:3`.
 
-    `scope` is the scope of the metric without any part.
+    Parts are pairs of a name and a share of the devices. The last part has the remaining devices,
+    so its share is None. `scope` is the scope of the base parameters, which name no part.
     """
     (u,) = read_integers(expand(secret, b"rappor/1/part\x00" + scope, 4))
     start = 0
@@ -126,7 +132,7 @@ def derive_part(secret: bytes, scope: bytes, parts: list[tuple[str, float | None
 
 
 def draw_permanent_response(bits: list[int], t_1: int, t_0: int, coins: list[int]) -> list[int]:
-    """Force each bit to 1 with threshold t_1 and to 0 with t_0, and keep it otherwise."""
+    """Force each bit to 1 with threshold t_1, to 0 with threshold t_0, or keep the true bit."""
     response = []
     for bit, u in zip(bits, coins, strict=True):
         if u < t_1:
@@ -162,14 +168,14 @@ def draw_instantaneous_response(
 
 
 def choose_own_buckets(own: list[int], k: int, n: int, u: list[int]) -> list[int]:
-    """Cut or pad the own buckets of a value to n of k buckets, with the coins u."""
+    """Return n of k buckets: the own buckets of a value, cut or padded at random by the coins u."""
     buckets = sorted(own)
     if len(buckets) > n:
-        left, buckets = buckets, []
+        remaining, buckets = buckets, []
         for i in range(n):
-            bucket = left[(u[i] * len(left)) >> 32]
-            left = [other for other in left if other != bucket]
-            buckets.append(bucket)
+            chosen = remaining[(u[i] * len(remaining)) >> 32]
+            remaining = [bucket for bucket in remaining if bucket != chosen]
+            buckets.append(chosen)
     elif len(buckets) < n:
         for i in range(n - len(buckets)):
             free = [bucket for bucket in range(k) if bucket not in buckets]
@@ -178,7 +184,10 @@ def choose_own_buckets(own: list[int], k: int, n: int, u: list[int]) -> list[int
 
 
 def draw_bucket(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Return the bucket that generalized randomized response reports, with n + 2 coins u."""
+    """Return the bucket that generalized randomized response reports, by the n + 2 coins u.
+
+    `t` is the threshold of `keep`.
+    """
     chosen = choose_own_buckets(own, k, n, u)
     if u[n] < t:
         return chosen[(u[n + 1] * n) >> 32]
@@ -186,7 +195,7 @@ def draw_bucket(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
 
 
 def derive_bucket_coins(secret: bytes, scope: bytes, own: list[int], k: int, n: int) -> list[int]:
-    """Return the coins of a device's generalized randomized response."""
+    """Return the n + 2 coins of a device's generalized randomized response to its own buckets."""
     bits = pack([1 if i in own else 0 for i in range(k)])
     info = b"rappor/1/grr\x00" + scope + b"\x00" + bits
     return read_integers(expand(secret, info, 4 * (n + 2)))

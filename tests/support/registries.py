@@ -11,13 +11,13 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 
-def registry_of(*metrics: Metric) -> Registry:
+def build_registry(*metrics: Metric) -> Registry:
     """Return a registry with an infinite total."""
     return Registry(metrics, total=math.inf)
 
 
-def metric_of(params: Params, name: str = "page", **fields: Any) -> Metric:
-    """Return a metric for life that expires after every test."""
+def build_metric(params: Params, name: str = "page", **fields: Any) -> Metric:
+    """Return a metric with the epoch `life`, whose last day is after the day of every test."""
     defaults: dict[str, Any] = {
         "description": "a",
         "owner": "b",
@@ -27,13 +27,16 @@ def metric_of(params: Params, name: str = "page", **fields: Any) -> Metric:
     return Metric(name=name, params=params, **defaults | fields)
 
 
-def toml_of(name: str = "page", **fields: str) -> str:
-    """Return the text of a registry file with one metric. Fields are TOML values."""
-    return f"[budget]\ntotal = inf\n{entry_of(name, **fields)}"
+def format_registry(name: str = "page", **fields: str) -> str:
+    """Return the text of a registry file with one metric and an infinite total.
+
+    `fields` are fields of the entry, as TOML: `epoch='"quarter"'`.
+    """
+    return f"[budget]\ntotal = inf\n{format_entry(name, **fields)}"
 
 
-def entry_of(name: str, **fields: str) -> str:
-    """Return the text of an entry of a metric. The fields f, p and q replace the profile."""
+def format_entry(name: str, **fields: str) -> str:
+    """Return the text of an entry of a metric. With the field f, the entry has no profile."""
     entry = {
         "description": '"a"',
         "owner": '"b"',

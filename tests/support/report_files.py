@@ -45,7 +45,7 @@ profile = "strict"
 
 METRICS: Final = Registry.loads(REGISTRY)
 DAYS: Final = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 2))
-
+"""Stored reports belong to one of these two days."""
 
 FAULTS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("format", {"format": 9}),
@@ -63,14 +63,15 @@ FAULTS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("padding", {"bits": b"\x00\x00\x10"}),
     ("padding", {"bits": b"\xff\xff\xff"}),
 ]
-"""Reasons to refuse a row of the first metric, each with the change of a good row that causes
-it."""
+"""Pairs of a reason to refuse a row, and the change of a good row of the metric `page` that causes
+the refusal."""
 
 Row = dict[str, Any]
+"""Type of a stored report: the values of the columns by name."""
 
 
-def rows_of(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -> list[Row]:
-    """Return n random reports of a metric as rows. The bits of a row are bytes."""
+def draw_rows(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -> list[Row]:
+    """Draw n random reports of a metric, and return them as rows with packed bits."""
     params = METRICS[name].params
     rng = np.random.default_rng([seed, params.k, day.toordinal()])
     bits = np.packbits(rng.integers(0, 2, (n, params.k)), axis=1, bitorder="little")
@@ -88,24 +89,28 @@ def rows_of(name: str, n: int, *, seed: int = 1, day: datetime.date = DAYS[0]) -
     ]
 
 
-def counts_by_hand(rows: list[Row]) -> dict[tuple[str, ...], Counts]:
-    """Return the counts of rows, added one by one, without sums of squared reports."""
+def count_rows_by_hand(rows: list[Row]) -> dict[tuple[str, ...], Counts]:
+    """Add rows one by one, and return their counts by metric and fingerprint.
+
+    The function is a second implementation: slow, and without numpy. It does not compute sums of
+    squared reports, so a test drops them from the other counts (`drop_squared_reports`).
+    """
     by_key: dict[tuple[str, ...], Counts] = {}
     for key in sorted({(row["metric"], row["params"]) for row in rows}):
         params = METRICS[key[0]].params
-        ones = [[0] * params.k for _ in range(params.m)]
-        reports = [0] * params.m
+        bit_counts = [[0] * params.k for _ in range(params.m)]
+        cohort_reports = [0] * params.m
         for row in rows:
             if (row["metric"], row["params"]) == key:
-                reports[row["cohort"]] += 1
+                cohort_reports[row["cohort"]] += 1
                 number = int.from_bytes(row["bits"], "little")
                 for i in range(params.k):
-                    ones[row["cohort"]][i] += number >> i & 1
-        by_key[key] = Counts(params, ones, reports, key[0])
+                    bit_counts[row["cohort"]][i] += number >> i & 1
+        by_key[key] = Counts(params, bit_counts, cohort_reports, key[0])
     return by_key
 
 
-def bare(counts: dict[tuple[str, ...], Counts]) -> dict[tuple[str, ...], Counts]:
+def drop_squared_reports(counts: dict[tuple[str, ...], Counts]) -> dict[tuple[str, ...], Counts]:
     """Return counts without their sums of squared reports."""
     return {
         key: Counts(total.params, total.bit_counts, total.cohort_reports, total.metric)
@@ -113,20 +118,23 @@ def bare(counts: dict[tuple[str, ...], Counts]) -> dict[tuple[str, ...], Counts]
     }
 
 
-def as_text(row: Row) -> Row:
-    """Return a row for CSV and JSON, with the bits in base64url and the day as text."""
+def format_row(row: Row) -> Row:
+    """Return a row as CSV and JSON store it, with the bits in base64url and the day as text."""
     bits = base64.urlsafe_b64encode(row["bits"]).decode().rstrip("=")
     return row | {"bits": bits} | ({"day": str(row["day"])} if "day" in row else {})
 
 
 def write_rows(path: Path, rows: list[Row]) -> Path:
-    """Write rows to a file of the kind of its name. The keys of the first row are the columns."""
+    """Write rows to a file: Parquet, CSV or JSON by the ending of its name, `.gz` compressed.
+
+    The keys of the first row are the columns.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(rows), path)
         return path
-    texts = [as_text(row) if isinstance(row.get("bits"), bytes) else row for row in rows]
+    texts = [format_row(row) if isinstance(row.get("bits"), bytes) else row for row in rows]
     if name.endswith(".csv"):
         lines = [",".join(texts[0]), *(",".join(map(str, row.values())) for row in texts)]
     else:
@@ -137,7 +145,7 @@ def write_rows(path: Path, rows: list[Row]) -> Path:
 
 
 def write_packed(path: Path, name: str, n: int, *, seed: int, day: datetime.date = DAYS[0]) -> Path:
-    """Write n random reports of a metric as Parquet, without Python objects for rows."""
+    """Write n random reports of a metric as Parquet. The function makes no objects for rows."""
     params = METRICS[name].params
     rng = np.random.default_rng([seed, params.k])
     packed = rng.integers(0, 256, (n, params.n_bytes), dtype=np.uint8)

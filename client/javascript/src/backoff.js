@@ -1,23 +1,33 @@
 // Waits after failures: the backoff of an upload, the pause of all uploads, and Retry-After.
 //
-// The uploader calls `backOff` after a failed attempt, and sets `device.sending` to zeros after a result. Before each
-// attempt it calls `findWait`.
+// The order of the calls, for each attempt to send an upload:
 //
-// After the n-th attempt of an upload fails, its backoff is uniform on [0, min(5 s * 2^n, 1 h)]. After the n-th failure
-// in a row, of whichever upload, the pause of all uploads is uniform on [0, min(5 s * 2^(n - 1), 1 h)]. Both begin where
-// the wait that the collector has asked for (Retry-After) ends.
+// 1. `findWait` returns whether the upload must wait now. If not, the uploader claims the upload and sends it.
+// 2. The attempt fails: `backOff` sets the waits. The attempt has a result: the uploader sets `device.sending` to
+//    zeros, which ends the waits of all uploads.
 //
-//     failure                                                    waits
-//     an error response, the first failure in a row              the upload: only this upload may be at fault
-//     an error response, after another failure                   the upload, and all others
-//     no response: the network or the collector is down          the upload, and all others
-//     a refusal for good                                         none: the collector works
+// Four waits are stored, as times in seconds since 1970, 0 without a wait:
 //
-// The waits are stored as times in seconds since 1970, 0 without a wait: `device.sending.waitUntil` (Retry-After),
-// `device.sending.pauseUntil`, and `backoff` of each upload. `device.sending.failures` counts failures in a row.
+//     wait          stored in                     length
+//     claim         `claimed` of an upload        CLAIM_SECONDS, set by the uploader before each attempt
+//     Retry-After   `device.sending.waitUntil`    as long as the collector asks for, at most 23 h
+//     backoff       `backoff` of an upload        after its n-th attempt: uniform on [0, min(5 s * 2^n, 1 h)]
+//     pause         `device.sending.pauseUntil`   after the n-th failure in a row, of any upload: uniform on
+//                                                 [0, min(5 s * 2^(n - 1), 1 h)]
 //
-// Clocks may be wrong: a wait that ends later than the longest possible wait from now was computed while the clock was
-// ahead. Such a wait is ignored (`isAhead`).
+// Backoff and pause begin at the end of Retry-After. `device.sending.failures` is the number of failures in a row.
+//
+//     failure                                                    what waits
+//     an error response, the first failure in a row              this upload: it alone may be at fault
+//     an error response, after another failure                   this upload and all others
+//     no response: the network or the collector is down          this upload and all others
+//     the collector refuses the upload for good                  nothing: the collector works, so this is a result
+//
+// Example: the collector is down, and the first attempt of an upload fails. The upload waits for up to 10 s, and all
+// uploads wait for up to 5 s. After the second failure the limits are 20 s and 10 s.
+//
+// Clocks may be wrong. A wait that ends later than the longest possible wait from now was computed while the clock was
+// ahead. Such a wait is ignored (`isAhead`), or a clock that was a year ahead once would stop all uploads for a year.
 
 import { ONE } from "./params.js";
 import { DAY } from "./periods.js";
@@ -28,31 +38,45 @@ import { DAY } from "./periods.js";
 /** @typedef {import("../documents.js").QueuedUpload} QueuedUpload */
 /** @typedef {import("./uploader.js").Step} Step */
 
-/** Seconds of a claim. Within them no other tab sends the upload, also if the tab that has claimed it has ended. */
+/**
+ * Duration of a claim, in seconds. A tab claims an upload before it sends the upload, and no other tab sends a claimed
+ * upload. With a larger number, an upload whose tab has ended waits longer. With a smaller number, two tabs more often
+ * send the same upload, which the collector counts once.
+ */
 export const CLAIM_SECONDS = 2;
-/** Limit of the first backoff and of the first pause, before doubling, in seconds. */
-const FIRST_BACKOFF_SECONDS = 5;
-/** Largest backoff, in seconds. With a larger number, reports arrive later after an outage of the collector. */
+/**
+ * Largest pause after the first failure in a row, in seconds. Each further failure doubles the limit. The largest
+ * backoff after the first attempt is twice this number (see `backOff`). With a larger number, a short outage delays
+ * reports more.
+ */
+const FIRST_PAUSE_SECONDS = 5;
+/**
+ * Largest backoff and pause, in seconds. With a larger number, reports arrive later after an outage of the collector.
+ */
 const MAX_BACKOFF_SECONDS = 3600;
 /** Longest wait of this module, in seconds: Retry-After of at most 23 h and a backoff of at most 1 h. */
 const MAX_WAIT_SECONDS = DAY;
 
 /**
- * Set the waits after a failed attempt, and return the time of the next attempt of any upload. The table above lists
- * the cases.
+ * Set the waits after a failed attempt, and return the time from which on any upload may be attempted. The head of this
+ * module lists the cases.
  * @param {Device} device
- * @param {QueuedUpload | undefined} upload undefined if another tab has recorded a result
- * @param {TransportResponse | undefined} response the error response
+ * @param {QueuedUpload | undefined} upload undefined if it is no longer queued: another tab has recorded a result, or
+ *   the person has refused the metric. The failure still shows that the collector has a problem, so the other uploads
+ *   wait
+ * @param {TransportResponse | undefined} response the error response; undefined if no response came
  * @param {number} now
  * @param {Coins} coins
  * @returns {number}
  */
 export function backOff({ sending }, upload, response, now, coins) {
-  const retryAfter = Number(response?.retryAfter) || 0; // a transport of the host program may return anything
-  // A backoff follows. The sum must not exceed the longest wait, or it would be ignored.
+  const retryAfter = Number(response?.retryAfter) || 0; // a transport of the host program may return a text or NaN
+  // The backoff begins after these seconds. If the sum exceeded MAX_WAIT_SECONDS, `isAhead` would take the backoff for
+  // the work of a wrong clock, and the upload would not wait at all.
   const seconds = Math.min(Math.max(retryAfter, 0), MAX_WAIT_SECONDS - MAX_BACKOFF_SECONDS);
   sending.waitUntil = now + seconds;
-  if (upload) upload.backoff = sending.waitUntil + drawDelay(upload.attempts, coins); // attempts with the failed one
+  // `attempts` includes the attempt that has failed, so its limit is doubled at least once.
+  if (upload) upload.backoff = sending.waitUntil + drawDelay(upload.attempts, coins);
   sending.failures += 1;
   if (response && sending.failures === 1) return sending.waitUntil;
   sending.pauseUntil = sending.waitUntil + drawDelay(sending.failures - 1, coins);
@@ -69,12 +93,13 @@ export function isBackingOff({ backoff }, now) {
 }
 
 /**
- * Return a step that waits for an upload; undefined if the upload may be sent now.
+ * Return the step of an upload that must wait: the end of its wait, with a reason for a claim and for Retry-After.
+ * Return undefined if the upload may be sent now.
  * @param {Device} device
- * @param {Partial<QueuedUpload>} upload a finished report has no claim
+ * @param {Partial<QueuedUpload>} upload an upload, or a finished report that is not in an upload yet: it has no claim
  * @param {number} now
  * @param {number} backoff end of the upload's backoff, 0 to ignore it
- * @param {boolean} ignorePause
+ * @param {boolean} ignorePause true for the first step of a flush: the host program asks for an attempt now
  * @returns {Step | undefined}
  */
 export function findWait({ sending }, { claimed = 0 }, now, backoff, ignorePause) {
@@ -82,16 +107,19 @@ export function findWait({ sending }, { claimed = 0 }, now, backoff, ignorePause
   if (isAhead(sending.waitUntil, now, MAX_WAIT_SECONDS)) {
     return { nextAt: sending.waitUntil, reason: "asked to wait" };
   }
-  const until = Math.max(backoff, ignorePause ? 0 : sending.pauseUntil);
-  return isAhead(until, now, MAX_WAIT_SECONDS) ? { nextAt: until } : undefined;
+  // Each wait is checked by itself. The later of both may come from a clock that was ahead: only this one is ignored,
+  // and the other one is still kept.
+  const ends = [backoff, ignorePause ? 0 : sending.pauseUntil];
+  const waits = ends.filter((until) => isAhead(until, now, MAX_WAIT_SECONDS));
+  return waits.length ? { nextAt: Math.max(...waits) } : undefined;
 }
 
 /**
- * Return whether a stored time is ahead, and not further ahead than the longest wait of its kind. A time beyond it was
- * stored before the clock was set back.
- * @param {number} time
+ * Return whether a wait is not over: its end is later than now, by no more than the longest wait of its kind. A still
+ * later end was stored while the clock was ahead, and does not count.
+ * @param {number} time end of the wait, 0 without a wait
  * @param {number} now
- * @param {number} longest
+ * @param {number} longest longest wait of this kind, in seconds
  */
 function isAhead(time, now, longest) {
   return now < time && time <= now + longest;
@@ -101,9 +129,9 @@ function isAhead(time, now, longest) {
  * Draw a random delay in seconds, uniform below a limit that doubles with each attempt. Without the randomness all
  * devices would come back at the same time after an outage.
  * @param {number} doublings number of times that the limit is doubled
- * @param {Coins} coins
+ * @param {Coins} coins returns uniform integers in [0, ONE)
  */
 function drawDelay(doublings, coins) {
-  const limit = Math.min(FIRST_BACKOFF_SECONDS * 2 ** doublings, MAX_BACKOFF_SECONDS);
+  const limit = Math.min(FIRST_PAUSE_SECONDS * 2 ** doublings, MAX_BACKOFF_SECONDS);
   return (coins(1)[0] / ONE) * limit;
 }

@@ -1,25 +1,34 @@
 // The client: the object by which a page records values, shows a person the sent uploads, and withdraws consent.
 //
-// How a value goes through the client:
+// How a value goes through the client, for example with client.record("theme", "dark"):
 //
 //     record()        checks the value without the secret, and appends an event to memory. It never waits
-//     #storeEvents    prepares the events (everything that needs the secret) and stores them, in transactions that
-//                     follow each other; writer.js has the rules
-//     Sender          takes a step of the uploader when a report may leave
-//     flush()         stores the events and takes such steps at once
+//     #storeEvents    prepares the events (value_preparer.js: everything that needs the secret) and stores them in
+//                     transactions (writer.js). The value is now a pending report, or was not chosen
+//     Sender          makes a step of sending when a report may leave (background.js, uploader.js), usually on the day
+//                     after the event
+//     flush()         stores the events and makes such steps at once
 //
-// Nothing is sent before it is stored. A page that ends defers the events that are not stored to the next page
+// Nothing is sent before it is stored. A page that ends leaves the events that are not stored to the next page
 // (deferred_events.js), and sends at most one finished report.
 //
-// The identity is the secret with its random name. A client opens or creates the identity once. If a later transaction
-// finds another identity in the store, or none, consent was withdrawn elsewhere, and the client stops.
+// The identity is the secret with its random name, `secretId`. A client opens or creates the identity once. If a later
+// transaction finds another identity in the store, or none, consent was withdrawn elsewhere, and the client stops.
+//
+// The states of a client:
+//
+//     state         while                                            record() returns
+//     enabled       there is consent, and the identity is open       recorded, or skipped for a reason of the metric
+//     disabled      the identity cannot be opened: a store that      skipped ("disabled"). The next record() or flush()
+//                   fails or is damaged, a page without https        tries to open the identity again
+//     no consent    the person has not consented, or has             skipped ("no consent")
+//                   withdrawn consent, perhaps in another tab
 //
 // Failures. Only mistakes of the host program raise: wrong options, a wrong registry, an unknown metric, a value of the
-// wrong kind. #runSafely is the boundary for all other failures, of storage, network or browser: they are counted,
-// logged at most once a minute, and never reach the page. While no identity is open the client is disabled, and the
-// next record() or flush() tries to open it again.
+// wrong kind. All other failures, of storage, network or browser, end in #runSafely. They are counted, logged at most
+// once a minute, and never reach the page.
 
-import { hasEndedInterval, drawTag, findNextEnd, findSmallestTag } from "./admission.js";
+import { hasEndedInterval, drawTag, findNextEnd, findSmallestTag, listPending } from "./admission.js";
 import { LONGEST_SLEEP, Sender, readMonotonicClock } from "./background.js";
 import { fromBase64url, toBase64url } from "./bytes.js";
 import { PATIENCE, withDeadline } from "./deadline.js";
@@ -72,21 +81,31 @@ import { storeEvents } from "./writer.js";
  */
 
 const CHANGING_DOCUMENTS = ALL.slice(1); // all documents but the identity, which never changes
-/** Largest number of recorded events in memory while the store does not respond. Further values are lost. */
+/**
+ * Largest number of events in memory while the store does not respond. Further values are lost, and counted. With a
+ * larger number, fewer values are lost, and the page needs more memory.
+ */
 const MAX_EVENTS_IN_MEMORY = 1000;
-/** Seconds until a store that failed is tried again. A smaller number finds it sooner, and costs more work. */
+/**
+ * Seconds until a store that has failed is tried again. With a smaller number, events are stored sooner after a
+ * failure, and a store that fails for long costs more work.
+ */
 const RETRY_SECONDS = 10;
 /** Smallest number of seconds between two log lines, so that a lasting failure does not fill the console. */
 const WARN_SECONDS = 60;
-/** Seconds that a flush may take beyond its timeout, for the last transaction of the store. */
+/**
+ * Seconds that a flush may take beyond its timeout, for the last transaction of the store. Then its result is "failed".
+ */
 const GRACE_SECONDS = 0.5;
-/** @type {FlushReason[]} reasons after which nothing is queued */
+/** @type {FlushReason[]} reasons by which a flush says that it has done everything: `done` is true for them */
 const DONE_REASONS = ["nothing queued", "sent", "refused"];
 
-/** The identity in the store is gone, or is another one than this client opened. */
+/** Raised in a transaction if the identity that this client opened is gone from the store, or consent was withdrawn. */
 class IdentityChanged extends Error {}
 
-/** The telemetry of one device in one store. All tabs with the store are one device. index.d.ts has the public names. */
+/**
+ * The telemetry of one device in one store. All tabs with the store are one device. index.d.ts has the public names.
+ */
 export class Client {
   /** @type {Registry} */ #registry;
   /** @type {import("../index.js").Store} */ #store;
@@ -94,19 +113,25 @@ export class Client {
   /** @type {boolean} false after a withdrawal, also one in another tab */ #consent;
   /** @type {Set<string>} names of the metrics that the person refuses */ #refused = new Set();
   /** @type {Identity | undefined} */ #identity;
-  /** @type {Device | undefined} the device as the last transaction left it; another tab may have changed it since */
+  /**
+   * The state of the device after the last transaction of this tab, for decisions that cannot wait for the store.
+   * Another tab may have changed the state since, so a transaction decides again.
+   * @type {Device | undefined}
+   */
   #lastDevice;
-  /** @type {{ device?: Device, year?: number, names: Set<string> }} cache: metrics without budget, of a device and year */
+  /**
+   * @type {{ device?: Device, year?: number, names: Set<string> }} cache: metrics without budget, by device and year
+   */
   #withoutBudget = { names: new Set() };
   /** @type {import("../documents.js").QueuedUpload | undefined} the upload that leaves if the page ends now */
   #endUpload;
   /** @type {string | undefined} */ #disabledReason;
-  #failureCount = 0; // failures that no transaction could count
+  #failureCount = 0; // failures of this page. They are not stored, because the store itself may have failed
   #warnedAt = -Infinity; // time of the last log line
   /** @type {RecordedEvent[]} events that are not stored yet, the oldest first */ #eventsInMemory = [];
   #page = ""; // random name of this page; empty until an identity is open
-  #seq = 0; // number of the next event of this page, so that no event is stored twice
-  #droppedCount = 0; // values that were lost because memory was full, and are not counted in the store yet
+  #seq = 0; // number of the next event of this page. The store recognizes by it an event that was stored before
+  #droppedCount = 0; // values that were lost because memory was full, and that no transaction has counted yet
   /** @type {DeferredEvents} */ #deferred;
   /** @type {Promise<unknown> | undefined} the storing of events that is under way */ #storing;
   /** @type {Promise<Identity> | undefined} the opening of the identity that is under way */ #opening;
@@ -124,6 +149,7 @@ export class Client {
    */
   constructor(registry, options, store, transport) {
     const { budgetCap, clock, coins = drawSystemCoins, normalizers, optedOut = [], queueLimits } = options;
+    const { maxDelay = 60, background = true } = options;
     this.#registry = registry;
     this.#store = store;
     this.#consent = options.consent;
@@ -136,14 +162,15 @@ export class Client {
     };
     checkSettings(this.#settings);
     checkOption(typeof optedOut !== "string", "optedOut must be a list of names");
+    checkOption(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
     const metrics = [...registry.metrics.values()];
     this.#deferred = new DeferredEvents(store, metrics.some(({ durable }) => durable));
     const refused = [...optedOut];
     for (const name of refused) this.#refuse(name);
     const unknown = metrics.length ? refused.filter((name) => !registry.metrics.has(name)) : [];
-    // The choice of a person has no effect if a name is misspelt, so the program is told by a log line.
+    // With a misspelt name, the metric that the person refuses would stay active, and nobody would notice.
     if (unknown.length && options.consent) warn(`optedOut has names that no metric has: ${quoteNames(unknown)}`);
-    // A message of another tab names the metric that the person refuses there, or no metric after a withdrawal.
+    // A notice of another tab has the name of a metric that the person refuses there, or no name after a withdrawal.
     this.#tabs = connectTabs(store.channel, (name) => (name ? this.#refuse(name) : this.#forgetIdentity()));
     if (transport) {
       this.#uploader = new Uploader({
@@ -151,9 +178,8 @@ export class Client {
         transport,
         update: (work, strict) => withDeadline(this.#update(CHANGING_DOCUMENTS, work, strict)),
         prepare: (documents) => this.#dropRefused(documents),
+        isRefused: (metric) => this.#refused.has(metric),
       });
-      const { maxDelay = 60, background = true } = options;
-      checkOption(maxDelay >= 0 && maxDelay < Infinity, "maxDelay must be seconds, at least 0");
       if (background) this.#sender = new Sender((isBacklog) => this.#step({ isBacklog }), { ...this.#settings, maxDelay });
     }
     globalThis.addEventListener?.("pagehide", this.#endPage);
@@ -173,10 +199,11 @@ export class Client {
     checkOption(typeof consent === "boolean", "consent must be true or false");
     const isRecord = Object.values(segment).every((value) => typeof value === "string");
     checkOption(isRecord, "segment must be texts by name");
-    // The erasure comes before other options are checked: a program with a wrong registry must not keep the data of a
-    // person who has withdrawn consent. A slow erasure continues in the background.
+    // The erasure comes before the other options are checked. Otherwise a program with a wrong registry would keep the
+    // data of a person who has withdrawn consent. A slow erasure continues in the background.
     if (!consent) await withDeadline(eraseStore(store, options.clock)).catch(() => {});
     const transport = options.transport ?? (collector ? httpTransport(collector, uploadKey) : undefined);
+    checkOption(!transport || transport.send, "transport must be { send }");
     const isSecure = Boolean(globalThis.crypto?.subtle);
     const registry = isSecure ? await readRegistry(options.registry, segment) : { total: 0, metrics: new Map() };
     const client = new Client(registry, options, store, transport);
@@ -185,7 +212,7 @@ export class Client {
     return client;
   }
 
-  /** Reason why the client is disabled, undefined if it is not. It ends when the store responds again. */
+  /** Reason why the client is disabled, undefined if it is not. It becomes undefined when the store responds again. */
   get disabledReason() {
     return this.#disabledReason;
   }
@@ -209,7 +236,7 @@ export class Client {
    * @throws {ReportError} the value is of the wrong kind
    */
   record(name, value) {
-    // A page without https has no WebCrypto. No registry could be read, so no name can be checked.
+    // A page without https has no WebCrypto, so `open` could not read the registry, and no name can be checked.
     if (this.#disabledReason && !this.#registry.metrics.size) return skipOutcome("disabled");
     const metric = findMetric(this.#registry, name);
     const timestamp = this.#settings.clock();
@@ -235,7 +262,8 @@ export class Client {
     this.#seq += 1;
     this.#eventsInMemory.push(event);
     this.#storeEvents();
-    // A page that is hidden may end without an event of the browser, and a durable value must survive any end.
+    // A hidden page may end without a further event of the browser, and a durable value must be in synchronous storage
+    // when this call returns. In both cases the events are deferred at once.
     if (metric.durable || globalThis.document?.hidden) this.#deferEvents();
     return metric.durable && !this.#deferred.has(event) ? NOT_STORED : RECORDED;
   }
@@ -249,18 +277,31 @@ export class Client {
   async flush({ timeout = 10 } = {}) {
     checkOption(timeout >= 0, "timeout must be seconds, at least 0");
     const options = { deadline: readMonotonicClock() + timeout, tried: new Set(), isOver: false };
-    const flushing = this.#runSafely(() => this.#flush(options), createFlushResult("failed"), timeout + GRACE_SECONDS);
+    const failed = createFlushResult("failed"); // #flush updates its numbers
+    const flushing = this.#runSafely(() => this.#flush(options, failed), failed, timeout + GRACE_SECONDS);
     return flushing.finally(() => (options.isOver = true));
   }
 
-  /** Return the number of finished reports without a response of the collector. */
+  /** Return the number of finished reports without a response of the collector, 0 if the store cannot be read. */
   queuedCount() {
     return this.#query(({ spool }) => countQueued(spool), 0);
   }
 
-  /** Return the privacy loss so far in nats, in all and by metric, and the nats reserved by year. */
+  /**
+   * Return the number of reports that wait for the end of their interval, or for the event or step that queues them. The
+   * result is 0 if the store cannot be read.
+   */
+  pendingCount() {
+    return this.#query(({ device }) => listPending(device).length, 0);
+  }
+
+  /**
+   * Return the privacy loss so far in nats, in all and by metric, and the nats reserved by year. If the store cannot be
+   * read, the loss is infinite, because it is unknown: an earlier page or another tab may have sent reports.
+   */
   privacySpent() {
-    return this.#query(({ device }) => privacySpent(device), privacySpent(createDevice()));
+    const nothing = privacySpent(createDevice());
+    return this.#query(({ device }) => privacySpent(device), nothing, { ...nothing, nats: Infinity });
   }
 
   /** Return the uploads that have left the device, or may have left it, with their bytes, the oldest first. */
@@ -275,7 +316,8 @@ export class Client {
   }
 
   /**
-   * Refuse a metric from now on, in all tabs, and drop its queued reports. The page must store the choice.
+   * Refuse a metric from now on, in all tabs, and drop its reports that have not left. The client does not store the
+   * choice: the host program must store it, and pass it as `optedOut` when it opens the next client.
    * @param {string} name
    * @throws {MetricError} the metric is unknown
    */
@@ -301,15 +343,16 @@ export class Client {
   }
 
   /**
-   * Return the reason why a metric is skipped that needs no device: consent, a disabled client, the person's choice,
-   * or the last day of collection. No reason depends on the value.
+   * Return the reason why a metric is skipped, as far as it is known without the state of the device: no consent, a
+   * disabled client, the choice of the person, or the last day of the metric. No reason depends on the value.
    * @param {Metric} metric
    * @param {string} today
    * @returns {SkipReason | undefined}
    */
   #findSkipReason(metric, today) {
     if (!this.#consent) return "no consent";
-    // A store that failed before may respond by now. The attempt goes on while this value is skipped.
+    // A store that failed before may respond by now. This value is skipped, and the attempt to open the identity
+    // continues.
     const mayOpen = !this.#identity && !this.#opening;
     if (mayOpen) this.#runSafely(() => this.#openOnce());
     if (this.#disabledReason) return "disabled";
@@ -319,7 +362,8 @@ export class Client {
 
   /**
    * Return the outcome of an event that need not be stored: its metric is skipped, or another event of its interval has
-   * a smaller tag. Return undefined if a transaction must decide. Most events of a busy page end here.
+   * a smaller tag. Return undefined if the event must be stored, so that a transaction decides. On a page that records
+   * often, most events end here without a transaction.
    * @param {Metric} metric
    * @param {RecordedEvent} event
    * @returns {Outcome | undefined}
@@ -331,7 +375,8 @@ export class Client {
     if (!this.#hasBudget(device, metric, timestamp)) return skipOutcome("budget");
     const reason = preparer.findSkipReason(device, metric, dayOf(timestamp));
     if (reason) return skipOutcome(reason);
-    // The store must change in any case: the cost of the metric is not reserved, or an ended interval has a report.
+    // In two cases a transaction must change the store, whether this event is chosen or not: the cost of the metric is
+    // not reserved yet, or an interval has ended and its pending report must be decided.
     const mustReserve = !isReserved(device, metric, yearOf(timestamp));
     if (mustReserve || hasEndedInterval(device, timestamp)) return undefined;
     const smallest = findSmallestTag(device, metric, timestamp);
@@ -339,17 +384,21 @@ export class Client {
     return tag >= smallest ? RECORDED : undefined;
   }
 
-  /** Store the events in memory, in one run at a time. The promise never rejects. */
+  /** Store the events in memory. If a run of #storeAll is under way, it stores them. The promise never rejects. */
   #storeEvents() {
     this.#storing ??= this.#storeAll();
     return this.#storing;
   }
 
-  /** Store the events in memory, batch after batch, until none is left. A failure ends the run. */
+  /**
+   * Store the events in memory, batch after batch, until none is left. After a failure, the timer starts another run.
+   */
   async #storeAll() {
     try {
-      await undefined; // until the caller's task is over, so that all events of one task become one batch
-      /** @type {Map<RecordedEvent, ReadyEvent>} prepared events: a batch that is stored in part comes again */
+      await undefined; // until the caller's code has run, so that all events that it records become one batch
+      /**
+       * @type {Map<RecordedEvent, ReadyEvent>} prepared events. Those that a transaction leaves are in the next batch
+       */
       const ready = new Map();
       while (this.#consent && this.#eventsInMemory.length) {
         clearTimeout(this.#retryTimer);
@@ -361,8 +410,8 @@ export class Client {
         for (const item of prepared) ready.set(item.event, item);
         const batch = this.#eventsInMemory.flatMap((event) => ready.get(event) ?? []);
         const n = await withDeadline(this.#storeBatch(batch));
-        // The transaction stopped at an event that begins a scope. It needs its permanent response, which cannot be
-        // computed inside a transaction. The next batch begins with this event.
+        // `n` events are stored. If there is an event after them, it begins a scope and needs its permanent response,
+        // which cannot be computed inside a transaction. The next batch begins with this event.
         const { admissible } = batch[n] ?? {};
         if (admissible) await preparer.addPermanent(admissible.value);
         if (n) this.#sender?.nudge();
@@ -388,14 +437,14 @@ export class Client {
         this.#mayReport(device, metric, now),
       );
     });
-    this.#droppedCount -= dropped; // others may have been dropped during the transaction
+    this.#droppedCount -= dropped; // not 0: further values may have been dropped during the transaction
     this.#dropEvents(batch.slice(0, n).map(({ event }) => event));
     return n;
   }
 
   /**
-   * Prepare the value of an event. An event is not admissible if the decisions of the secret skip its metric, or if it
-   * was recorded by an earlier page under another parameter set.
+   * Prepare the value of an event. An event is not admissible if the decisions of the secret skip its metric, or if an
+   * earlier page recorded it under another parameter set, by which its input cannot be encoded.
    * @param {ValuePreparer} preparer
    * @param {RecordedEvent} event
    * @returns {Promise<ReadyEvent>}
@@ -410,19 +459,21 @@ export class Client {
     return { event, admissible: { metric, value: await preparer.prepare(device, metric, event.input, day) } };
   }
 
-  /** Defer the events in memory to the next page, because this one may end, or because a metric is durable. */
+  /** Write the events in memory into synchronous storage, because the page may end, or because a metric is durable. */
   #deferEvents = () => {
     const secret = this.#identity?.secret;
     if (secret && this.#deferred.defer(this.#eventsInMemory)) {
-      this.#runSafely(() => this.#deferred.prepare(secret)); // a new key stream, for a page that goes on
+      this.#runSafely(() => this.#deferred.prepare(secret)); // a key stream for the next text, if the page goes on
     }
   };
 
   /**
-   * Take steps of sending until nothing is queued, the deadline has come, or nothing may leave before the deadline.
+   * Store the events in memory, and make steps of sending until nothing is queued, the deadline has come, or nothing
+   * may leave before the deadline.
    * @param {import("./uploader.js").FlushOptions} options
+   * @param {{ sent: number, queued: number }} failed the result if the store fails later. Each step updates its numbers
    */
-  async #flush(options) {
+  async #flush(options, failed) {
     /** @type {Step[]} */
     const steps = [];
     const { deadline, tried } = options;
@@ -432,26 +483,38 @@ export class Client {
       const step = await this.#step(options);
       steps.push(step);
       if (step.id) tried.add(step.id);
-      // Events that could not be stored count as queued. Otherwise a full disk would look like success.
-      const queued = step.queued || (await this.queuedCount()) || this.#eventsInMemory.length;
+      if (step.reason === "sent") failed.sent += 1;
+      const queued = step.queued || (await this.#countUnsent());
+      failed.queued = queued;
       const pause = Math.max(step.nextAt - this.#settings.clock(), 0);
       if (!queued || pause >= deadline - readMonotonicClock()) return summarizeSteps(steps, queued);
       const sleep = 1000 * Math.min(pause, LONGEST_SLEEP); // a timer of more than 24 days would end at once
       await new Promise((resolve) => setTimeout(resolve, sleep));
     }
-    const queued = await this.queuedCount();
+    const queued = await this.#countUnsent();
     const reason = this.#consent ? "no collector" : "no consent";
     return createFlushResult(queued ? reason : "nothing queued", { queued });
   }
 
   /**
-   * Take one step of sending, unless another tab takes one.
+   * Return the number of finished reports without a response, or if there are none, of events that could not be stored.
+   * Otherwise a flush on a full disk would end with "nothing queued". Rejects if the store cannot be read: a damaged
+   * store is not an empty one.
+   */
+  async #countUnsent() {
+    const queued = await withDeadline(this.#read(({ spool }) => countQueued(spool), 0));
+    return queued || this.#eventsInMemory.length;
+  }
+
+  /**
+   * Make one step of sending, unless another tab is making one.
    * @param {import("./uploader.js").StepOptions} [options]
    * @returns {Promise<Step>}
    */
   async #step(options) {
     const uploader = /** @type {Uploader} */ (this.#uploader);
-    // In seconds: another tab ends its step soon, but a store that fails may fail for long.
+    // Another tab ends its step soon, so the next attempt is after a second. A store that fails may fail for long, so
+    // the next attempt is after an hour.
     const busy = { nextAt: this.#settings.clock() + 1, reason: /** @type {const} */ ("busy") };
     const step = () => this.#tabs.exclusively(() => uploader.step(options), busy);
     const failed = { nextAt: this.#settings.clock() + 3600, reason: /** @type {const} */ ("failed") };
@@ -459,12 +522,11 @@ export class Client {
   }
 
   /**
-   * Refuse a metric in this tab.
+   * Refuse a metric in this tab: drop its events in memory. The next transaction drops its reports (#dropRefused).
    * @param {string} name
    */
   #refuse(name) {
     this.#refused.add(name);
-    this.#uploader?.dropClaim();
     this.#dropEvents([]);
   }
 
@@ -489,7 +551,7 @@ export class Client {
     dropMetrics(device, spool, log, this.#refused, context);
   }
 
-  /** Defer the events in memory and send one upload, because the page ends. The request outlives the page. */
+  /** Defer the events in memory and send one upload, because the page ends. The request continues after the page. */
   #endPage = () => {
     this.#deferEvents();
     const [upload, seen] = [this.#endUpload, this.#lastDevice];
@@ -498,23 +560,25 @@ export class Client {
     this.#runSafely(async () => this.#uploader?.sendAtPageEnd(seen, upload));
   };
 
-  /** Open the identity, in one attempt at a time. After PATIENCE seconds the attempt counts as failed. */
+  /** Open the identity, or wait for the attempt that is under way. After PATIENCE seconds the attempt has failed. */
   #openOnce() {
     this.#opening ??= withDeadline(this.#openIdentity()).finally(() => (this.#opening = undefined));
     return this.#opening;
   }
 
   /**
-   * Read the identity of the store, or create one, and apply the choices of the person:
+   * Read the identity of the store, or create one, and make the client ready:
    *
-   * 1. Draw a secret, for the case that the store has no device. A transaction cannot wait for WebCrypto.
+   * 1. Draw a secret, for the case that the store has none. It is drawn in advance, because a transaction cannot wait
+   *    for WebCrypto.
    * 2. In one transaction: create the device if there is none, check that device and secret belong together, drop the
    *    reports of refused metrics, and store the parameter sets of the registry.
    * 3. Load the tables of the normalizers, and compute the decisions of the secret for each metric.
    * 4. Take over the events that earlier pages have deferred.
    * 5. Enable the client, store the events in memory, and start the background sender if anything is queued.
    *
-   * The page may end, or consent be withdrawn, during each `await`.
+   * During each `await` the page may end, or consent may be withdrawn. So consent is checked inside the transaction and
+   * again before step 5.
    */
   async #openIdentity() {
     const bytes = crypto.getRandomValues(new Uint8Array(SECRET_BYTES));
@@ -522,24 +586,25 @@ export class Client {
       secretId: drawId(),
       secret: this.#store.holdsKeys ? await importSecret(bytes) : toBase64url(bytes),
     };
-    bytes.fill(0); // a key of WebCrypto is the only copy from here on
+    bytes.fill(0); // the bytes are in `fresh` only: as a key that cannot be read, or for a store in a file as a text
     const now = this.#settings.clock();
     const metrics = [...this.#registry.metrics.values()];
     const { identity, device, spool } = await this.#store.update(
       ALL,
       (documents) => {
         if (!this.#consent) throw new IdentityChanged(); // consent was withdrawn meanwhile
-        // A new store, or the record that an earlier identity has left.
+        // The store is new, or has only the reserved nats that an earlier identity has left.
         if (!documents.identity && !documents.device?.secretId) {
           const lost = documents.device ? undefined : findLostYear(documents, now);
           const device = createDevice(fresh.secretId, documents.device ?? (lost ? { lost } : undefined));
           Object.assign(documents, { identity: fresh, device });
         }
-        // A device without its secret, or with another one: a second secret would draw second permanent responses.
+        // A device without its secret, or with another one, is damaged. A new secret would draw second permanent
+        // responses.
         if (!documents.identity || !isConsistent(documents)) throw new DamagedStoreError();
         const complete = addDefaults(documents);
         this.#dropRefused(complete);
-        updateLostYear(complete.device, yearOf(now));
+        updateLostYear(complete.device, yearOf(now)); // if the reserved nats of a year were lost (reservation.js)
         storeParams(complete.device, metrics);
         return complete;
       },
@@ -550,7 +615,7 @@ export class Client {
     await loadNormalizers(normalizers, this.#settings.normalizers);
     const preparer = new ValuePreparer(secret);
     await Promise.all(metrics.map((metric) => preparer.decide(device, metric, dayOf(now))));
-    if (this.#identity) return this.#identity; // this attempt was given up, and a later one was quicker
+    if (this.#identity) return this.#identity; // this attempt came after its deadline, and a later one was quicker
     this.#page ||= drawId();
     this.#eventsInMemory.unshift(...(await this.#deferred.read(secret))); // of earlier pages, hence the oldest
     this.#dropEvents([]);
@@ -560,6 +625,7 @@ export class Client {
     this.#identity = { secret, secretId: identity.secretId, preparer };
     this.#disabledReason = undefined;
     const queued = countQueued(spool);
+    // Whether anything waits: a finished report, an event of an earlier page, or a pending report.
     const hasBacklog = queued || this.#eventsInMemory.length || findNextEnd(device) < Infinity;
     this.#storeEvents().then(() => hasBacklog && this.#sender?.catchUp(queued));
     const without = metrics.filter((metric) => !this.#hasBudget(device, metric, now));
@@ -568,17 +634,20 @@ export class Client {
   }
 
   /**
-   * Return whether a metric has budget and is not stopped.
+   * Return whether a metric has budget, is not stopped, and is not refused. Bad case: the person refuses the metric while
+   * a batch with its event waits for the store.
    * @param {Device} device
    * @param {Metric} metric
    * @param {number} now
    */
   #mayReport(device, metric, now) {
-    return this.#hasBudget(device, metric, now) && !findStopEnd(device, metric.name, now);
+    const { name } = metric;
+    return this.#hasBudget(device, metric, now) && !findStopEnd(device, name, now) && !this.#refused.has(name);
   }
 
   /**
-   * Return whether a metric has budget in the year of a time. The result is cached for a device record.
+   * Return whether a metric has budget in the year of a time. The result is cached until the state of the device or the
+   * year changes.
    * @param {Device} device
    * @param {Metric} metric
    * @param {number} now
@@ -592,7 +661,7 @@ export class Client {
     return !this.#withoutBudget.names.has(metric.name);
   }
 
-  /** Return the limits of the nats: the registry's total for a year, lowered by the cap of the host program. */
+  /** Return the limits of reserved nats: the total of the registry for a year, and the cap of the host program. */
   #findNatLimits() {
     const { total, per } = this.#settings.cap;
     const ofRegistry = this.#registry.total;
@@ -601,8 +670,8 @@ export class Client {
   }
 
   /**
-   * Change documents of this identity in one transaction, all of them or none. Each transaction also prepares the
-   * upload that leaves if the page ends.
+   * Run work on documents of this identity in one transaction, and return its result. If the work raises, no document
+   * is changed. Each transaction also prepares the upload that leaves if the page ends.
    * @template T
    * @param {(keyof Documents)[]} names device and spool must be among them
    * @param {(documents: Required<Documents>) => T} work
@@ -626,34 +695,44 @@ export class Client {
       },
       { strict },
     );
-    // A withdrawal during the transaction has forgotten the identity, and nothing of it may come back.
+    // If consent was withdrawn during the transaction, the identity is forgotten, and its state must not come back.
     if (this.#identity) [this.#lastDevice, this.#endUpload] = [device, upload];
     return result;
   }
 
   /**
-   * Compute something from the documents, after the events in memory are stored. Return `otherwise` for an empty store
-   * and for a store that cannot be read.
+   * Return the result of #read, or `ifUnreadable` if the store cannot be read.
    * @template T
    * @param {(documents: Required<Documents>) => T} compute
-   * @param {T} otherwise
+   * @param {T} ifEmpty
+   * @param {T} [ifUnreadable]
    * @returns {Promise<T>}
    */
-  #query(compute, otherwise) {
-    return this.#runSafely(async () => {
-      await this.#storeEvents();
-      const documents = await this.#store.read(ALL);
-      return documents.device ? compute(addDefaults(documents)) : otherwise;
-    }, otherwise);
+  #query(compute, ifEmpty, ifUnreadable = ifEmpty) {
+    return this.#runSafely(() => this.#read(compute, ifEmpty), ifUnreadable);
   }
 
   /**
-   * Run an action: the failure boundary. Mistakes of the host program raise; every other failure is counted, and the
-   * result is `otherwise`.
+   * Store the events in memory, read the documents, and return the result of a function of them. Return `ifEmpty` if the
+   * store is empty. Reject if it cannot be read.
+   * @template T
+   * @param {(documents: Required<Documents>) => T} compute
+   * @param {T} ifEmpty
+   * @returns {Promise<T>}
+   */
+  async #read(compute, ifEmpty) {
+    await this.#storeEvents();
+    const documents = await this.#store.read(ALL);
+    return documents.device ? compute(addDefaults(documents)) : ifEmpty;
+  }
+
+  /**
+   * Run an action, and keep its failures from the page. A mistake of the host program (RapporError) raises. Every other
+   * failure is counted and logged, and the result is `otherwise`.
    * @template T
    * @param {() => Promise<T>} action
    * @param {T} [otherwise]
-   * @param {number} [seconds] deadline of the action
+   * @param {number} [seconds] deadline of the action, after which it has failed
    * @returns {Promise<T>}
    */
   async #runSafely(action, otherwise, seconds = PATIENCE) {
@@ -671,12 +750,13 @@ export class Client {
    * @param {unknown} error
    */
   #handleFailure(error) {
-    // Consent was withdrawn in another tab, or the person has cleared the site's data. Nothing has failed.
+    // Consent was withdrawn in another tab, or the person has cleared the data of the site. This is no failure.
     if (error instanceof IdentityChanged) return this.#forgetIdentity();
     this.#failureCount += 1;
     const isDamaged = error instanceof DamagedStoreError;
+    // The client becomes disabled, and records nothing into a damaged store.
     if (isDamaged) this.#identity = this.#lastDevice = this.#endUpload = undefined;
-    const name = error instanceof Error ? error.name : "error"; // not the message, which may contain a value
+    const name = error instanceof Error ? error.name : "error"; // without the message, which may contain a value
     if (this.#identity) this.#warn(`telemetry failed: ${name}`);
     else this.#disable(isDamaged ? "the device is damaged" : `it cannot be opened: ${name}`);
   }
@@ -691,7 +771,7 @@ export class Client {
   }
 
   /**
-   * Log a line, unless another one was logged within WARN_SECONDS.
+   * Log a line, unless another line was logged less than WARN_SECONDS ago.
    * @param {string} text
    */
   #warn(text) {
@@ -710,12 +790,14 @@ export class Client {
     this.#stopListening();
   }
 
+  /** Stop the background sender, and abort the request under way. */
   #stopSending() {
     this.#sender?.stop();
     this.#uploader?.close();
     this.#sender = undefined;
   }
 
+  /** Remove the listeners and the timer, so that this client does nothing more by itself. */
   #stopListening() {
     clearTimeout(this.#retryTimer);
     globalThis.removeEventListener?.("pagehide", this.#endPage);
@@ -751,7 +833,8 @@ function addDefaults(documents) {
 }
 
 /**
- * Return the key of a stored secret. A store in a file has its bytes in base64url.
+ * Return the key of a stored secret: the CryptoKey of a store in a page, or the bytes in base64url of a store in a
+ * file.
  * @param {object | string} secret
  * @returns {Promise<CryptoKey>}
  */
@@ -783,7 +866,7 @@ function checkOption(condition, sentence) {
 }
 
 /**
- * Return the result of a flush with a reason, and with other properties in place of their defaults.
+ * Return the result of a flush: nothing sent and nothing queued, unless `more` has other properties.
  * @param {FlushReason} reason
  * @param {Partial<FlushResult>} [more]
  * @returns {FlushResult}
@@ -793,27 +876,37 @@ function createFlushResult(reason, more) {
 }
 
 /**
- * Return the result of a flush from its steps. The reason is, if reports are
+ * Return the result of a flush from its steps. The reason of the flush:
  *
- * - not queued any more: a refusal in any step, else that reports were sent, or that nothing was queued;
- * - queued after a step that sent one: the time was over ("timeout");
- * - queued after another step: the last step with a failure or with a reason to wait, else "timeout". If the last step
- *   plans no other one, events could not be stored ("failed").
+ *     queued   case                                              reason
+ *     any      the store has failed in the last step             "failed". The step could not queue the reports of ended
+ *                                                                intervals, so 0 does not mean that nothing is left
+ *     0        a report was refused                              "refused"
+ *     0        a report was sent                                 "sent"
+ *     0        otherwise                                         "nothing queued"
+ *     more     the last step has sent a report, or got a         "timeout": the deadline came before the next step
+ *              refusal
+ *     more     a step has failed, or had a reason to wait        the reason of the last such step
+ *     more     otherwise                                         "timeout"
+ *
+ * In place of "timeout" the reason is "failed" if the last step plans no further step. Then no report waits, and what
+ * counts as queued are events that could not be stored.
  * @param {Step[]} steps
  * @param {number} queued number of reports and of unstored events that are left
  */
 function summarizeSteps(steps, queued) {
   const sent = steps.filter(({ reason }) => reason === "sent").length;
   const last = /** @type {Step} */ (steps.at(-1));
+  const latestFirst = steps.reverse();
+  if (!queued && last.reason !== "failed") {
+    const refusal = latestFirst.find(({ reason }) => reason === "refused");
+    const { reason = sent ? "sent" : "nothing queued", detail } = refusal ?? {};
+    return createFlushResult(reason, { sent, detail });
+  }
   const isDone = (/** @type {Step} */ { reason }) => reason === undefined || DONE_REASONS.includes(reason);
-  const isHeldUp = queued && !(last.reason && DONE_REASONS.includes(last.reason));
-  const obstacle = steps.reverse().find((step) =>
-    queued ? isHeldUp && !isDone(step) : step.reason === "refused",
-  );
-  const isPlanned = last.nextAt < Infinity; // otherwise an event in memory counts as queued, and nothing else
-  const failure = isPlanned ? "timeout" : "failed";
-  const success = sent ? "sent" : "nothing queued";
-  const { reason = queued ? failure : success, detail } = obstacle ?? {};
-  const retryAt = isHeldUp && isPlanned ? last.nextAt : undefined;
-  return createFlushResult(reason, { sent, queued, detail, retryAt });
+  const isHeldUp = !last.reason || !isDone(last); // whether the last step has neither sent a report nor got a refusal
+  const obstacle = isHeldUp ? latestFirst.find((step) => !isDone(step)) : undefined;
+  const isPlanned = last.nextAt < Infinity; // whether a further step is planned
+  const { reason = isPlanned ? "timeout" : "failed", detail } = obstacle ?? {};
+  return createFlushResult(reason, { sent, queued, detail, retryAt: isHeldUp && isPlanned ? last.nextAt : undefined });
 }

@@ -4,7 +4,7 @@
  * Sort an array in place by a key. The keys must be distinct.
  * @template T
  * @param {T[]} items
- * @param {(item: T) => string} keyOf returns the key of an item; keys are compared by their UTF-16 units
+ * @param {(item: T) => string} keyOf returns the key of an item. Keys are compared by their UTF-16 code units
  * @returns {T[]} the same array
  */
 export function sortByKey(items, keyOf) {
@@ -12,8 +12,8 @@ export function sortByKey(items, keyOf) {
 }
 
 /**
- * Return a record's own entry, undefined if there is none. The names of metrics come from a registry, and a
- * metric may be called "constructor", a name that every record inherits.
+ * Return the entry of a record with a name, undefined if there is none. Inherited entries do not count. A metric may be
+ * called "constructor", and record["constructor"] is a function that every record inherits from Object.
  * @template T
  * @param {Record<string, T>} record
  * @param {string} name

@@ -1,22 +1,27 @@
 // Cooldowns and spreads: when a metric may send its next report after an attempt.
 //
 // A collector protects a device by adding the reports of many devices, and it counts devices by counting reports. So at
-// most one report of a metric leaves a device in an interval, although several may be finished, for example after days
-// without network. An attempt begins the cooldown, in which no other report of the metric leaves:
+// most one report of a metric leaves a device in an interval (a day, a week or an epoch). Several reports may be
+// finished all the same, for example after days without network. An attempt to send a report begins the cooldown, in
+// which no other report of the metric leaves:
 //
 //     attempt of report A              the interval of the attempt ends
 //     Oct 5, 08:00                     Oct 6, 00:00           Oct 6, 06:00
 //     |------------ cooldown ----------|-------- spread ------|
 //                                                             report B may leave
 //
-// - The cooldown ends with the interval of the attempt, and not before report A has a result: it may have reached the
-//   collector although no response came back.
-// - The spread is a random part of the next interval. It applies if report B could have left before the cooldown ended.
-//   Without the spread, all devices that were offline would send at midnight. A flush ignores the spread, and so does
-//   the backlog of an earlier page.
+// - The cooldown ends with the interval of the attempt, and not before report A has a result. Report A may have reached
+//   the collector although no response came back.
+// - The spread is a random part of the next interval. It applies if the random time of report B (`sendAfter`) came
+//   before the cooldown ended. Without the spread, all devices that were offline would send at midnight. A flush
+//   ignores the spread. So do the reports that an earlier page has left (the backlog), because this page may end soon,
+//   too.
 //
-// `spool.last[METRIC]` is [time of the last attempt, random part of an interval in [0, 1)]. The part is drawn at the
-// attempt. A part that each step drew anew would be the smallest of many.
+// `spool.last[METRIC]` is a pair: the time of the last attempt, and the random part of an interval, in [0, 1). In the
+// picture the part is 0.25. It is drawn once, at the attempt. If each step of the uploader drew it anew, the report
+// would leave at the first step with a small part, soon after midnight.
+//
+// The uploader calls `recordAttempt` when it claims an upload, and `findCooldowns` before it chooses the next one.
 
 import { getOwnEntry } from "./collections.js";
 import { ONE } from "./params.js";
@@ -31,9 +36,14 @@ import { findStopEnd } from "./stops.js";
 /** @typedef {import("../documents.js").Spool} Spool */
 
 /**
- * Store the time of a metric's attempt, which begins its cooldown. The stored time never decreases: by a clock that was
- * set back, the cooldown would end early, and two reports would leave in one interval. A time far ahead was stored while
- * the clock was wrong, and is replaced.
+ * Store the time of a metric's attempt, which begins its cooldown. The stored time never decreases, unless it is far
+ * ahead:
+ *
+ *     clock                                       stored time
+ *     as usual: later than the last attempt       now
+ *     set back a little since the last attempt    the last attempt. The time `now` would end the cooldown too early,
+ *                                                 and two reports would leave in one interval
+ *     far ahead at the last attempt, right now    now
  * @param {Spool} spool
  * @param {{ metric: string, interval: Interval }} upload
  * @param {number} now
@@ -41,21 +51,23 @@ import { findStopEnd } from "./stops.js";
  */
 export function recordAttempt(spool, { metric, interval }, now, coins) {
   const [last] = getOwnEntry(spool.last, metric) ?? [0];
-  const isWrong = isFarAhead(findInterval(interval, last), now);
-  spool.last[metric] = [isWrong ? now : Math.max(last, now), coins(1)[0] / ONE];
+  const isLastFarAhead = isFarAhead(findInterval(interval, last), now);
+  spool.last[metric] = [isLastFarAhead ? now : Math.max(last, now), coins(1)[0] / ONE];
 }
 
 /**
- * Return the time until which the finished reports of each metric wait. A metric without an entry does not wait.
+ * Return for each metric the time until which its finished reports wait: the end of a stop or of a cooldown. A metric
+ * without an entry does not wait.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
- * @param {unknown} [ignoreSpread] truthy for the end of the cooldown without the spread
+ * @param {unknown} [ignoreSpread] truthy for the end of the cooldown without the spread: in a flush, and for the backlog
  * @returns {Map<string, number>}
  */
 export function findCooldowns(device, spool, now, ignoreSpread) {
   const cooldowns = new Map();
-  // The oldest report of each metric decides, because it overwrites the entry of a newer report.
+  // The oldest report of a metric leaves next, so its interval and its `sendAfter` count. It comes last in the loop,
+  // and overwrites the entry of a newer report.
   const newestFirst = [...spool.reports].sort((a, b) => b.sendAfter - a.sendAfter);
   for (const report of newestFirst) {
     const end = findEnd(device, spool, report, now, ignoreSpread);
@@ -69,13 +81,13 @@ export function findCooldowns(device, spool, now, ignoreSpread) {
  *
  *     case                                          time
  *     the collector has stopped the metric          the end of the stop
- *     an upload of the metric has no result         infinity
+ *     an upload of the metric has no result         infinity: the uploader sends this upload again first
  *     the metric has had no attempt                 0
- *     the last attempt was dated far ahead          0: the clock was wrong
+ *     the last attempt is far ahead                 0: the clock was wrong when it was stored, or is wrong now
  *     otherwise                                     the end of the cooldown, with the spread
  *
- * With `interval = "epoch"` the cooldown ends today, as long as the epoch of the attempt is not over. It is computed
- * again tomorrow, so it ends with the epoch. A report without a stored epoch is assumed to have the shortest epoch.
+ * With `interval = "epoch"` the cooldown lasts until the epoch of the attempt is over. While the epoch is not over, the
+ * result is the end of today: the caller asks again then, and gets the end of the next day.
  * @param {Device} device
  * @param {Spool} spool
  * @param {FinishedReport} report
@@ -83,6 +95,7 @@ export function findCooldowns(device, spool, now, ignoreSpread) {
  * @param {unknown} ignoreSpread
  */
 function findEnd(device, spool, { metric, sendAfter, interval, epoch = "month" }, now, ignoreSpread) {
+  // The default of `epoch` is for a report without a stored epoch. The shortest epoch gives the shortest cooldown.
   const stopEnd = findStopEnd(device, metric, now);
   if (stopEnd) return stopEnd;
   if (spool.uploads.some((upload) => upload.metric === metric)) return Infinity;
@@ -95,6 +108,6 @@ function findEnd(device, spool, { metric, sendAfter, interval, epoch = "month" }
   if (isFarAhead(cooldown, now)) return 0;
   const { ends, seconds } = cooldown;
   if (ignoreSpread || sendAfter >= ends) return ends;
-  // The spread must not reach the time at which the report is given up.
+  // The report is given up GIVE_UP_SECONDS after `sendAfter`. A spread beyond this time would be the end of the report.
   return ends + part * Math.min(seconds, Math.max(sendAfter + GIVE_UP_SECONDS - ends, 0));
 }

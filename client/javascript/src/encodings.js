@@ -1,4 +1,5 @@
-// Encodings: the rules by which a value sets bits of a report. The same rules as `rappor/protocol/encodings` in Python.
+// Encodings: the rules by which a value sets the true bits of a report. They are the same as in Python
+// (`rappor/protocol/encodings`).
 //
 //     encoding    value                 bits that it sets
 //     bloom       a string              h bits of k, chosen by the hash functions of the device's cohort
@@ -10,49 +11,77 @@
 // The value of a metric with fields is an object with a string for each field. Its normalized strings, joined by
 // U+001F, are the string of bloom or the category of onehot.
 //
-// A value that fits nowhere, such as a string that is no category, sets the last bit if reports name one bucket,
-// and no bit otherwise. It is reported all the same: a missing report would reveal the value.
+// A value may fit nowhere. It is reported all the same, because a missing report would reveal that the value fits
+// nowhere:
 //
-// A value is read without the secret, when it is recorded, and encoded later in the cohort of the device. Between
-// both steps it is an encoder input: a text to hash, or a list of bits or of texts to hash.
+//     bloom              a string without a normal spelling sets the bits of the empty text
+//     onehot, buckets    a string that is no category, and NaN, set the last bit if reports name one bucket
+//                        (generalized randomized response), and no bit otherwise
+//     set                an item without a normal spelling, or with a lone surrogate, is left out
+//
+// Encoding has two steps. Between them the value is an encoder input: a text to hash, a list of bits, or a list of
+// texts to hash.
+//
+// 1. `readValue`, when the value is recorded. It is synchronous and needs no secret. A value of the wrong kind raises
+//    here.
+// 2. `encode`, before the event is stored. It needs the cohort, which depends on the secret, and SHA-256, which is
+//    asynchronous in a browser.
+//
+// Example: an encoding "onehot" with the categories "light" and "dark", and the value "dark".
+//
+//     readValue    { input: [1], fits: true }
+//     encode       one byte with the bits 01000000, the first bit first
 
 import { LONE_SURROGATE, readIntegers } from "./bytes.js";
-import { ReportError, requireEntry } from "./errors.js";
+import { RapporError, ReportError, requireEntry } from "./errors.js";
 import { murmur3, sha256 } from "./hashes.js";
 import { normalize } from "./normalizers.js";
 
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Input} Input */
-/** @typedef {Pick<Params, "categories" | "encoding" | "fields" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters without the noise */
+/** @typedef {Pick<Params, "categories" | "encoding" | "fields" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters of the true bits, without those of the noise */
 /** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
 /**
- * Character between the strings of the fields of a value. No category of a field contains it. A metric with fields has
- * one category for each combination, such as "vim\x1flinux" for the fields editor and system.
+ * Character between the strings of the fields of a value. A metric with fields has one category for each combination,
+ * such as "vim\x1flinux" for the fields editor and system. No category of a field contains this character.
  */
 const FIELD_SEPARATOR = "\x1f";
 
-/** @type {WeakMap<Shape, string[]>} cache: normalized categories of each parameter set */
+/**
+ * Largest number of different items of a set that are used. So many items own all buckets of a report, so further items
+ * would change nothing: each of at most 2,040 buckets has no item with a probability of e^(-100000 / 2040), so any of
+ * them has none with a probability of at most 2040 e^(-100000 / 2040), about 1e-18. With a larger number, a page stops
+ * longer for a very large set.
+ */
+const MAX_ITEMS = 1e5;
+
+/** @type {WeakMap<Shape, string[]>} cache: the normalized categories of each parameter set */
 const NORMALIZED_CATEGORIES = new WeakMap();
 
 /**
  * @typedef {object} Encoding
  * @property {(value: any, shape: Shape) => EncoderInput} read returns the input of a value; ReportError for a
  *   value of the wrong kind, whose message does not contain the value
- * @property {(up: number, down: number, shape: Shape) => number} worst returns the loss of the two values
- *   whose bits differ most, in nats; see `computeLargestLoss`
+ * @property {(up: number, down: number, shape: Shape) => number} computeLoss returns the largest privacy loss of
+ *   reports over all pairs of values, in nats. `computeLargestLoss` explains the arguments
  */
 
-/** @type {Encoding["worst"]} one bit differs in each direction, or of a set as many bits as it has items */
+/**
+ * Return the loss of two values with different bits. Each of both sets one bit, or `items` bits of a set, that the
+ * other does not set.
+ * @type {Encoding["computeLoss"]}
+ */
 const lossInBothDirections = (up, down, { items = 1 }) => items * (up + down);
 
 /** @type {Record<string, Encoding>} */
 const ENCODINGS = {
   bloom: {
     read: readText,
-    worst: (up, down, { h, k }) => {
-      // Filters differ most if they are disjoint, with h bits each ([EPK14] Theorem 1). For k < 2 h the larger
-      // filter leaves fewer bits to the smaller one, and at least one. The larger one may be of either value.
+    computeLoss: (up, down, { h, k }) => {
+      // Two Bloom filters differ most if they have no bit in common and h bits each ([EPK14] Theorem 1). A report of
+      // k < 2 h bits has no room for both: one filter has `more` bits, at most k - 1, and the other has the rest.
+      // Either of the two values may have the larger filter.
       const more = Math.min(h, k - 1);
       const fewer = Math.min(h, k - more);
       return Math.max(more * up + fewer * down, fewer * up + more * down);
@@ -61,50 +90,56 @@ const ENCODINGS = {
   onehot: {
     read: (value, shape) => {
       const { input } = readText(value, shape);
-      // A category of a metric without fields contains no separator, so it is one text.
+      // Categories are normalized like values. `split` leaves a category of a metric without fields whole, because it
+      // contains no separator.
       let names = NORMALIZED_CATEGORIES.get(shape);
       if (!names) {
         names = shape.categories.map((category) => joinNormalized(shape, category.split(FIELD_SEPARATOR)).input);
         NORMALIZED_CATEGORIES.set(shape, names);
       }
-      // Of two categories with equal normalized names the first one is used, as in Python.
+      // Two categories may have the same normalized name. The first of them is used, as in Python.
       const bit = names.indexOf(input);
       return { input: bit < 0 ? listUnlistedBits(shape) : [bit], fits: bit >= 0 };
     },
-    worst: lossInBothDirections,
+    computeLoss: lossInBothDirections,
   },
   boolean: {
     read: (value) => {
       if (typeof value !== "boolean") refuse("true or false", value);
       return { input: value ? [0] : [], fits: true };
     },
-    worst: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
+    computeLoss: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
   },
   buckets: {
     read: (value, shape) => {
       if (typeof value !== "number" && typeof value !== "bigint") refuse("a number", value);
       const fits = value === value; // false for NaN only
-      // The categories are the edges, increasing. The edge between two buckets belongs to the bucket above it.
+      // The categories are the edges between the buckets, in increasing order. A value that equals an edge belongs to
+      // the bucket above the edge.
       const bucket = shape.categories.filter((edge) => Number(edge) <= value).length;
       return { input: fits ? [bucket] : listUnlistedBits(shape), fits };
     },
-    worst: lossInBothDirections,
+    computeLoss: lossInBothDirections,
   },
   set: {
     read: (value, shape) => {
-      // A string would be read as its letters, and an iterator could be read only once.
+      // Other iterables are refused: a string would be read as a set of letters, and an iterator can be read only once.
       if (!Array.isArray(value) && !(value instanceof Set)) refuse("an array or a Set of texts", value);
-      const items = [.../** @type {Iterable<unknown>} */ (value)];
-      for (const item of items) {
+      /** @type {Set<string>} */
+      const input = new Set();
+      let isWellFormed = true;
+      for (const item of value) {
         if (typeof item !== "string") refuse("an array or a Set of texts", item);
+        // Names of files can contain half of a surrogate pair, which UTF-8 cannot express, so it cannot be hashed. Such
+        // an item is left out, and the value counts as one that does not fit.
+        if (LONE_SURROGATE.test(item)) isWellFormed = false;
+        // Without the limit, normalizing a million items would stop the page for ten seconds.
+        else if (input.size < MAX_ITEMS) input.add(normalize(shape.normalize, item) ?? "");
       }
-      // Names of files can have half of a surrogate pair, which cannot be hashed. The item is left out.
-      const wellFormed = /** @type {string[]} */ (items).filter((item) => !LONE_SURROGATE.test(item));
-      const normal = wellFormed.map((item) => normalize(shape.normalize, item)).filter((item) => item);
-      const input = /** @type {string[]} */ ([...new Set(normal)]);
-      return { input, fits: wellFormed.length === items.length && input.length <= (shape.items ?? 1) };
+      input.delete("");
+      return { input: [...input], fits: isWellFormed && input.size <= (shape.items ?? 1) };
     },
-    worst: lossInBothDirections,
+    computeLoss: lossInBothDirections,
   },
 };
 
@@ -118,13 +153,21 @@ export function checkEncoding(encoding) {
 }
 
 /**
- * Return the encoder input of a value, and whether the value fits. No secret is needed.
+ * Return the encoder input of a value, and whether the value fits: whether it is in a category or bucket, and the
+ * normal spelling of its text is not empty.
  * @param {Shape} shape
  * @param {unknown} value
- * @throws {ReportError} the value is of the wrong kind, or a text with a lone surrogate
+ * @throws {ReportError} the value is of the wrong kind or cannot be read, or is a text with a lone surrogate
  */
 export function readValue(shape, value) {
-  return ENCODINGS[shape.encoding].read(value, shape);
+  try {
+    return ENCODINGS[shape.encoding].read(value, shape);
+  } catch (error) {
+    if (error instanceof RapporError) throw error;
+    // The value may be an object of the host program with a getter, an iterator or a proxy, which may raise any error.
+    // The message of that error may contain the value, so it is dropped.
+    throw new ReportError("a value must be readable");
+  }
 }
 
 /**
@@ -149,18 +192,22 @@ export async function encode(shape, input, cohort) {
 }
 
 /**
- * Return the loss of the two values whose bits differ most, in nats.
+ * Return the privacy loss of reports, in nats: the largest over all pairs of values. The loss of a pair is a sum over
+ * the bits in which the two values differ.
  * @param {Shape} shape
- * @param {number} up loss of a bit that is 1 for one value and 0 for the other, if it is reported as 1
- * @param {number} down the same if it is reported as 0
+ * @param {number} up loss of a bit that only the first value sets, if all reports have it as 1
+ * @param {number} down loss of a bit that only the second value sets, if all reports have it as 0
  */
 export function computeLargestLoss(shape, up, down) {
-  return ENCODINGS[shape.encoding].worst(up, down, shape);
+  return ENCODINGS[shape.encoding].computeLoss(up, down, shape);
 }
 
 /**
- * Return the bit of each hash function for a string. SHA-256 decides which strings are equal; MurmurHash3, whose
- * collisions anybody can construct, only spreads them over cohorts.
+ * Return the bit of each hash function of a cohort for a string.
+ *
+ * The string is hashed by SHA-256 first, and its hash by MurmurHash3 with a seed for each hash function. Anybody can
+ * construct strings with equal MurmurHash3 for all seeds, which no decoder could tell apart. With SHA-256 before it,
+ * nobody can.
  * @param {string} value normalized
  * @param {number} cohort
  * @param {Shape} shape
@@ -168,28 +215,33 @@ export function computeLargestLoss(shape, up, down) {
 async function hashToBits(value, cohort, { h, k, part }) {
   const [, length] = part.split(":"); // the part "prefix:3" reports the first three characters
   const n = Number(length);
-  // A prefix counts characters, not UTF-16 units; n characters have at most 2 n units.
+  // A prefix has n characters, and not n UTF-16 code units. n characters have at most 2 n code units: the first slice
+  // keeps a long text from being split into all of its characters.
   const hashed = length ? Array.from(value.slice(0, 2 * n)).slice(0, n).join("") : value;
-  // MurmurHash3 hashes 16 bytes of the SHA-256. To find two strings with equal ones takes 2^64 attempts.
+  // MurmurHash3 hashes the first 16 bytes of the SHA-256. To find two strings for which they are equal takes about 2^64
+  // attempts.
   const words = readIntegers((await sha256(hashed)).subarray(0, 16));
-  // Hash function j of a cohort has the seed cohort * h + j. The product maps 32 bits to 0..k-1, exactly: it is
-  // less than 2^53.
+  // Hash function j of a cohort has the seed cohort * h + j. floor(hash * k / 2^32) maps a hash of 32 bits to 0..k-1.
+  // The product is less than 2^53, so it is exact.
   return Array.from({ length: h }, (_, j) =>
     Math.floor((murmur3(words, cohort * h + j) * k) / 2 ** 32),
   );
 }
 
 /**
- * Return the normalized text of a value. Of a value with fields, the normalized texts are joined.
+ * Return the normalized text of a value. For a metric with fields it is the normalized texts of all fields, joined.
  * @param {any} value
  * @param {Shape} shape
  * @returns {{ input: string, fits: boolean }}
  */
 function readText(value, shape) {
   const { fields } = shape;
-  const texts = fields?.map((field) => value?.[field]) ?? [value];
-  // The number of keys shows whether there is another key than the fields, because each field has a text.
-  if (texts.some((text) => typeof text !== "string") || (fields && Object.keys(value).length !== fields.length)) {
+  // The copy has no inherited properties. Otherwise a field called "constructor" would be read as the function that
+  // every object inherits.
+  const own = fields && { __proto__: null, ...value };
+  const texts = fields?.map((field) => own[field]) ?? [value];
+  // If each field has a text, a different number of keys means that the value has a key that is no field.
+  if (texts.some((text) => typeof text !== "string") || (fields && Object.keys(own).length !== fields.length)) {
     refuse(fields ? `texts of ${fields}` : "a text", value);
   }
   return joinNormalized(shape, texts);
@@ -205,16 +257,17 @@ function joinNormalized({ fields, normalize: names }, texts) {
   // `names` has a normalizer for each field, such as "domain,none". A single "none" stands for all fields.
   const fitting = texts.map((text, i) => {
     const normal = normalize(names.split(",")[i] ?? "none", text);
-    // Only a normalizer can leave nothing of a text, such as the host of a text that is no address. U+001F in a
-    // field would make two fields of it, so the field counts as empty.
+    // `normal` is undefined if the normalizer leaves nothing of the text, such as the host of a text that is no
+    // address. A separator in a field would make two fields of it, so such a field counts as empty, too.
     return fields && normal?.includes(FIELD_SEPARATOR) ? undefined : normal;
   });
-  // `join` writes nothing for undefined.
+  // `join` writes the empty text for undefined.
   return { input: fitting.join(FIELD_SEPARATOR), fits: !fitting.includes(undefined) };
 }
 
 /**
- * Return the bits that a value outside all categories or buckets sets: the last bit if reports name one bucket.
+ * Return the bits that a value outside of all categories and buckets sets. Reports that name one bucket have the last
+ * bucket for such values. Other reports have no bit for them.
  * @param {Shape} shape
  */
 function listUnlistedBits({ k, keep }) {
@@ -222,7 +275,7 @@ function listUnlistedBits({ k, keep }) {
 }
 
 /**
- * Raise ReportError with the kind of a value, and not with the value.
+ * Raise ReportError. The message contains the type of the value, and never the value.
  * @param {string} expected
  * @param {unknown} value
  * @returns {never}

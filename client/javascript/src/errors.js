@@ -29,7 +29,7 @@ export class MetricError extends RapporError {
 }
 
 /**
- * Return the entry of a table that a parameter names.
+ * Return the entry of a table with the name that a program has passed for a parameter.
  * @template T
  * @param {Record<string, T>} table entries by name
  * @param {string} parameter name of the parameter, for the message
@@ -38,7 +38,7 @@ export class MetricError extends RapporError {
  * @throws {ParamsError} the table has no such entry
  */
 export function requireEntry(table, parameter, name) {
-  // hasOwn, because every object inherits "constructor" and a few other names.
+  // `in` would also accept "constructor" and other names that every object inherits.
   if (Object.hasOwn(table, name)) return table[name];
   throw new ParamsError(`${parameter} must be one of ${Object.keys(table)}, got ${name}`);
 }

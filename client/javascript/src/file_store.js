@@ -5,17 +5,26 @@
 //     FILE.tmp           the new file, before it replaces FILE
 //     FILE.deferred-*    deferred events, one text each (deferred_events.js)
 //
-// Several processes, threads and containers may share the file. A change takes the lock, reads FILE, writes FILE.tmp
-// and renames it to FILE. The rename is atomic, so a reader without the lock sees the old documents or the new ones.
+// Several processes, threads and containers may share the file. The steps of a change (`update`):
+//
+// 1. Create FILE.lock. If it exists, wait until its owner removes it.
+// 2. Read FILE, and change the documents.
+// 3. Write FILE.tmp. With `strict`, wait until its bytes are on the disk.
+// 4. Rename FILE.tmp to FILE. The rename is atomic, so a reader without the lock sees the old documents or the new
+//    ones.
+// 5. Remove FILE.lock.
 //
 // Bad cases:
 //
-// - A process is killed during a change: it leaves the lock, and FILE.tmp with the secret in it. The next process
-//   removes a lock whose owner has ended, and every lock that is older than 10 s. The next change or read then removes
-//   FILE.tmp.
-// - A process is suspended for longer than that, and loses its lock. It looks at the lock again before the rename.
-// - The disk is full: FILE stays as it is.
-// - FILE is a symbolic link, another user's file or a pipe: every operation raises.
+//     case                                           what happens
+//     a process is killed during a change, and       the next process removes a lock whose owner has ended, and every
+//     leaves FILE.lock and FILE.tmp                  lock that is older than 10 s. Its change or read then removes
+//                                                    FILE.tmp, which contains the secret
+//     a process is suspended for more than 10 s,     it looks at the lock again before the rename, and raises. The
+//     and another one removes its lock               rename would undo the changes of the other process
+//     the disk is full                               the change raises, and FILE stays as it is
+//     FILE is a symbolic link, another user's        every operation raises. The secret would be known to another
+//     file or a pipe                                 user, or would exist twice
 
 import { createHash, randomUUID } from "node:crypto";
 import {
@@ -42,18 +51,32 @@ import { DamagedStoreError } from "./state.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
-/** Longest wait for the lock, in milliseconds. The client gives up after the same time (deadline.js). */
+/**
+ * Longest wait for the lock, in milliseconds. A longer wait would be useless: the client gives up after the same time
+ * (PATIENCE in deadline.js).
+ */
 const LOCK_PATIENCE_MS = 2000;
 /** Milliseconds between two attempts to take the lock. A smaller number waits less, and costs more system calls. */
 const LOCK_PAUSE_MS = 5;
-/** Age of a lock in milliseconds from which on it is abandoned. Work under the lock waits for the disk only. */
+/**
+ * Age in milliseconds from which on a lock counts as left by a killed process. A change holds its lock for some
+ * milliseconds. With a larger number, such a lock blocks the store longer. With a smaller number, a process that waits
+ * for a slow disk loses its lock.
+ */
 const LOCK_MAX_AGE_MS = 10_000;
 const PRIVATE = 0o600; // file mode: the owner reads and writes, nobody else does
-// A link raises an error, and a pipe without a writer does not block the program.
+/**
+ * Flags to open a file for reading. With O_NOFOLLOW a symbolic link raises. With O_NONBLOCK a pipe without a writer
+ * does not block the program.
+ */
 const PLAIN_FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-const CHECKSUMMED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s; // the text of a store without its last brace, and its checksum
+/** Matches the text of FILE. The groups are the JSON of the documents without its last brace, and the checksum. */
+const CHECKSUMMED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
 
-/** Name of the set in which a process id is unique: this machine, and on Linux this container. */
+/**
+ * Name of this machine, and on Linux of this container. A process id is unique in this place only, so the owner of a
+ * lock has both.
+ */
 export const PLACE = `${hostname()}${findPidNamespace()}`;
 
 /**
@@ -70,7 +93,8 @@ export function fileStore(name) {
     channel: undefined, // Node has no tabs
     pageStorage: createDeferredFiles(path),
     read: async (names) => {
-      // A change is under way, or a killed process has left the file: the next owner of the lock removes it.
+      // A change is under way, or a killed process has left FILE.tmp. Taking the lock waits for the change, and removes
+      // the file of the killed process.
       if (existsSync(`${path}.tmp`)) await withLock(path, () => {});
       return pickDocuments(readDocuments(path), names);
     },
@@ -88,7 +112,8 @@ export function fileStore(name) {
         await replaceAll(documents);
       } catch (error) {
         if (isNamed(error, "TimeoutError")) throw error; // another process has the lock
-        // A full disk has no room for a second file. Erasing comes before keeping the documents whole.
+        // The disk may be full: it has no room for a second file. FILE is removed first, so that a withdrawal erases
+        // the secret even if the new file cannot be written then.
         rmSync(path, { force: true });
         await replaceAll(documents);
       }
@@ -106,7 +131,9 @@ export function fileStore(name) {
 function createDeferredFiles(path) {
   const prefix = `${basename(path)}.deferred-`;
   const fileOf = (/** @type {string} */ key) => join(dirname(path), prefix + encodeURIComponent(key));
-  /** @type {string[]} keys as the last reading of `length` has found them, for `key` */
+  // As in localStorage, a caller reads `length`, and then `key(0)`, `key(1)` and so on. The folder is read for
+  // `length`.
+  /** @type {string[]} */
   let keys = [];
   return {
     get length() {
@@ -132,7 +159,7 @@ function createDeferredFiles(path) {
 }
 
 /**
- * Return some of the documents.
+ * Return the documents with some names. A document that does not exist is undefined.
  * @param {Documents} documents
  * @param {(keyof Documents)[]} names
  * @returns {Documents}
@@ -152,13 +179,14 @@ function readDocuments(path) {
   if (text === undefined) return {};
   const [, head, checksum] = CHECKSUMMED.exec(text) ?? [];
   if (!checksum || checksum !== computeChecksum(`${head}}`)) throw new DamagedStoreError();
-  // JSON writes Infinity as null, and no document contains null.
+  // JSON.stringify has written null for Infinity, such as the number of reports in an epoch without an end. No document
+  // contains null.
   return JSON.parse(`${head}}`, (_, value) => (value === null ? Infinity : value));
 }
 
 /**
- * Return the text of a file, undefined if there is no file. A symbolic link, another user's file and anything but a
- * plain file raise: the secret in it would be another user's, or would exist twice.
+ * Return the text of a file, undefined if there is no file. Raise for a symbolic link, for another user's file, and for
+ * anything but a plain file.
  * @param {string} path
  */
 function readText(path) {
@@ -188,7 +216,7 @@ function computeChecksum(text) {
 }
 
 /**
- * Replace the file of a store by a whole new file; remove it if no document is left.
+ * Replace the file of a store by a new file with these documents. Remove the file if no document is left.
  * @param {string} path
  * @param {Documents} documents
  * @param {boolean} isStrict whether to wait for the disk
@@ -199,21 +227,22 @@ function replaceFile(path, documents, isStrict, holdsLock) {
   const newFile = `${path}.tmp`;
   try {
     if (!isEmpty) writeFile(newFile, JSON.stringify(documents), isStrict);
-    // The process was suspended for so long that another one took the lock. Its change must not be undone.
+    // False if this process was suspended for so long that another one took the lock and changed FILE. The rename would
+    // undo the change of the other process.
     if (!holdsLock()) throw new DOMException("the lock on the device's file was lost", "TimeoutError");
     if (isEmpty) rmSync(path, { force: true });
     else renameSync(newFile, path);
   } catch (error) {
-    if (holdsLock()) rmSync(newFile, { force: true }); // else it is the new file of another process
+    if (holdsLock()) rmSync(newFile, { force: true }); // without the lock, FILE.tmp is the file of another process
     throw error;
   }
   if (isStrict) syncFolder(dirname(path));
 }
 
 /**
- * Write a new file: a JSON object, with the checksum of its text as one key more.
+ * Write a new file: a JSON object, and the checksum of its text as a further key at the end.
  * @param {string} path
- * @param {string} text
+ * @param {string} text a JSON object with at least one key
  * @param {boolean} isStrict whether to wait for the disk
  */
 function writeFile(path, text, isStrict) {
@@ -227,7 +256,8 @@ function writeFile(path, text, isStrict) {
 }
 
 /**
- * Wait until the names in a folder are on the disk, if the system supports it. A rename may be lost otherwise.
+ * Wait until the names of the files in a folder are on the disk, if the system supports it. Otherwise a power loss may
+ * undo the rename of a file whose bytes are on the disk.
  * @param {string} path
  */
 function syncFolder(path) {
@@ -239,12 +269,13 @@ function syncFolder(path) {
       closeSync(folder);
     }
   } catch {
-    // Windows cannot open a folder
+    // Windows cannot open a folder.
   }
 }
 
 /**
- * Run work under the lock of a store, after the new file of a killed process is removed.
+ * Run work under the lock of a store. Before the work, the file FILE.tmp that a killed process may have left is
+ * removed.
  * @template T
  * @param {string} path
  * @param {(holdsLock: () => boolean) => T} work synchronous, so that the lock is held for a short time
@@ -252,7 +283,8 @@ function syncFolder(path) {
  */
 async function withLock(path, work) {
   const lock = `${path}.lock`;
-  const owner = `${process.pid} ${PLACE} ${randomUUID()}`; // threads of a process share its id
+  // The random part distinguishes the threads of a process, and two changes of a thread.
+  const owner = `${process.pid} ${PLACE} ${randomUUID()}`;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const deadline = performance.now() + LOCK_PATIENCE_MS;
   while (!tryLock(lock, owner)) {
@@ -271,8 +303,8 @@ async function withLock(path, work) {
 }
 
 /**
- * Take the lock if it is free, and return whether it was taken. The lock of a killed process is removed for the next
- * attempt.
+ * Take the lock if it is free, and return whether it was taken. If a killed process has left the lock, remove the lock,
+ * so that the next attempt can take it.
  * @param {string} lock
  * @param {string} owner
  */
@@ -289,7 +321,8 @@ function tryLock(lock, owner) {
     writeFileSync(file, owner);
     return true;
   } catch (error) {
-    rmSync(lock, { force: true }); // the disk is full: a lock without an owner would last for LOCK_MAX_AGE_MS
+    // The disk is full. Nobody could see who owns the lock, and it would block the store for LOCK_MAX_AGE_MS.
+    rmSync(lock, { force: true });
     throw error;
   } finally {
     closeSync(file);
@@ -297,29 +330,42 @@ function tryLock(lock, owner) {
 }
 
 /**
- * Remove the lock of a process that has ended. Two processes may do this at once, and a third one may take the lock
- * between the check and the removal. So the lock is renamed first, and given back if its owner has changed.
+ * Remove the lock of a process that has ended.
+ *
+ * The owner may change between the check and the removal:
+ *
+ *     process A    finds that the owner of the lock has ended
+ *     process B    finds the same, and removes the lock
+ *     process C    takes the lock
+ *     process A    removes the lock, which is the one of process C
+ *
+ * So process A renames the lock, reads its owner again, and gives it back if it is the lock of process C.
  * @param {string} lock
  */
 function removeAbandoned(lock) {
   const owner = readOwner(lock);
   if (!isAbandoned(lock, owner)) return;
-  const away = `${lock}.old`;
+  const renamed = `${lock}.old`;
   try {
-    renameSync(lock, away);
-    if (readOwner(away) !== owner) linkSync(away, lock);
+    renameSync(lock, renamed);
+    if (readOwner(renamed) !== owner) linkSync(renamed, lock);
   } catch {
-    // The lock is gone already, or another process has taken a new one before this one could be given back.
+    // `renameSync` raises if another process has removed the lock. `linkSync` raises if another process has taken a new
+    // lock before this one was given back. The owner of this one notices the loss before it renames FILE.tmp.
   } finally {
-    rmSync(away, { force: true });
+    rmSync(renamed, { force: true });
   }
 }
 
 /**
- * Return whether the process of a lock has ended, or whether the lock is too old for any work.
+ * Return whether a lock was left by a process that has ended: no process of this place has its process id, or it is
+ * older than LOCK_MAX_AGE_MS.
  *
- * The age is needed in three cases: a restarted container has the process ids of the killed one, a power loss may
- * leave the lock empty, and processes of another machine or container cannot be looked up.
+ * The age decides in three cases, in which the process id does not help:
+ *
+ * - A container was killed and started again, and a process of the new one has the id of the owner.
+ * - The power was lost, and the lock is empty.
+ * - The owner is a process of another machine or container, which cannot be looked up.
  * @param {string} lock
  * @param {string} [owner]
  */
@@ -346,8 +392,8 @@ function readOwner(lock) {
 }
 
 /**
- * Return whether no process has an id.
- * @param {number} pid NaN for a damaged lock, which is not ended
+ * Return whether no process of this place has a process id.
+ * @param {number} pid NaN if the lock is damaged: the result is then false
  */
 function isEnded(pid) {
   try {
@@ -358,7 +404,10 @@ function isEnded(pid) {
   }
 }
 
-/** Return the name of the namespace of process ids, the empty text if the system has none. */
+/**
+ * Return the name of the namespace of process ids, of which each container on Linux has its own. Return the empty text
+ * if the system has none.
+ */
 function findPidNamespace() {
   try {
     return readlinkSync("/proc/self/ns/pid");

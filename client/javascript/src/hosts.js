@@ -10,19 +10,31 @@
 // there. So the module does not use the URL parser of the browser: international names follow IDNA 2003 (RFC 3490,
 // nameprep RFC 3491, Punycode RFC 3492) with Unicode 3.2, as in Python, and the tables are part of this package. The
 // tables of a browser change with its updates. The module is loaded only if a metric needs hosts.
+//
+// The steps for a host: cut it out of the address (`readAuthority`), split it into labels at the dots, prepare each
+// label (`nameprep`: map characters, normalize, check), write labels with other characters than ASCII in Punycode.
+//
+// The tables of nameprep:
+//
+//     LATER         characters that later versions of Unicode have, and Unicode 3.2 has not
+//     MAPPED        characters that are replaced, such as capital letters
+//     PROHIBITED    characters that no host may contain
+//     RIGHT, LEFT   letters of scripts that are written from right to left, and from left to right
 
 import { LATER, LEFT, MAPPED, PROHIBITED, RIGHT } from "../data/idna_table.js";
 import { getOwnEntry } from "./collections.js";
 
 const AUTHORITY_END = /[/?#\\]/; // browsers read a backslash like a slash
-const DRIVE = /^[A-Za-z]:(?:$|[?#\\]|\/(?!\/))/; // start of a path of Windows, or "C:" would be a host with an empty port
+// Start of a path of Windows, such as C:\x or C:/x. Otherwise "C:" would be a host with an empty port. With two slashes
+// the letter is the scheme of a URL: c://host/x.
+const DRIVE = /^[A-Za-z]:(?:$|[?#\\]|\/(?!\/))/;
 const PORT = /:0*[0-9]{0,5}$/; // a port may be empty or begin with zeros (RFC 3986 section 3.2.3)
 const DOTS = /[.\u3002\uff0e\uff61]/; // the full stop and the three others of RFC 3490 section 3.1
 const HOST = /^[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*$/;
 const MAX_LABEL_LENGTH = 63; // characters of a label in ASCII, the limit of DNS
 const SCHEME = /^(?:[A-Za-z][A-Za-z0-9+.-]*:)?$/; // empty for an address that begins with //
 
-/** The text is no host: a label has a character or a length that no host allows. */
+/** Raised inside this module if a text is no host: a label has a character or a length that no host may have. */
 class NoHost extends Error {}
 
 /**
@@ -60,8 +72,11 @@ export function extractDomain(text, suffixes) {
 
 /**
  * Tree of public suffixes. Its first level has the last labels of hosts, such as "uk", and `below` has the labels
- * before them, such as "co". The mark is "?" for a label that only leads to longer suffixes and is no suffix itself,
- * "!" for an exception from a wildcard, and "" for a suffix.
+ * before them, such as "co". Each label has a mark:
+ *
+ *     ""     the label and those after it are a public suffix: "co" below "uk"
+ *     "?"    the label is no public suffix, and only leads to longer ones
+ *     "!"    an exception from a wildcard: "www" below "ck" for the rules *.ck and !www.ck
  * @typedef {Map<string, { mark: string, below: Suffixes }>} Suffixes
  */
 
@@ -98,8 +113,13 @@ function countPublicLabels(labels, suffixes) {
   for (const [i, label] of labels.entries()) {
     const rule = level.get(label);
     if (!rule) break;
-    if (rule.mark !== "?") n = rule.mark ? i : i + 1;
+    // i + 1 labels lead to this rule. "" is a suffix of so many labels, "!" one of a label less, and "?" none.
+    if (rule.mark === "") n = i + 1;
+    else if (rule.mark === "!") n = i;
     level = rule.below;
+    // A wildcard below makes the next label public, too, if the host has one. If the list has an exception for that
+    // label, the next turn of the loop reduces n again. Example: www.ck with the rules *.ck and !www.ck. The turn of
+    // "ck" sets n = 2, and the turn of "www" sets n = 1.
     if (level.has("*")) n = Math.min(i + 2, labels.length);
   }
   return n;
@@ -137,8 +157,10 @@ function encodeLabels(host) {
   const isLater = Array.from(host).some((letter) => !isAscii(letter) && isIn(LATER, letter));
   if (isLater) throw new NoHost();
   const labels = host.split(DOTS);
-  const end = labels[labels.length - 1] ? "" : "."; // a dot at the end separates no further label
-  return labels.slice(0, labels.length - end.length).map(toAscii).join(".") + end;
+  // A dot at the end leaves an empty last label, which is no label of the host.
+  const hasEndDot = !labels[labels.length - 1];
+  if (hasEndDot) labels.pop();
+  return labels.map(toAscii).join(".") + (hasEndDot ? "." : "");
 }
 
 /**
@@ -243,9 +265,12 @@ function isIpv6(host) {
     if (!isIpv4(last)) return false;
     parts.splice(-1, 1, "0", "0"); // an IPv4 address at the end stands for two groups
   }
-  // "::" is a gap that stands for groups of zeros: an empty part, at the start or end two of them.
+  // "::" is a gap that stands for one or more groups of zeros. Splitting at ":" makes it an empty part: "1::2" gives
+  // "1", "", "2". At an end it makes two empty parts: "::1" gives "", "", "1". So an inner part is empty for each gap.
   const gaps = parts.slice(1, -1).filter((part) => !part).length;
+  // Nine parts are seven groups and a gap at an end. Without a gap there are eight groups.
   if (parts.length > 9 || gaps > 1 || (!gaps && parts.length !== 8)) return false;
+  // A single colon at an end is wrong: an empty first or last part needs an empty neighbour.
   if ((!parts[0] && parts[1]) || (!parts[parts.length - 1] && parts[parts.length - 2])) return false;
   const groups = parts.filter((part) => part);
   return groups.length <= (gaps ? 7 : 8) && groups.every((part) => /^[0-9A-Fa-f]{1,4}$/.test(part));

@@ -5,20 +5,24 @@
 
 import { ParamsError } from "./errors.js";
 
-const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"];
-const MAX_RESPONSE_BYTES = 1_000_000; // limits the memory; a response to one report has some hundred bytes
+const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]; // names of this machine. Reports to it cross no network
+/** Largest size of a response in bytes, which limits the memory. A response to one report has some hundred bytes. */
+const MAX_RESPONSE_BYTES = 1_000_000;
 
 /**
  * Return a transport to a collector.
  * @param {string} collector an https address, an http address of this machine, or a path of the page's own origin
  * @param {string} [uploadKey] key that the collector requires for uploads
  * @returns {import("../index.js").Transport}
- * @throws {ParamsError} the address is another one, or has a user, a query or a fragment
+ * @throws {ParamsError} the address is of another kind, or has a user, a query or a fragment; or the key has a character
+ *   that no header can contain
  */
-export function httpTransport(collector, uploadKey) {
+export function httpTransport(collector, uploadKey = "") {
   const url = `${readAddress(collector)}/v1/reports`;
   const headers = new Headers({ "Content-Type": "application/json" });
-  if (uploadKey) headers.set("Authorization", `Bearer ${uploadKey}`); // raises for a key that no header can hold
+  // Bad case: the error of `headers.set` contains the key in some browsers, and pages send their errors to other services.
+  if (!/^[!-~]*$/.test(uploadKey)) throw new ParamsError("uploadKey must be printable ASCII without spaces");
+  if (uploadKey) headers.set("Authorization", `Bearer ${uploadKey}`);
   return {
     async send(body, { signal } = {}) {
       const response = await fetch(url, {
@@ -41,8 +45,8 @@ export function httpTransport(collector, uploadKey) {
 }
 
 /**
- * Read the body of a response, and stop after MAX_RESPONSE_BYTES. A response that is cut is no valid JSON, so the
- * upload counts as failed.
+ * Read the body of a response, and stop after MAX_RESPONSE_BYTES. A text that was cut there is no valid JSON, so the
+ * upload counts as failed and is sent again later.
  * @param {Response} response
  */
 async function readText({ body }) {
@@ -70,24 +74,26 @@ function readAddress(collector) {
     );
     const isLocal = protocol === "http:" && LOOPBACK.includes(hostname);
     if ((protocol === "https:" || isLocal) && href === origin + pathname) {
-      // People also pass the address of the endpoint. Without the cut every upload would get a 404.
-      return href.replace(/\/+$/, "").replace(/\/v1\/reports$/, "").replace(/\/+$/, "");
+      // Some programs pass the address of the endpoint, with /v1/reports at the end. The uploads would go to
+      // /v1/reports/v1/reports, and get the status 404.
+      return href.replace(/\/*(\/v1\/reports)?\/*$/, "");
     }
   } catch {
-    // URL raises for a text that is no address
+    // `new URL` raises for a text that is no address. The error below says what is expected.
   }
   throw new ParamsError("collector must be of https or of localhost, without user, ? and #");
 }
 
 /**
- * Return the seconds of a Retry-After header (RFC 9110 section 10.2.3), which has a number of seconds or a date. Return
- * 0 without a header, and NaN for any other text; the uploader reads NaN as 0.
+ * Return the wait that a Retry-After header asks for, in seconds. The header contains a number of seconds or a date
+ * (RFC 9110 section 10.2.3). Return 0 without a header, and NaN for any other text. The uploader reads NaN as 0.
  * @param {string | null} text
  */
 function readSeconds(text) {
   const n = Number(text); // 0 for null
   if (n >= 0) return n;
-  // HTTP dates are UTC. The asctime format has no zone, and Date.parse would read it as local time.
+  // All HTTP dates are in UTC. The old form "Sun Nov  6 08:49:37 1994" (asctime) has no zone, and Date.parse would read
+  // it in the zone of the device.
   const date = String(text).trim();
   const hasZone = /[a-z]$|[+-]\d{4}$/i.test(date);
   return (Date.parse(hasZone ? date : `${date} GMT`) - Date.now()) / 1000;

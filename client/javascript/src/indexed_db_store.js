@@ -1,13 +1,24 @@
 // The store of a page: the documents of a device in IndexedDB, which all tabs of the origin share.
 //
-// Each change is one transaction: all of its writes happen, or none, and no other change comes between. The secret is
-// a CryptoKey that cannot be exported. A script of the page can use the key, but cannot read its bytes.
+// The database has one object store with one row for each document: identity, device, spool and log. Each change
+// (`update`) is one transaction, in this order:
+//
+// 1. Open the database, unless it is open. The first change creates it.
+// 2. Read the documents, change them in `work`, and write them.
+// 3. Commit. All writes of the transaction happen, or none, and no other tab changes the documents in between.
+//
+// The secret is a CryptoKey that cannot be exported. A script of the page can use the key, but cannot read its bytes.
+//
+// Bad cases: a page without consent must not create the database (`mayCreate`); a database that the browser has closed
+// is opened again (`forget`); a damaged database is deleted for a withdrawal (`clear`).
 
 import { withDeadline } from "./deadline.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
-const TABLE = "documents"; // the object store of the database: one row for each document, by its name
+const TABLE = "documents"; // name of the object store of the database
+/** Raised by a read if the database does not exist. */
+class NoDatabase extends Error {}
 
 /**
  * Return a store in a database of this origin. The database is created at the first change. index.d.ts has an example.
@@ -16,19 +27,28 @@ const TABLE = "documents"; // the object store of the database: one row for each
  */
 export function indexedDbStore(name) {
   const path = `rappor ${name}`;
-  /** @type {Promise<IDBDatabase> | undefined} */
+  /** @type {Promise<IDBDatabase> | undefined} the open database, or the attempt to open it that is under way */
   let opened;
-  const forget = () => void (opened = undefined);
+  const forget = () => void (opened = undefined); // the next call opens the database again
 
   /**
    * Open the database.
-   * @param {boolean} mayCreate whether the database may be created: a page without consent must leave no trace
+   * @param {boolean} mayCreate whether a database that does not exist is created. False for a read, because a page
+   *   without consent reads the store, and must leave no trace. The result then rejects with NoDatabase
    */
   async function open(mayCreate) {
     const request = indexedDB.open(path, 1);
-    request.onupgradeneeded = () =>
-      mayCreate ? request.result.createObjectStore(TABLE) : request.transaction?.abort();
-    const database = await awaitRequest(request);
+    let isAbsent = false;
+    request.onupgradeneeded = () => {
+      if (mayCreate) request.result.createObjectStore(TABLE);
+      else {
+        isAbsent = true;
+        request.transaction?.abort();
+      }
+    };
+    const database = await awaitRequest(request).catch((error) => {
+      throw isAbsent ? new NoDatabase() : error;
+    });
     database.onclose = forget; // for example after the person has cleared the site's data
     // Another tab deletes the database, for a withdrawal. An open connection would block the deletion.
     database.onversionchange = () => {
@@ -39,13 +59,15 @@ export function indexedDbStore(name) {
   }
 
   /**
-   * Return the open database. If it does not open, or not in time, the next call tries again.
+   * Return the open database, or open it. If it does not open, or not within PATIENCE seconds, the next call tries
+   * again.
    * @param {boolean} mayCreate
    */
   function database(mayCreate) {
     if (opened) return opened;
     opened = open(mayCreate);
-    withDeadline(opened.catch(forget)).catch(forget);
+    const forgetFailure = opened.catch(forget);
+    withDeadline(forgetFailure).catch(forget); // rejects only at the deadline
     return opened;
   }
 
@@ -54,8 +76,8 @@ export function indexedDbStore(name) {
    * @template T
    * @param {IDBTransactionMode} mode
    * @param {boolean} isStrict whether to wait for the disk
-   * @param {(table: IDBObjectStore) => Promise<T>} work may wait for requests of the table only: any other wait would
-   *   end the transaction
+   * @param {(table: IDBObjectStore) => Promise<T>} work may wait for requests of the table only. During any other wait
+   *   the browser commits the transaction
    * @returns {Promise<T>}
    */
   async function run(mode, isStrict, work) {
@@ -65,7 +87,7 @@ export function indexedDbStore(name) {
     return new Promise((resolve, reject) => {
       const commit = (/** @type {T} */ result) => {
         transaction.oncomplete = () => resolve(result);
-        transaction.commit(); // at once, and not only when the results of all writes have been read
+        transaction.commit(); // otherwise the browser would first report the result of each write to the page
       };
       const fail = (/** @type {unknown} */ error) => {
         reject(error);
@@ -73,7 +95,7 @@ export function indexedDbStore(name) {
       };
       transaction.onabort = () => reject(transaction.error);
       const worked = work(transaction.objectStore(TABLE)).then(commit);
-      worked.catch(fail).catch(() => {}); // `abort` raises if the transaction has ended already
+      worked.catch(fail).catch(() => {}); // `abort` in `fail` raises if the transaction has ended already
     });
   }
 
@@ -91,8 +113,9 @@ export function indexedDbStore(name) {
       try {
         return await run("readonly", false, (table) => readDocumentsOf(table, names));
       } catch (error) {
-        // `onupgradeneeded` has aborted the creation: there is no database, hence no document.
-        if (/** @type {Error} */ (error).name === "AbortError") return {};
+        // No other error means that there is no document. Bad case: the browser closes a damaged database, and its reads
+        // end with AbortError. A withdrawal would report that nothing remains.
+        if (error instanceof NoDatabase) return {};
         throw error;
       }
     },
@@ -108,7 +131,7 @@ export function indexedDbStore(name) {
         return result;
       }),
     clear: async (documents) => {
-      // A damaged database cannot be changed. It is deleted, and created anew for the record that remains.
+      // A damaged database cannot be changed. It is deleted, and created again for the state that remains.
       await close();
       await awaitRequest(indexedDB.deleteDatabase(path));
       if (documents.device) {

@@ -1,13 +1,17 @@
 // Privacy loss of one device, in nats, and the cost that a metric reserves of the budget.
 //
-// The loss of reports is the largest |ln(P(reports | v) / P(reports | w))| over all pairs of values v and w. Each
-// bit of a report depends on one true bit, so the loss is a sum over the bits in which v and w differ. For one
-// bit whose n reports are all 1,
+// The loss of reports is the largest |ln(P(reports | v) / P(reports | w))| over all pairs of values v and w, and over
+// all reports that may happen. Each bit of a report depends on one true bit, so the loss is a sum over the bits in
+// which v and w differ. Take one bit whose n reports are all 1. They are evidence for a 1 in the permanent response:
 //
 //     P(reports | permanent 1) / P(reports | permanent 0) = (q / p)^n
 //
-// and the permanent response weakens this evidence, because it has forced some bits. `computeBitLoss` has the
-// formula. [EPK14] Theorem 2 is the case n = 1, Theorem 1 the limit of many reports.
+// They are weaker evidence for a true 1, because the permanent response forces some bits whatever the true bit is.
+// `computeBitLoss` has the formula. [EPK14] Theorem 2 is the case n = 1, and Theorem 1 is the limit of many reports.
+//
+// Example: f = f0 = 2^32 / 4, p = 2^32 / 4, q = 3 * 2^32 / 4, and many reports. The reports show the permanent bit. A
+// true 1 is a permanent 1 with probability 3/4, and a true 0 with probability 1/4, so the loss of the bit is ln 3 =
+// 1.1.
 //
 // [EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014, arXiv 1407.6981.
 
@@ -18,33 +22,44 @@ import { dayOf, nameEpoch } from "./periods.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Params} Params */
 
-/** @type {Record<string, number>} days of the longest epoch of each length: a cost must cover every epoch */
+/**
+ * Days of the longest month, quarter and year. The cost of a metric must cover its longest epoch.
+ * @type {Record<string, number>}
+ */
 const LONGEST_EPOCH_DAYS = { year: 366, quarter: 92, month: 31 };
 
 /**
- * Return the loss of reports of one value that repeat one permanent response, in nats: epsilon_n of n reports.
- * @param {[Params, number][]} reports numbers of reports by parameter set; the sets differ in p and q only. An
- *   infinite number gives epsilon_inf
+ * Return the loss of n reports that repeat one permanent response, in nats: epsilon_n.
+ * @param {[Params, number][]} reports pairs of a parameter set and a number of reports under it. The sets have the same
+ *   permanent fingerprint. An infinite number gives epsilon_inf
  */
 export function epsilonReports(reports) {
   const [[params]] = reports;
   if (params.keep !== undefined) return computeBucketLoss(params);
-  // The log-likelihood ratio of reports that are all 1 (`up`) and all 0 (`down`), permanent 0 against 1.
+  // For one bit: ln(P(reports | permanent 0) / P(reports | permanent 1)) if all reports are 1 (`up`), and
+  // ln(P(reports | permanent 1) / P(reports | permanent 0)) if all reports are 0 (`down`). Both are negative or 0.
   let [up, down] = [0, 0];
   for (const [{ p, q }, n] of reports) {
     up += n * computeLogRatio(p, q);
     down += n * computeLogRatio(ONE - q, ONE - p);
   }
   const { f, f0 } = params;
-  // Ones are evidence for a permanent 1: f forces a true 0 into it, f0 forces a true 1 out of it. For zeros the
-  // thresholds change places.
+  // All reports 1: they are evidence for a permanent 1. f forces a true 0 into this state, and f0 forces a true 1 out
+  // of it. All reports 0: they are evidence for a permanent 0, and f and f0 change places.
   return computeLargestLoss(params, computeBitLoss(f, f0, up), computeBitLoss(f0, f, down));
 }
 
 /**
- * Return the loss of generalized randomized response, in nats. All reports of a value are equal, so their number
- * does not matter. An own bucket has at most ceil(2^32 / n) of the coins that choose one of n, and every bucket at
- * least floor(2^32 / k) of the coins that choose one of k.
+ * Return the loss of generalized randomized response, in nats. All reports of a value are equal, so their number does
+ * not matter.
+ *
+ * The loss is largest for a report of a bucket that is an own bucket of v, and not of w:
+ *
+ *     P(bucket | w)  =  (1 - keep / 2^32) * (share of the bucket among the coins that choose one of k buckets)
+ *     P(bucket | v)  =  P(bucket | w) + keep / 2^32 * (its share among the coins that choose one of n own buckets)
+ *
+ * A bucket has floor(2^32 / k) of the 2^32 coins or one more, because k may not divide 2^32. The bound takes the
+ * smaller number for w, and the larger number ceil(2^32 / n) for the own buckets of v.
  * @param {Params} params
  */
 function computeBucketLoss({ k, items = 1, keep = 0 }) {
@@ -52,20 +67,20 @@ function computeBucketLoss({ k, items = 1, keep = 0 }) {
 }
 
 /**
- * Return the largest number of reports of a device in one epoch, infinity for life.
+ * Return the largest number of reports that a device sends for a metric in one epoch, infinity for life.
  * @param {Pick<Metric, "epoch" | "interval">} metric
  */
 export function computeMostReports({ epoch, interval }) {
   const days = LONGEST_EPOCH_DAYS[epoch] ?? Infinity;
-  // An epoch touches one week on its first day, and another week for every seven days that follow, or part of
-  // seven.
+  // The first day of an epoch is in one week. The days that follow touch another week for every seven days, also if the
+  // last seven are not complete. Example: a month of 31 days touches 1 + ceil(30 / 7) = 6 weeks at most.
   const weeks = 1 + Math.ceil((days - 1) / 7);
   return { epoch: 1, week: weeks, day: days }[interval];
 }
 
 /**
- * Return the cost of one scope in nats: the loss of all reports that epoch and interval allow, rounded up to a
- * thousandth. (A scope is one metric in one epoch under one permanent response.)
+ * Return the cost of one scope in nats: the loss of all reports that epoch and interval allow, rounded up to a multiple
+ * of 0.001. (A scope is one metric in one epoch under one permanent fingerprint, see scopes.js.)
  * @param {Pick<Metric, "epoch" | "interval" | "params">} metric
  */
 function computeScopeCost(metric) {
@@ -73,12 +88,13 @@ function computeScopeCost(metric) {
 }
 
 /**
- * Return the nats that a metric reserves for a calendar year: the costs of all epochs that touch the year
- * before the metric expires.
+ * Return the nats that a metric reserves for a calendar year: the cost of a scope for each epoch that has a day in the
+ * year, without the epochs that begin after the last day of the metric.
  * @param {Metric} metric
  * @param {number} year
  */
 export function computeYearCost(metric, year) {
+  // An epoch with a day in the year contains the first day of a month of the year.
   const firstDays = Array.from({ length: 12 }, (_, month) => dayOf(Date.UTC(year, month) / 1000));
   const touched = firstDays.filter((day) => day <= metric.expires);
   const scopes = new Set(touched.map((day) => nameEpoch(metric.epoch, day))).size;
@@ -86,33 +102,37 @@ export function computeYearCost(metric, year) {
 }
 
 /**
- * Return ln(low / high) of two probabilities or thresholds, low <= high.
+ * Return ln(low / high) of two probabilities or thresholds, low <= high. The result is negative or 0.
  * @param {number} low
  * @param {number} high
  */
 function computeLogRatio(low, high) {
-  // log1p keeps the digits of close probabilities. For distant ones low - high loses the digits of low.
+  // If low and high are close, log1p keeps the digits of the small result. If low is far smaller than high, low - high
+  // would lose the digits of low, so the logarithm of the quotient is exact enough.
   return low > high / 2 ? Math.log1p((low - high) / high) : Math.log(low / high);
 }
 
 /**
- * Return the largest log-likelihood ratio of the two true values of one bit, in nats.
+ * Return the loss of one bit whose reports all are the same, in nats: ln(P(reports | v) / P(reports | w)).
  *
- * The reports are the strongest evidence for one state of the permanent bit, the target state. With the
- * probabilities x = into / 2^32 and y = outOf / 2^32, and with r = exp(logR), the likelihood ratio is
+ * The reports are evidence for one state of the permanent bit, the target state. The true bit of v equals the target
+ * state, and the true bit of w is the opposite. With x = into / 2^32, y = outOf / 2^32 and r = exp(logR),
  *
- *     (1 - y + y r) / (x + (1 - x) r)
+ *     P(reports | v) / P(reports | target)  =  1 - y + y r      v is forced out of the target state with probability y
+ *     P(reports | w) / P(reports | target)  =  x + (1 - x) r    w is forced into the target state with probability x
  *
- * The code writes it as 1 + (1 - x - y) (1 - r) / (x + (1 - x) r), in which nothing cancels for small losses.
- * @param {number} into threshold with which the permanent response forces the opposite true bit into the target
- *   state
- * @param {number} outOf threshold with which it forces an equal true bit out of the target state
- * @param {number} logR log-likelihood of the reports in the other state, less that in the target state
+ * The quotient of both is written as 1 + (1 - x - y) (1 - r) / (x + (1 - x) r). In this form no digits are lost if the
+ * loss is small.
+ * @param {number} into threshold of x: the permanent response forces the opposite true bit into the target state
+ * @param {number} outOf threshold of y: the permanent response forces an equal true bit out of the target state
+ * @param {number} logR ln(P(reports | permanent bit in the other state) / P(reports | permanent bit in the target
+ *   state))
  */
 function computeBitLoss(into, outOf, logR) {
   const [x, y] = [into / ONE, outOf / ONE];
-  // x = 0: the opposite true bit never reaches the target state. With logR = -Infinity, as of a metric for life,
-  // the reports prove the true bit, and the loss is infinite.
+  // x = 0: the opposite true bit is never forced into the target state, and the quotient is (1 - y + y r) / r. The last
+  // line would give infinity as soon as exp(logR) is too small for a floating-point number. The loss is infinite only
+  // if logR is -Infinity: infinitely many reports prove the true bit.
   if (x === 0) return -logR + Math.log1p(y * Math.expm1(logR));
   return Math.log1p(((1 - x - y) * -Math.expm1(logR)) / (x + (1 - x) * Math.exp(logR)));
 }

@@ -1,4 +1,4 @@
-// The store in memory, for tests of programs that embed the client. It lasts as long as its object.
+// The store in memory, for tests of programs that embed the client. Its documents are gone when the object is gone.
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
@@ -13,7 +13,8 @@ export function memoryStore() {
   /** @type {import("../index.js").Store & { documents: Documents }} */
   const store = {
     holdsKeys: true, // structuredClone copies a CryptoKey
-    channel: undefined, // other clients of the store are not told of a withdrawal
+    channel: undefined, // no BroadcastChannel: other clients of this store get no notice of a withdrawal
+    // In place of localStorage, for deferred events (deferred_events.js).
     pageStorage: {
       get length() {
         return texts.size;
@@ -40,7 +41,8 @@ export function memoryStore() {
 }
 
 /**
- * Return copies of some documents. Changes of a copy by work that raises must not change the store.
+ * Return copies of the documents with some names. Work that changes a document and then raises must leave the store as
+ * it was, as in the other stores. So work gets copies.
  * @param {Documents} documents
  * @param {(keyof Documents)[]} names
  * @returns {Documents}

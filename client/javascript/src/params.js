@@ -1,24 +1,30 @@
 // Parameter sets of metrics, in integer thresholds, and their fingerprints.
 //
-// A device reports a value in two steps. The permanent response is the bits of the value with noise; the device repeats
-// it for a whole epoch. A report is the permanent response with new noise on top. A cohort is a group of devices with
-// the same hash functions. The parameters of both steps are one parameter set.
+// A device reports a value in two steps. The permanent response is the bits of the value with noise, and the device
+// repeats it for a whole epoch (a month, a quarter, a year or life). A report is the permanent response with new noise
+// on top. A cohort is a group of devices with the same hash functions. The parameters of both steps are one parameter
+// set.
 //
-// A probability is written as a threshold t: an integer of which 2^32 means probability one. A parameter set has
+// A probability is written as a threshold: the integer t stands for the probability t / 2^32. A parameter set has
 //
-//     k, h, m    bits of a report, hash functions of a string, cohorts
+//     k, h, m    numbers of bits of a report, of hash functions of a string, and of cohorts
 //     f, f0      the permanent response forces a bit to 1 with probability f / 2^32, to 0 with f0 / 2^32
 //     q, p       a report has a 1 for a permanent 1 with probability q / 2^32, for a permanent 0 with p / 2^32
 //
-// or, for generalized randomized response, whose reports name one bucket (`randomizer.js`),
+// Reports of generalized randomized response name one of k buckets (randomizer.js). A device has n own buckets: those of
+// its value, one for a category and one for each item of a set. If the value has fewer than n buckets, random other
+// buckets are added. If it has more, n of them are drawn. The parameter set of this mechanism has
 //
-//     k, m       buckets, cohorts
-//     items      buckets that a device owns after padding or cutting
-//     keep       a report is drawn from the own buckets with probability keep / 2^32
+//     k, m       numbers of buckets and of cohorts
+//     items      the number n of own buckets
+//     keep       a report is drawn from the own buckets with probability keep / 2^32, else from all buckets
 //
-// A fingerprint is a SHA-256 of the canonical JSON of the set. The fingerprint names the whole set, in a report.
-// The permanent fingerprint leaves out p, q, segment, interval and epoch, which do not change the permanent
-// response: two sets with the same permanent fingerprint share their cohorts and permanent responses.
+// A parameter set has two fingerprints, which are SHA-256 values of its canonical JSON:
+//
+//     fingerprint              of all keys. Each report carries it, so that a collector recognizes a report that was
+//                              made under other parameters
+//     permanent fingerprint    without p, q, segment, interval and epoch, which do not change the permanent response.
+//                              Two sets with the same permanent fingerprint share their cohorts and permanent responses
 
 import { toHex } from "./bytes.js";
 import { sortByKey } from "./collections.js";
@@ -29,13 +35,14 @@ import { checkNormalizer } from "./normalizers.js";
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../index.js").ParamsDocument} ParamsDocument */
 
-/** Threshold of probability one, and the number of values of a coin. */
+/** Threshold of probability one. It is also the number of values of a coin, a uniform integer of 32 bits. */
 export const ONE = 2 ** 32;
 
 /**
  * Read a parameter set of a registry.
  * @param {ParamsDocument} document
- * @param {string} [part] name of the part, such as "prefix:3"; empty for a metric without parts
+ * @param {string} [part] name of the part of a string that is reported, such as "prefix:3" for its first three
+ *   characters; empty for a metric without parts. The default is the part in the document
  * @returns {Promise<Params>}
  * @throws {ParamsError} the encoding or the normalizer is unknown
  */
@@ -44,21 +51,21 @@ export async function readParams(document, part = document.part ?? "") {
   checkEncoding(document.encoding);
   normalize.split(",").forEach(checkNormalizer);
   const params = { ...document, categories, normalize, part };
-  // A set whose reports name one bucket has none of these numbers. The defaults are those of a response that
-  // changes no bit. f0 equals f unless the document has both.
+  // The document of a set whose reports name one bucket has none of these numbers. With the defaults, the responses
+  // change no bit. A document without f0 has the same probability for both forced states.
   const { h = 1, f = 0, f0 = f, p = 0, q = ONE } = document;
   return { ...params, h, f, f0, p, q, ...(await fingerprints(params)) };
 }
 
 /**
- * Return both fingerprints of a parameter set. The encoding is not checked.
+ * Return both fingerprints of a parameter set. Encoding and normalizer are not checked.
  * @param {ParamsDocument & { layout?: string, segment?: Readonly<Record<string, string>> }} document
  * @returns {Promise<{ fingerprint: string, permanentFingerprint: string }>} 16 and 64 digits of hex
  */
 export async function fingerprints(document) {
   const { categories, fields, normalize, part } = document;
-  // A key that has its default is left out, so that keys of later versions do not change old fingerprints.
-  // JSON writes no key whose value is undefined.
+  // A key that has its default is left out of the JSON. So a later version can add a key without changing the
+  // fingerprints of the sets that do not use it. JSON.stringify writes no key whose value is undefined.
   const hashedKeys = {
     ...document,
     categories: await hashNames(categories),
@@ -75,14 +82,15 @@ export async function fingerprints(document) {
 }
 
 /**
- * Return the SHA-256 of names in hex, or undefined without names. No name is empty.
+ * Return the SHA-256 of a list of names in hex, or undefined for no list and for an empty one. The names of categories
+ * and fields are never empty.
  * @param {readonly string[]} [names]
  */
 const hashNames = async (names) => names?.[0] && toHex(await sha256(names.join("\n")));
 
 /**
- * Read the parameter set of the devices in a segment. Only the fingerprint differs from the set without a
- * segment, whose fingerprint the result has as `plain`.
+ * Read the parameter set of the devices in a segment (segments.js). It is the set without a segment with another
+ * fingerprint. The result has the fingerprint of the set without a segment under the key `plain`.
  * @param {ParamsDocument} document
  * @param {string} part
  * @param {Readonly<Record<string, string>>} segment
@@ -95,7 +103,7 @@ export async function readParamsInSegment(document, part, segment) {
 }
 
 /**
- * Return a record as JSON with sorted keys and without white space.
+ * Return a record as canonical JSON: with sorted keys and without white space, as the client in Python writes it.
  * @param {{}} record
  */
 function writeCanonicalJson(record) {

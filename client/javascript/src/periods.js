@@ -2,31 +2,45 @@
 //
 // - An interval is the period with at most one report of a metric: a day, a week from Monday, or "epoch".
 // - An epoch is the period with one cohort and one permanent response: a month, a quarter, a year, or "life".
-// - With `interval = "epoch"` a metric has one report in an epoch, about the events of one day. The calendar
-//   functions therefore treat its interval as a day.
+// - With `interval = "epoch"` a metric has one report in an epoch, about the events of a single day, which
+//   value_preparer.js chooses. So the interval of such a metric is a day in this module (INTERVAL_SECONDS).
 //
-// Days are texts such as 2026-11-30, which sort like the days. Epochs have the names 2026-11, 2026-Q4, 2026 and
-// the empty text for life.
+// Days are texts such as 2026-11-30, so that the order of texts is the order of days. Epochs have names such as
+// 2026-11, 2026-Q4 and 2026. The name of life is the empty text.
+//
+// Example: the time 2026-11-30 12:00, a Monday.
+//
+//     dayOf             "2026-11-30"
+//     findInterval      of "day" until 2026-12-01 00:00, of "week" until 2026-12-07 00:00
+//     nameEpoch         of "month" "2026-11", of "quarter" "2026-Q4", of "life" ""
+//     findEpochDays     of "quarter" from 2026-10-01 to 2026-12-31
 
 /** @typedef {import("../index.js").Clock} Clock */
 /** @typedef {import("../index.js").Interval} Interval */
 /** @typedef {import("../index.js").Epoch} Epoch */
 
-/** Seconds of a day. UTC has no leap seconds in the clocks of programs. */
+/** Seconds of a day. The clocks of programs have no leap seconds, so every day of UTC has the same length. */
 export const DAY = 86_400;
 /** Seconds of a week. */
 export const WEEK = 7 * DAY;
 
-const LATEST = Date.UTC(9999, 0, 1) / 1000; // later years have five digits, and their days would not sort
-const FIRST_MONDAY = 4 * DAY; // seconds from the start of 1970, which began on a Thursday
-/** @type {Record<Interval, number>} */
+/** Latest time of a clock. Later years have five digits, and their days would not sort as texts. */
+const LATEST = Date.UTC(9999, 0, 1) / 1000;
+const FIRST_MONDAY = 4 * DAY; // time of Monday, January 5, 1970: weeks begin a multiple of seven days after it
+/**
+ * Length of an interval in seconds, by the setting `interval` of a metric.
+ * @type {Record<Interval, number>}
+ */
 export const INTERVAL_SECONDS = { day: DAY, week: WEEK, epoch: DAY };
-/** @type {Record<string, number>} */
+/**
+ * Length of an epoch in months. An epoch for life has none.
+ * @type {Record<string, number>}
+ */
 const EPOCH_MONTHS = { year: 12, quarter: 3, month: 1 };
 
 /**
- * Return a clock that stays between the years 1970 and 9999. A clock that returns no number, or a time before
- * 1970, reads as 1970.
+ * Return a clock whose times are between 1970 and 9999. If the given clock returns no number, or a time before 1970,
+ * the result returns the beginning of 1970. A time outside of these years would raise in the functions of this module.
  * @param {Clock} [clock] the system's clock by default
  * @returns {Clock}
  */
@@ -42,7 +56,7 @@ export function dayOf(now) {
 }
 
 /**
- * Return the time at which a day is over.
+ * Return the end of a day: the time at which the next day begins.
  * @param {string} day
  */
 export function findDayEnd(day) {
@@ -58,8 +72,8 @@ export function yearOf(now) {
 }
 
 /**
- * Return the end and the length, in seconds, of the interval that contains a time. The end may lie after the
- * end of the epoch; callers that know the epoch limit it.
+ * Return the end and the length, in seconds, of the interval that contains a time. A week may end after the end of the
+ * epoch. A caller to whom this matters must shorten it.
  * @param {Interval} interval
  * @param {number} now
  */
@@ -70,13 +84,19 @@ export function findInterval(interval, now) {
 }
 
 /**
- * Return whether a stored interval begins more than its own length ahead. Time cannot have passed in this way:
- * the clock was wrong when the interval was stored, or is wrong now.
+ * Return whether a stored interval begins more than its own length after the present time.
+ *
+ * An interval is stored while it is open, so it begins in the past if the clock is right. If it is far ahead, the clock
+ * was ahead when the interval was stored, or is behind now. A smaller correction of the clock does not count, for
+ * example back over midnight. The stored interval then stays the open one, so that no interval gets a second report.
+ *
+ *     stored interval: the day 2026-12-02      the clock shows 2026-12-01 09:00    false: begins within a day
+ *     stored interval: the day 2026-12-02      the clock shows 2026-11-30 09:00    true
  * @param {{ ends: number, seconds: number }} interval
  * @param {number} now
  */
 export function isFarAhead({ ends, seconds }, now) {
-  return ends > now + 2 * seconds;
+  return ends > now + 2 * seconds; // the interval begins at ends - seconds
 }
 
 /**
@@ -102,7 +122,7 @@ export function nameEpochs(day) {
 }
 
 /**
- * Return the first and the last day of the epoch that contains a day. For life both are far away.
+ * Return the first and the last day of the epoch that contains a day. The epoch for life contains all days.
  * @param {Epoch} epoch
  * @param {string} day
  */

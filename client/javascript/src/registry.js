@@ -1,8 +1,14 @@
-// The registry of a page: the sealed JSON that `rappor collects --json` writes.
+// The registry of a page: the sealed JSON that the command `rappor collects --json` writes.
 //
-// The command has checked every entry. The seal, a SHA-256 of the other keys, shows that nobody has edited the
-// document since, so this module does not repeat the checks. It computes the fingerprints anew: a client that
-// disagrees with the writer about the protocol must not send reports.
+//     { "v": 1, "total": "20", "metrics": [{ "name": "theme", "params": { ... }, "fingerprint": "...", ... }], "seal":
+//     "..." }
+//
+// The command has checked every metric and the budget. The seal is a SHA-256 of the other keys. It shows that nobody
+// has edited the document since, so this module does not repeat the checks. (Anybody can compute a seal: it protects
+// from mistakes, not from attackers.)
+//
+// The fingerprints of the parameter sets are computed again and compared. If they differ, this client and the command
+// disagree about the protocol. Its reports would be refused or decoded wrongly, so the registry is refused.
 
 import { toHex } from "./bytes.js";
 import { MetricError, requireEntry } from "./errors.js";
@@ -26,11 +32,13 @@ import { chooseSegment } from "./segments.js";
  */
 export async function readRegistry(document, properties = {}) {
   const { seal, ...sealed } = document ?? {};
-  // JSON.stringify writes the keys in the order of the document, as the seal needs it. Only version 1 is known.
+  // JSON.stringify writes the keys in the order of the document, in which the command has hashed them. This client
+  // knows version 1 only.
   if (seal !== toHex(await sha256(JSON.stringify(sealed))) || sealed.v !== 1) throw createSealError();
   const metrics = new Map();
   for (const entry of sealed.metrics) {
-    // The cost of a metric depends on its interval. The cost of an unknown interval would be NaN, below every budget.
+    // The cost of a metric depends on its interval. For an unknown interval it would be NaN, and no comparison of NaN
+    // with the budget would refuse the metric.
     requireEntry(INTERVAL_SECONDS, "interval", entry.interval);
     metrics.set(entry.name, await readMetric(entry, properties));
   }
@@ -53,7 +61,8 @@ export function findMetric({ metrics }, name) {
 }
 
 /**
- * Return the parameter sets that reports of a metric may have: one set, or one for each part.
+ * Return the parameter sets that reports of a metric may have: the set of the metric, or of a metric with parts the set
+ * of each part.
  * @param {Metric} metric
  */
 export function listAcceptedParams({ params, parts }) {
@@ -61,7 +70,7 @@ export function listAcceptedParams({ params, parts }) {
 }
 
 /**
- * Read a metric, with the parameter set of the device's segment for the metric and for each of its parts.
+ * Read a metric: its parameter set and those of its parts, each for the segment of the device (segments.js).
  * @param {MetricDocument} entry
  * @param {Record<string, string>} properties
  * @returns {Promise<Metric>}
@@ -70,7 +79,7 @@ async function readMetric(entry, properties) {
   const segment = entry.segments.length ? chooseSegment(entry.segments, properties) : undefined;
   const readAndCheck = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
     const params = await readParams(entry.params, part);
-    // The writer and this client disagree about the protocol: a collector would refuse the reports.
+    // The command that wrote the registry and this client disagree about the protocol.
     if (params.fingerprint !== fingerprint) throw createSealError();
     return segment ? readParamsInSegment(entry.params, part, segment) : params;
   };

@@ -1,27 +1,34 @@
-// The budget of a device: the nats that metrics reserve of a calendar year, before anything is recorded.
+// Reservations: the parts of a year's privacy budget that the metrics of a device may use.
 //
-// The registry has a total, the privacy loss that a device may have in a calendar year. A metric reserves the cost
-// of all its scopes of which at least one day is in the year. Example: a metric with `epoch = "quarter"` and a cost
-// of 4 nats has four scopes in a year, so it reserves 16 nats.
+// The registry has a total, the privacy loss in nats that a device may have in a calendar year. With its first event of
+// the year, a metric reserves the costs of all its scopes of which at least one day is in the year. So a metric never
+// runs out of budget in the middle of a year. Example: a metric with `epoch = "quarter"` and a cost of 4 nats has four
+// scopes in a year, so it reserves 16 nats.
 //
 //     scope                   one metric in one epoch under one permanent fingerprint, on one device
 //     permanent fingerprint   hash of the parameters that determine the permanent response
 //     permanent response      the noisy value that a device draws once for a scope, and repeats in all its reports
 //     cost                    upper bound on the privacy loss of all reports of a scope, in nats
 //
-// The command that writes the registry refuses metrics that exceed the total. On a device a metric can lack budget
-// for two reasons: the host program has set a lower cap, or an earlier registry has reserved budget in the same
-// year. The metric is then skipped for the whole year. Nothing that was reserved is ever given back.
+// The command that writes the registry refuses metrics that together exceed the total. On a device a metric can lack
+// budget all the same: the host program has set a lower cap, or an earlier registry or an earlier identity has reserved
+// nats of the same year. The metric is then skipped for the whole year. Reserved nats stay reserved until the year is
+// over, because reports may have used them.
 //
-// So only registry, calendar and cap decide that a metric is skipped, and never a value or an event. If values
+// Example: the registry has a total of 40 nats and the metrics A (16 nats), B (16) and C (8). The host program has
+// lowered the total to 24 nats. A fits. B does not fit into the 8 nats that are left, so B is skipped. C fits.
+//
+// Only registry, calendar, cap and earlier reservations decide that a metric is skipped, and never a value. If values
 // decided, a missing report would reveal something about them.
 //
-// A reservation is a row of `device.reserved`: [year, metric, scopes, nats]. `scopes` is a text with the length of
-// the epoch and the permanent fingerprints. If a change of the registry changes the text, the device draws other
-// permanent responses, so the metric needs another reservation.
+// A reservation is a row of `device.reserved`: [year, metric, scopes, nats], such as
+// [2026, "engine", "quarter 5d1f...", 16]. The text `scopes` has the length of the epochs and the permanent
+// fingerprints. If a change of the registry changes the text, the device draws other permanent responses, so the metric
+// needs another reservation. Metric and scopes are empty texts in the rows of an earlier identity (state.js).
 //
-// If the state of the device was lost, nobody knows what was reserved. `device.lost` is the year of the loss, and
-// `device.lostIsOver` is true once the clock has shown the following year. Until then all metrics are skipped.
+// If the state of the device was lost, nobody knows how many nats were reserved. `device.lost` is then the year of the
+// loss. All metrics are skipped until it is over. `device.lostIsOver` is true once the clock has shown the year that
+// follows the lost one.
 
 import { sum } from "./collections.js";
 import { computeYearCost } from "./loss.js";
@@ -30,18 +37,19 @@ import { listAcceptedParams } from "./registry.js";
 /** @typedef {import("../index.js").Metric} Metric */
 /** @typedef {import("../index.js").Registry} Registry */
 /** @typedef {import("../documents.js").Device} Device */
-/** @typedef {[name: string, reserved: number, missing: number]} MetricNeed a metric, its reserved nats, and the nats that it needs in addition */
+/** @typedef {[name: string, reserved: number, missing: number]} MetricNeed name of a metric, its reserved nats, and the nats that it needs beyond them */
 /** @typedef {{ year: number, life: number }} NatLimits largest nats of a year, and of all years together */
 
 /**
- * Nats by which a sum of costs may exceed a limit. Costs are thousandths, which binary numbers do not contain
- * exactly: three times 0.1 is more than 0.3. A tolerance above a thousandth would hide a real excess.
+ * Nats by which a sum of costs may exceed a limit. Costs are multiples of 0.001, which floating-point numbers do not
+ * represent exactly: 3 * 0.1 is more than 0.3. The rounding error of a sum of costs is far smaller than this number. A
+ * number above 0.001 would hide a real excess.
  */
 const ROUNDING = 1e-9;
 
 /**
- * Return the names of the metrics without budget in a year. First the metrics that have reserved before keep their
- * reservations. Then missing nats are given out in the order of the registry.
+ * Return the names of the metrics without budget in a year. A metric needs room under two limits, that of the year and
+ * that of all years together. `findWithoutRoom` has the rules for one limit.
  * @param {Device} device
  * @param {Registry} registry
  * @param {NatLimits} limits
@@ -51,27 +59,28 @@ const ROUNDING = 1e-9;
 export function findUnaffordable(device, registry, limits, year) {
   const { lost, lostIsOver } = device;
   if (lost !== undefined) {
-    // Only the year that follows the lost one ends the loss. A clock that shows a still later year was wrong when the
-    // state was lost, or is wrong now. Once the loss has ended, all later years are in order, and the lost year and
-    // the years before are still skipped.
+    // Before the loss is over, only the year that follows the lost one is free. A still later year means that the clock
+    // was wrong when the state was lost, or is wrong now (see `updateLostYear`). After the loss is over, all years
+    // after the lost one are free. A clock that is set back into the lost year, or before it, still finds all metrics
+    // skipped.
     const isLossOver = lostIsOver ? year > lost : year === lost + 1;
     if (!isLossOver) return new Set(registry.metrics.keys());
   }
   const inYear = sumByScopes(device.reserved.filter(([reservedYear]) => reservedYear === year));
   const inAllYears = sumByScopes(device.reserved);
-  const findUnder = (/** @type {number} */ total, /** @type {Map<string, number>} */ reserved) => {
+  const findOverLimit = (/** @type {number} */ total, /** @type {Map<string, number>} */ reserved) => {
     if (total === Infinity) return [];
     /** @type {MetricNeed[]} */
     const needs = [...registry.metrics.values()].map((metric) => {
       const key = `${metric.name} ${identifyScopes(metric)}`;
       const nats = reserved.get(key) ?? 0;
-      // A scope for life is the same scope in every year, so the reservation of an earlier year pays for this year.
+      // A scope for life is the same scope in every year, so the reservation of an earlier year covers this year, too.
       const paid = metric.epoch === "life" ? nats : (inYear.get(key) ?? 0);
       return [metric.name, nats, subtractReserved(computeYearCost(metric, year), paid)];
     });
     return findWithoutRoom(needs, total, reserved);
   };
-  return new Set([...findUnder(limits.year, inYear), ...findUnder(limits.life, inAllYears)]);
+  return new Set([...findOverLimit(limits.year, inYear), ...findOverLimit(limits.life, inAllYears)]);
 }
 
 /**
@@ -91,7 +100,8 @@ export function updateLostYear(device, year) {
 }
 
 /**
- * Reserve the cost of a metric for a year. A reservation only grows, because reports may have used the larger one.
+ * Reserve the cost of a metric for a year. An existing reservation never becomes smaller, because reports may have used
+ * all of it.
  * @param {Device} device
  * @param {Metric} metric
  * @param {number} year
@@ -110,7 +120,8 @@ export function reserveCost(device, metric, year) {
  * @param {number} year
  */
 export function isReserved(device, metric, year) {
-  const reserved = findReservation(device, metric, year)?.[3] ?? -1; // below every cost: the cost 0 needs a row, too
+  // -1 without a row. With 0, a metric of cost 0 would count as reserved without a row.
+  const reserved = findReservation(device, metric, year)?.[3] ?? -1;
   return reserved >= computeYearCost(metric, year);
 }
 
@@ -157,25 +168,28 @@ function sumByScopes(rows) {
 }
 
 /**
- * Return the names of the metrics that do not fit under a limit.
+ * Return the names of the metrics that do not fit under a limit. In the first round, the metrics that have reserved
+ * nats before keep them if they still fit. In the second round, the metrics that need more than they have reserved get
+ * the difference (`missing`), in the order of the registry.
  * @param {MetricNeed[]} needs in the order of the registry
  * @param {number} total the limit, in nats
- * @param {Map<string, number>} reserved nats by metric and scopes, also of metrics that the registry has no longer
+ * @param {Map<string, number>} reserved all reserved nats by metric and scopes, also of metrics that the registry no
+ *   longer has
  */
 function findWithoutRoom(needs, total, reserved) {
   /** @type {Set<string>} */
   const names = new Set();
   const unreserved = total - sum(reserved.values()); // negative if the host program has lowered its cap
-  // Round 1: metrics that have reserved before continue if their reservations fit. They share the nats that nobody
-  // else has reserved. Two kinds of reservations cannot be undone: those of other registries, and those of earlier
-  // identities. A device gets a new identity (secret) when consent is given again after a withdrawal.
+  // Round 1. The room is the limit without the reservations of others, which cannot be undone: those of earlier
+  // registries, and those of earlier identities. (A device gets a new identity when consent is given again after a
+  // withdrawal.) A metric does not fit, for example, if the host program has lowered its cap since it reserved.
   let room = unreserved + sum(needs.map(([, nats]) => nats));
   for (const [name, nats] of needs) {
     if (nats <= room + ROUNDING) room -= nats;
     else names.add(name);
   }
-  // Round 2: metrics that need more than their reservation. All reservations are subtracted, also those of the metrics
-  // that did not fit in round 1, because reports may have used their nats. A later metric may still fit.
+  // Round 2. The room is the limit without all reservations, also those of the metrics that did not fit in round 1,
+  // because reports may have used their nats. After a metric that does not fit, a later and cheaper one may still fit.
   room = unreserved;
   for (const [name, , missing] of needs) {
     const fits = missing === 0 || missing <= room + ROUNDING;
@@ -186,8 +200,8 @@ function findWithoutRoom(needs, total, reserved) {
 }
 
 /**
- * Return the nats needed beyond the reserved nats. If both are infinite, nothing more is needed; their difference
- * would be NaN.
+ * Return the nats that are needed beyond the reserved nats, 0 if the reserved nats suffice. If both are infinite, the
+ * result is 0. Their difference would be NaN, which fits under no limit.
  * @param {number} needed
  * @param {number} reserved
  */
@@ -196,8 +210,8 @@ function subtractReserved(needed, reserved) {
 }
 
 /**
- * Return the text of a reservation's scopes. It is equal for two registry entries of a metric if their scopes are the
- * same.
+ * Return the text that identifies the scopes of a metric: the length of the epochs and the permanent fingerprints of
+ * all parts. Two entries of a metric with equal texts have the same scopes, so one reservation is enough for both.
  * @param {Metric} metric
  */
 function identifyScopes(metric) {

@@ -1,12 +1,12 @@
 // The secret of a device, as a key of WebCrypto, and the bytes that are derived from it.
 //
 // The secret is 32 random bytes. All coins that must stay the same for years are derived from it: cohort, part,
-// sampling, report day and permanent response. A CryptoKey that cannot be exported shows the bytes to no script
-// of the page, so no log and no error can contain them.
+// sampling, report day and permanent response (randomizer.js). The secret is imported as a CryptoKey that cannot be
+// exported. No script of the page can read its bytes then, so no log and no error can contain them.
 
 import { concatBytes, encodeUtf8 } from "./bytes.js";
 
-/** Length of the secret in bytes. It equals the output of SHA-256, so HKDF needs no extract step. */
+/** Length of the secret in bytes. HKDF-Expand with SHA-256 needs a pseudorandom key of at least 32 bytes (RFC 5869). */
 export const SECRET_BYTES = 32;
 
 const ALGORITHM = { name: "HMAC", hash: "SHA-256" };
@@ -21,8 +21,10 @@ export function importSecret(bytes) {
 }
 
 /**
- * Return n bytes of HKDF-Expand-SHA256 (RFC 5869 section 2.3) with the secret as the pseudorandom key.
- * WebCrypto's own HKDF always extracts first, and the protocol does not: the secret is uniform already.
+ * Return n bytes of HKDF-Expand with SHA-256 (RFC 5869 section 2.3) and the secret as the pseudorandom key.
+ *
+ * The HKDF of WebCrypto always makes the extract step first, which turns an uneven key into a uniform one. The secret
+ * is uniform already, and the protocol has no extract step, so HKDF-Expand is computed here.
  * @param {CryptoKey} secret
  * @param {Uint8Array | string} info names the use of the bytes; different texts give independent bytes
  * @param {number} n at most 8160, the limit of HKDF

@@ -1,19 +1,22 @@
-// Segments: public properties of a device, such as its version, that are sent without noise beside a report.
+// Segments: groups of devices with the same public properties, such as version and country.
 //
-// A metric lists dimensions, each with its values. A device sends one value for each dimension, and "other" for
-// a value that is not listed:
+// A device sends its segment with a report, and without noise. The properties are not secret, and an analyst can
+// compare the segments. A metric lists dimensions (names of properties), each with its values. A device sends one value
+// for each dimension, and "other" for a value that is not listed, so that a rare value does not identify the device:
 //
-//     dimensions                                          properties of the device    segment
-//     [["country", ["de", "fr"]], ["version", ["2"]]]     { version: "2" }            { country: "other", version: "2" }
+//     dimensions                  [["country", ["de", "fr"]], ["version", ["2"]]]
+//     properties of the device    { version: "2" }
+//     segment                     { country: "other", version: "2" }
 
 import { getOwnEntry } from "./collections.js";
 
 /** @typedef {import("../index.js").Dimension} Dimension */
 
 /**
- * Return the segment of a device.
+ * Return the segment of a device: its value of each dimension, or "other".
  * @param {readonly Dimension[]} dimensions sorted by name
- * @param {Readonly<Record<string, string>>} properties of the device by name; unlisted ones are never sent
+ * @param {Readonly<Record<string, string>>} properties of the device by name. A property that is no
+ *   dimension is never sent
  * @returns {Record<string, string>} a value for each dimension, in the order of the dimensions
  */
 export function chooseSegment(dimensions, properties) {
@@ -25,12 +28,13 @@ export function chooseSegment(dimensions, properties) {
 }
 
 /**
- * Return whether a device may send a segment under these dimensions. A report without a segment may always be
- * sent.
+ * Return whether a device may send a segment under these dimensions: every value is listed or "other". True without a
+ * segment. False, for example, if a new registry has removed a dimension.
  * @param {Readonly<Record<string, string>> | undefined} segment
  * @param {readonly Dimension[]} dimensions
  */
 export function isListed(segment, dimensions) {
-  // The segment is listed if choosing from its own values changes nothing. Both have the order of dimensions.
+  // The segment is listed if `chooseSegment` returns the same segment for its own values. Both texts have their keys in
+  // the same order: dimensions are sorted by name, and `chooseSegment` wrote the stored segment in this order, too.
   return !segment || JSON.stringify(chooseSegment(dimensions, segment)) === JSON.stringify(segment);
 }

@@ -1,13 +1,25 @@
-// The spool: the reports that have left their interval, and the log of uploads that a person can see.
+// The spool: the finished reports of a device, from the end of their interval to the log of uploads.
 //
-// A report goes through these documents:
+// A report goes through these lists:
 //
-//     spool.reports    finished reports, the oldest first; each has a time from which on it may leave
-//     spool.uploads    uploads of one report each, with an id; at least one attempt was made, or is imminent
-//     log              uploads with a result, and uploads that were given up after an attempt
+//     spool.reports    finished reports, the oldest first. Each has a time from which on it may leave (`sendAfter`)
+//     spool.uploads    uploads of one report each, with an id: an attempt to send it was made, or is made next
+//     log              uploads with a result. The person whose device this is can read them (`sentUploads`)
 //
-// The id and the body of an upload are fixed before its first attempt and never change. So a retry sends the same
-// bytes, and the collector counts the report once.
+// A report becomes an upload of its own, because an upload with two reports would link them to one device. The id and
+// the body of an upload are written once, before its first attempt. So all attempts send the same bytes under the same
+// id, and the collector counts the report once.
+//
+// An upload has one of these results, which is its status in the log and counted in the event counters:
+//
+//     accepted           the collector has counted the report
+//     refused: REASON    the collector has refused the report
+//     given_up           the time in which the upload may leave has passed
+//     opted_out          the person refuses the metric
+//
+// A finished report that never left is dropped without an entry of the log, and counted: as given_up, as opted_out, or
+// as dropped_full. Example: `limits.reports = 200`, and a device without network. The 201st finished report drops the
+// oldest one, which is counted as dropped_full.
 
 import { dropPending } from "./admission.js";
 import { sum } from "./collections.js";
@@ -21,20 +33,26 @@ import { drawId, writeUpload } from "./wire.js";
 /** @typedef {import("../documents.js").FinishedReport} FinishedReport */
 /** @typedef {import("../documents.js").QueuedUpload} QueuedUpload */
 /** @typedef {import("../documents.js").Spool} Spool */
-/** @typedef {{ now: number, limits: QueueLimits, endUpload?: QueuedUpload }} LogContext see `mayHaveLeft` for the upload */
+/** @typedef {{ now: number, limits: QueueLimits, endUpload?: QueuedUpload }} LogContext `mayHaveLeft` explains `endUpload` */
 
 /**
- * Seconds after which an upload or a report is given up. The collector remembers ids for 14 days, so a retry within
- * seven days is never counted twice, also if a clock is wrong by some days.
+ * Seconds after which an upload or a report is given up. The collector remembers the ids of uploads for 14 days. The
+ * other seven days are left for wrong clocks. With a larger number, a retry might be counted a second time.
  */
 export const GIVE_UP_SECONDS = 7 * DAY;
-/** Seconds between two readings of the clock from which on one of the two is wrong. */
+/**
+ * Largest difference in seconds between a stored time and the present time. If the difference is larger, one of the two
+ * times was read from a wrong clock.
+ */
 export const IMPLAUSIBLE_SECONDS = 365 * DAY;
-/** Bytes of a stored report beside its bits, an estimate for the limit of the queue. */
+/**
+ * Size of a stored report without its bits, in bytes: an estimate of the names and numbers beside them. With a larger
+ * number, fewer reports fit into the limit `bytes` of the queue.
+ */
 const REPORT_BYTES = 128;
 
 /**
- * Return the number of finished reports without a response of the collector.
+ * Return the number of finished reports without a result.
  * @param {Spool} spool
  */
 export function countQueued({ reports, uploads }) {
@@ -42,7 +60,7 @@ export function countQueued({ reports, uploads }) {
 }
 
 /**
- * Drop the oldest finished reports until the others are within the limits, and count them.
+ * Drop the oldest finished reports until the others are within the limits, and count the dropped reports.
  * @param {Device} device
  * @param {Spool} spool
  * @param {QueueLimits} limits
@@ -56,7 +74,7 @@ export function trimSpool(device, { reports }, limits) {
 }
 
 /**
- * Move a report into an upload of its own. Two reports in one upload would be known to come from one device.
+ * Move a finished report into an upload of its own, with a new id.
  * @param {Spool} spool
  * @param {FinishedReport} report
  * @returns {QueuedUpload} the new upload, which has had no attempt
@@ -81,11 +99,12 @@ export function buildUpload(spool, report) {
 }
 
 /**
- * Drop and count finished reports that are late: reports whose epoch has ended (`interval = "epoch"`), and reports that
- * could leave for more than a week. Two kinds of reports stay all the same:
+ * Drop and count the finished reports that are late: reports whose epoch has ended (`interval = "epoch"`), and reports
+ * whose `sendAfter` was more than a week ago. Two kinds of reports with such a `sendAfter` stay:
  *
- * - the last report of each metric. On a page that is visited once a month, the last report is the only one;
- * - a report that could leave for more than a year. Its time was stored by a wrong clock.
+ * - The last report of each metric. On a page that is visited once a month, the last report is the only one. Without
+ *   this exception such a device would never report.
+ * - A report whose `sendAfter` was more than a year ago. It was stored by a wrong clock, or the clock is wrong now.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
@@ -114,18 +133,18 @@ function dropReports(device, spool, isKept, counter) {
 }
 
 /**
- * Limit the times from which on reports may leave. A later time was stored while the clock was ahead, and the
- * report would wait for as long as the clock was wrong.
+ * Limit the times from which on finished reports may leave. A later time was stored while the clock was ahead. Without
+ * the limit, the report would wait until the right clock shows that time.
  * @param {Spool} spool
- * @param {number} latest
+ * @param {number} latest latest time that a right clock can have stored
  */
 export function limitSendAfter(spool, latest) {
   for (const report of spool.reports) report.sendAfter = Math.min(report.sendAfter, latest);
 }
 
 /**
- * Record the result of an upload. The upload leaves the queue. It enters the log if it may have left the device; the
- * log forgets its oldest entries first.
+ * Record the result of an upload: remove the upload from the queue, count its status, and add it to the log if it may
+ * have left the device. The oldest entries of a full log are dropped.
  * @param {Device} device
  * @param {Spool} spool
  * @param {SentUpload[]} log
@@ -143,8 +162,8 @@ export function recordResult(device, spool, log, id, status, { now, limits, endU
 }
 
 /**
- * Drop all reports of some metrics: pending, finished, and in uploads. Scopes and reserved nats stay, because reports
- * of the metrics may have left before.
+ * Drop all reports of the metrics that the person refuses: pending reports, finished reports and uploads. The scopes
+ * and the reserved nats of these metrics stay, because earlier reports may have left the device.
  * @param {Device} device
  * @param {Spool} spool
  * @param {SentUpload[]} log
@@ -162,8 +181,8 @@ export function dropMetrics(device, spool, log, names, context) {
 }
 
 /**
- * Return every remembered upload that has left the device, or may have left it, the oldest first. An upload without
- * a result has the status "unanswered".
+ * Return every upload that has left the device, or may have left it, as far as the log goes back, the oldest first. An
+ * upload without a result has the status "unanswered".
  * @param {Spool} spool
  * @param {SentUpload[]} log
  * @param {QueuedUpload} [endUpload]
@@ -177,18 +196,24 @@ export function sentUploads(spool, log, endUpload) {
 /**
  * Return whether an upload has left the device, or may have left it.
  *
- * A page sends one upload while it ends, and cannot store that it did. Such an upload is dated (`first`) in advance
- * and has no attempts. It may have left with a page that has ended. `endUpload` is that upload of this page,
- * which has not left, because the page goes on.
+ * A page sends one upload while it ends, and cannot store any more that it did. So the upload is stored in advance,
+ * with the time of its first attempt (`first`) and with 0 attempts. This gives four cases:
+ *
+ *     attempts   first     the upload                                               result
+ *     above 0    above 0   was claimed by a step of an uploader, and sent           true
+ *     0          0         was never sent                                           false
+ *     0          above 0   is ready to leave with this page, which has not ended    false
+ *     0          above 0   was ready to leave with another page, and perhaps did    true
  * @param {QueuedUpload} upload
- * @param {QueuedUpload} [endUpload]
+ * @param {QueuedUpload} [endUpload] the upload that is ready to leave with this page
  */
 function mayHaveLeft({ id, attempts, first }, endUpload) {
   return attempts > 0 || (first > 0 && id !== endUpload?.id);
 }
 
 /**
- * Return the entry of the log for an upload: without the times of its attempts, and with its day and status.
+ * Return the entry of the log for an upload. It has the day of the first attempt and the status, and not the exact
+ * times.
  * @param {QueuedUpload} upload
  * @param {string} status
  * @param {number} now

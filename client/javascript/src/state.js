@@ -1,9 +1,19 @@
-// The state of a device: its record in the store, event counters, and the part that outlives an identity.
+// The state of a device: the document `device` of its store (type `Device` in documents.d.ts).
 //
-// The identity is the secret and its random name, `secretId`. The device record has the `secretId` of the identity
-// that it belongs to. A withdrawal of consent removes the identity. One record remains: the nats that the device has
-// reserved by calendar year. Without this record, a person who withdraws and consents again would get the budget of
-// the year a second time.
+// The state contains everything that bounds the privacy loss: scopes, pending reports and reserved nats. It also has
+// the event counters. The identity is another document: the secret and its random name, `secretId`. The state has the
+// `secretId` of the identity that it belongs to.
+//
+// The life of a state:
+//
+//     a client opens an empty store        `createDevice`: an empty state, and a new identity
+//     events are stored, reports leave     scopes, reservations and counters grow
+//     the person withdraws consent         `createRemainder`: the identity and the state are removed. Only the nats
+//                                          reserved by calendar year remain, without an identity
+//     the person consents again            `createDevice` with these nats, and another identity
+//
+// Without the remaining nats, a person who withdraws consent and gives it again would get the budget of the year twice,
+// and could reveal twice as much as the registry promises.
 
 import { getOwnEntry } from "./collections.js";
 import { WEEK, yearOf } from "./periods.js";
@@ -13,24 +23,24 @@ import { sumByYear } from "./reservation.js";
 /** @typedef {import("../documents.js").Documents} Documents */
 /** @typedef {import("../documents.js").Spool} Spool */
 
-/** The store contains a document that this client did not write, or only some of the documents. */
+/** The store contains a document that no client has written in this form, or only some of the documents. */
 export class DamagedStoreError extends Error {}
 
-/** Version of the records. A client does not change a store of another version. */
+/** Version of the documents. A client does not change a store of another version. */
 export const VERSION = 1;
 
 /**
- * Number of pages whose last stored event is remembered. A page may leave an event in the storage of the browser for
- * the next page, and the event may then be read twice. It is recognized as stored until 50 later pages have stored
- * events. The device record grows with this number.
+ * Number of pages for which the state remembers the number of the last stored event. An event may come to the store
+ * twice, for example if a page has stored it, and has left it in localStorage for the next page as well
+ * (deferred_events.js). It is recognized until 50 later pages have stored events. The state grows with this number.
  */
 const MAX_PAGES = 50;
 
 /**
- * Return a new device record, without `secretId` for a store without identity. It keeps the nats that an earlier
- * identity has reserved.
- * @param {string} [secretId]
- * @param {Partial<Device>} [earlier] record of an earlier identity
+ * Return an empty state with the nats that an earlier identity has reserved, and its lost year. The head of
+ * reservation.js explains `lost` and `lostIsOver`.
+ * @param {string} [secretId] name of the identity; undefined for the state that remains after a withdrawal
+ * @param {Partial<Device>} [earlier] state of an earlier identity
  * @returns {Device}
  */
 export function createDevice(secretId, earlier) {
@@ -53,10 +63,12 @@ export function createDevice(secretId, earlier) {
 /**
  * Return the year whose reservations are lost, undefined if nothing is lost.
  *
- * The function is for a store without identity and without device record. If the store has no other documents, it is
- * new. A spool or a log shows that a device record was lost, with the nats that were reserved. All metrics are then
- * skipped until the lost year is over. The lost year is the year of the clock, or the latest year in the documents if
- * that is later. In this case the clock is wrong now, and budget of the later year was used.
+ * The function is called for a store without an identity and without a state. If the store has no other documents, it
+ * is new. A spool or a log shows that there was a state, which was lost with the nats that were reserved. All metrics
+ * are then skipped until the lost year is over (reservation.js).
+ *
+ * The lost year is the year of the clock, or the latest year in the documents if it is later. In the second case the
+ * clock is wrong now, and reports have used the budget of the later year.
  * @param {Documents} documents
  * @param {number} now
  */
@@ -65,7 +77,9 @@ export function findLostYear({ spool, log }, now) {
   /** @type {Spool} */
   const { reports, uploads, last } = { reports: [], uploads: [], last: {}, ...spool };
   const times = [
-    ...reports.map(({ sendAfter }) => sendAfter - WEEK), // sendAfter is at most a week after the interval's end
+    // `sendAfter` is at most a week after the end of the report's interval. Without the subtraction, a report of
+    // December 31 that leaves on January 1 would make the new year the lost one.
+    ...reports.map(({ sendAfter }) => sendAfter - WEEK),
     ...uploads.map(({ first }) => first),
     ...Object.values(last).map(([time]) => time),
   ];
@@ -74,14 +88,15 @@ export function findLostYear({ spool, log }, now) {
 }
 
 /**
- * Return the record that remains after an identity is removed: the nats reserved by year, without names of metrics.
- * Return undefined if nothing was reserved.
+ * Return the state that remains after a withdrawal: the nats reserved by year and the lost year. It has no names of
+ * metrics, which would tell what the device has reported. Return undefined if nothing was reserved or lost.
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */
 export function createRemainder(device) {
   if (!device) return undefined;
-  const { lost, ...withoutLoss } = device; // a lost year stays in `lost`, and is no sum of nats
+  // `sumByYear` would return infinity for a lost year. The lost year stays in `lost`, and needs no reservation.
+  const { lost, ...withoutLoss } = device;
   const years = Object.entries(sumByYear(withoutLoss));
   if (!years.length && lost === undefined) return undefined;
   /** @type {Device["reserved"]} */
@@ -90,7 +105,8 @@ export function createRemainder(device) {
 }
 
 /**
- * Return whether an event of a page has been stored before.
+ * Return whether an event has been stored before. The events of a page are stored in the order of their numbers, so the
+ * number of the last stored event decides.
  * @param {Device} device
  * @param {{ page: string, seq: number }} event
  */
@@ -99,7 +115,8 @@ export function isStored({ storedEvents }, { page, seq }) {
 }
 
 /**
- * Remember that an event of a page, and all events before it, are stored. The oldest pages are forgotten.
+ * Remember the number of the last stored event of a page. The pages that have stored nothing for the longest time are
+ * forgotten.
  * @param {Device} device
  * @param {{ page: string, seq: number }} event
  */
@@ -110,7 +127,7 @@ export function markStored(device, { page, seq }) {
 }
 
 /**
- * Add to an event counter, which `eventCounts` returns.
+ * Add a number of events to an event counter. `Client.eventCounts` returns the counters.
  * @param {Device} device
  * @param {string} name such as "recorded", "accepted" or "dropped_full"
  * @param {number} [n]

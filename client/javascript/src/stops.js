@@ -1,8 +1,15 @@
-// Stops: requests of a collector that no device report a metric until a day, at most 30 days ahead.
+// Stops: requests of a collector to all devices to skip a metric for some days.
 //
-// A collector writes stops into its responses, {"metric": "2026-12-24"} with the last day. A device follows the
-// stops of the latest response: it records nothing of the metric and keeps its queued reports until the stop is
-// over. A stop can only make a device send less, so a forged response can do no worse than silence it for 30 days.
+// A response to an upload may contain the object `stop`: names of metrics, each with the last day (UTC) of the stop, at
+// most 30 days ahead. A device follows the stops of the latest response. It records nothing of a stopped metric, and
+// its queued reports of the metric wait until the stop is over.
+//
+// Example: on November 20 a response contains {"stop": {"editor": "2026-11-30"}}. Until November 30 the device records
+// no event of `editor`, and queued reports of `editor` wait. A response on November 25 without `stop` ends the stop at
+// once.
+//
+// A stop can only make a device send less. So a collector cannot use a stop to get more reports from a device, and a
+// forged response can stop a metric for 30 days at most.
 
 import { getOwnEntry } from "./collections.js";
 import { DAY, findDayEnd, dayOf } from "./periods.js";
@@ -12,16 +19,24 @@ import { DAY, findDayEnd, dayOf } from "./periods.js";
 /** Syntax of a metric's name, and of the reason of a refusal, in a response of the collector. */
 export const NAME = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
 
-/** Longest time from the end of today to the end of a stop, in seconds. Today is the first of the 30 days. */
-const LONGEST_AFTER_TODAY = 29 * DAY;
-/** Largest number of stops in a response. A response with more could fill the store, so all of its stops are ignored. */
+/**
+ * Longest time from the end of today to the end of a stop, in seconds: a stop has 30 days at most, and today is the
+ * first of them. With a larger number, a mistake of the collector's operator would last longer.
+ */
+const MAX_AFTER_TODAY_SECONDS = 29 * DAY;
+/**
+ * Largest number of stops in a response. A response with more stops would fill the store of the device, so all of its
+ * stops are ignored.
+ */
 const MAX_STOPS = 1000;
 
 /**
- * Follow the stops of a response, in place of those of the response before. Their content is not trusted: an entry
- * of another form is ignored, and a day more than 30 days ahead means 30 days.
+ * Store the stops of a response. They replace the stops of earlier responses.
+ *
+ * A response may be wrong or forged. An entry that is not a name with a day is ignored. A stop of more than 30 days is
+ * shortened to 30 days.
  * @param {Device} device
- * @param {unknown} requested days by metric; undefined if the response has no stops, which ends all stops
+ * @param {unknown} requested last days by metric; undefined if the response has no stops, which ends all stops
  * @param {string} today
  */
 export function followStops(device, requested, today) {
@@ -30,15 +45,16 @@ export function followStops(device, requested, today) {
   /** @type {[string, string][]} */
   const days = entries
     .filter(([name, day]) => NAME.test(name) && typeof day === "string")
-    // Date.parse also reads other forms, such as "24 Dec 2026". Only a day in the form of dayOf sorts as a text.
+    // Days are compared as texts, so only the form 2026-12-24 is accepted. Date.parse also reads other forms, such as
+    // "24 Dec 2026". Such a text is not equal to the day that `dayOf` writes.
     .filter(([, day]) => Date.parse(day) > 0 && dayOf(Date.parse(day) / 1000) === day)
     .map(([name, day]) => [name, day < latest ? day : latest]);
   device.stopped = entries.length > MAX_STOPS ? {} : Object.fromEntries(days);
 }
 
 /**
- * Return the time at which the stop of a metric ends, 0 if the metric is not stopped. A stop more than 30 days
- * ahead was stored while the clock was wrong, and does not count.
+ * Return the time at which the stop of a metric ends, 0 if the metric is not stopped. A stored day that is more than 30
+ * days ahead does not count: the clock was ahead when it was stored.
  * @param {Device} device
  * @param {string} name
  * @param {number} now
@@ -50,9 +66,9 @@ export function findStopEnd({ stopped }, name, now) {
 }
 
 /**
- * Return the last day that a stop may have.
+ * Return the last day that a stop may have: the thirtieth day, if today is the first one.
  * @param {string} today
  */
 function findLatestDay(today) {
-  return dayOf(findDayEnd(today) + LONGEST_AFTER_TODAY);
+  return dayOf(findDayEnd(today) + MAX_AFTER_TODAY_SECONDS);
 }

@@ -17,12 +17,15 @@ import { NAME } from "./stops.js";
 
 /** @typedef {import("../index.js").TransportResponse} TransportResponse */
 
-/** Statuses of HTTP that a collector sends for the contents of an upload. The same bytes would get the same status. */
+/**
+ * Statuses of HTTP by which a collector refuses the contents of an upload. A retry is useless: the same bytes would get
+ * the same status.
+ */
 export const PERMANENT_STATUSES = [400, 409, 413, 415, 422];
 
 /**
- * Read a complete response. Return undefined for an error response, and for a response that is truncated or has another
- * form.
+ * Read the response to an upload. Return undefined for a status of HTTP that is no success, and for a body that is
+ * truncated or has another form: the upload has no result yet.
  * @param {TransportResponse} response
  * @returns {{ status: string, stop: unknown } | undefined} status of the report, and the stops that are requested
  */
@@ -33,7 +36,8 @@ export function readResponse({ status, body }) {
     const [{ status: reportStatus, reason }] = reports;
     if (reports.length !== 1 || reportStatus === undefined) return undefined;
     if (reportStatus === "accepted") return { status: reportStatus, stop };
-    // The reason enters the log, which a person reads. A text that is no word of a collector does not enter it.
+    // The reason enters the log, which a person reads, so it must be a short text of letters and digits. A forged
+    // response could contain anything.
     const word = typeof reason === "string" && NAME.test(reason) ? reason : "no reason given";
     return { status: `refused: ${word}`, stop };
   } catch {

@@ -1,9 +1,10 @@
 // The uploader: chooses which report may leave now, sends it once, and records the result.
 //
-// `step` makes one step. A step never sleeps; it returns the time of the next step, for which the background sender
-// or a flush waits.
+// `Uploader.step` makes one step, with one attempt to send at most. A step never sleeps and starts no timer. It returns
+// the time of the next step. Two callers wait for this time and make the steps: the background sender (background.js),
+// and a flush (Client.flush).
 //
-// The life of a report that has left its interval:
+// The life of a finished report, whose interval has ended:
 //
 //     finished report --claim--> upload, claimed --response--> accepted, or refused: REASON           (for good)
 //                                    |
@@ -14,11 +15,12 @@
 //
 // Invariants:
 //
-// - The store has the upload and its id before the upload leaves. So a retry sends the same bytes, and a collector
-//   that gets them twice counts them once.
+// - The upload and its id are in the store before the upload leaves. So a retry sends the same bytes under the same id,
+//   and a collector that gets them twice counts them once.
 // - At most one report of a metric leaves the device in an interval, also after days without network. The collector
 //   counts devices by counting reports, so its protection depends on this limit.
-// - The time of an upload does not reveal the time of its event.
+// - The time of an upload does not reveal the time of its event. A flush is the exception: it ignores sendAfter,
+//   because the program may not run again.
 //
 // Seven waits can delay a report:
 //
@@ -26,28 +28,44 @@
 //     sendAfter      a report       a random time of the next interval           a flush
 //     claim          an upload      2 s, in which another tab may be sending     never
 //                                   the upload
-//     backoff        an upload      a random time after a failure, at most 1 h   a flush, for uploads that this flush has
-//                                                                                not tried
+//     backoff        an upload      a random time after a failure, at most 1 h   a flush, for uploads that it has not
+//                                                                                tried
 //     pause          all uploads    a random time after failures in a row        the first attempt of a flush
 //     Retry-After    all uploads    the time that the collector requests, at     never
 //                                   most 23 h
 //     cooldown       a metric       the rest of the interval of its last         never
 //                                   attempt
-//     spread         a metric       after a cooldown, a random part of the       a flush, and reports that an earlier page
-//                                   next interval                                left (the backlog)
+//     spread         a metric       after a cooldown, a random part of the       a flush, and the backlog (the reports
+//                                   next interval                                that an earlier page left)
 //
-// admission.js draws sendAfter. backoff.js has claim, backoff, pause and Retry-After, and cooldowns.js has cooldown and
-// spread. The collector can also stop a metric for some days (stops.js).
+// Where the waits are set and read:
+//
+//     sendAfter                     `queueEndedReports` (admission.js) draws it, `chooseUpload` reads it
+//     claim                         `#claim` sets it, `findWait` (backoff.js) reads it
+//     backoff, pause, Retry-After   backoff.js
+//     cooldown, spread              cooldowns.js
+//
+// The collector can also stop a metric for some days (stops.js).
 //
 // A step in its order:
 //
-// 1. In one transaction (#claim): queue the reports of ended intervals, give up late reports, choose a report or an
-//    upload, claim it. If nothing may be sent now, the step ends, and returns the time of the next step.
+// 1. In one transaction (#claim): queue the reports of ended intervals, give up late reports and uploads, choose a
+//    report or an upload, claim it. If nothing may be sent now, the step ends, and returns the time of the next step.
 // 2. Without a transaction (#send): send the upload.
-// 3. In a second transaction (#recordResponse): record the result, or the waits after a failure. A flush claims its next
-//    upload in this transaction, too, so that each upload costs one write and not two.
+// 3. In a second transaction (#recordResponse): record the result, or the waits after a failure. A flush claims its
+//    next upload in this transaction, too, so that each upload costs one write and not two.
 //
-// Clocks may be wrong. A first attempt that is in the future, or more than a year ago, does not give an upload up.
+// Example: a daily metric, and a device without network from October 3 to 5.
+//
+//     Oct 2            an event. Its report gets sendAfter = Oct 3, 14:00
+//     Oct 3, 4         events. Their reports get sendAfter = Oct 4, 09:00 and Oct 5, 20:00
+//     Oct 5, 08:00     online. The report of Oct 2 leaves. The cooldown ends on Oct 6, 00:00
+//     Oct 6, 06:00     the report of Oct 3 leaves. Its sendAfter came before the end of the cooldown, so it is spread
+//                      over Oct 6 (here by a quarter of the day). A flush would have sent it at 00:00
+//     Oct 7, ...       the report of Oct 4
+//
+// Clocks may be wrong. An upload whose first attempt is in the future, or more than a year ago, is not given up: one of
+// the two clock readings is wrong.
 
 import { findNextEnd, queueEndedReports } from "./admission.js";
 import { CLAIM_SECONDS, backOff, findWait, isBackingOff } from "./backoff.js";
@@ -70,41 +88,48 @@ import { PERMANENT_STATUSES, readResponse } from "./upload_response.js";
 /**
  * Result of a step.
  * @typedef {object} Step
- * @property {number} nextAt time of the next step, infinity if no step is needed before another report is finished
- * @property {FlushReason} [reason] result of the attempt, or the reason why nothing may be sent; undefined if the
- *   reports only wait for their times
- * @property {string} [detail] HTTP status, status of the report, or name of the failure
- * @property {string} [id] id of the upload that was tried
+ * @property {number} nextAt time of the next step, infinity if nothing waits for a time
+ * @property {FlushReason} [reason] result of the attempt, or the reason why nothing may be sent; undefined if nothing
+ *   is queued, or if all queued reports only wait for their times
+ * @property {string} [detail] status of the report, HTTP status, or name of the failure
+ * @property {string} [id] id of the upload that was sent; undefined without an attempt
  * @property {number} [queued] number of reports that are still queued
  */
 
 /**
- * Options of the steps of a flush. The set `tried` grows with the steps of the flush.
+ * Options of the steps of a flush. The flush adds ids to `tried` after its steps, and sets `isOver` when it returns.
  * @typedef {object} FlushOptions
  * @property {number} deadline end of the flush, on the monotonic clock in seconds
  * @property {Set<string>} tried ids of the uploads that the flush has tried
- * @property {boolean} isOver whether the flush has returned while a step of it waits for the store
+ * @property {boolean} isOver whether the flush has returned. A step that was waiting for the store then sends nothing
  */
 
-/** @typedef {Partial<FlushOptions> & { isBacklog?: boolean }} StepOptions `isBacklog`: the step may send the backlog */
+/** @typedef {Partial<FlushOptions> & { isBacklog?: boolean }} StepOptions `isBacklog`: the step may send the backlog, the reports that an earlier page left */
 
 /**
  * The parts of the client that an uploader uses.
  * @typedef {object} UploaderContext
  * @property {<T>(work: (documents: Required<Documents>) => T, strict?: boolean) => Promise<T>} update
- *   changes the documents of this identity, or rejects
+ *   runs work on the documents of this identity in one transaction, and returns its result; rejects if the store fails
  * @property {Transport} transport
  * @property {import("../index.js").Clock} clock
  * @property {import("../index.js").Coins} coins
  * @property {import("../index.js").QueueLimits} limits
- * @property {(documents: Required<Documents>) => void} prepare runs before an upload is claimed
+ * @property {(documents: Required<Documents>) => void} prepare drops the reports of the metrics that the person
+ *   refuses. It is called before an upload is chosen
+ * @property {(metric: string) => boolean} isRefused returns whether the person refuses a metric at this moment
  */
 
-/** Longest duration of one request, in seconds. A larger number reaches slower collectors and delays other uploads. */
+/**
+ * Longest duration of one request, in seconds. With a larger number, slower collectors are reached, and all other
+ * uploads wait longer for a request that hangs.
+ */
 const REQUEST_SECONDS = 30;
 /**
- * Largest number of uploads without a result. While so many wait, no finished report becomes an upload: the collector
- * answers each upload with an error, so further reports would only get errors, too.
+ * Largest number of uploads without a result whose metric is not stopped. While so many are queued, no finished report
+ * becomes an upload: the collector has accepted none of them, so it would probably not accept further reports either.
+ * The oldest finished reports are dropped if there are too many (`trimSpool`), and uploads are not. So a larger number
+ * fills the store more.
  */
 const MAX_TRIED = 20;
 
@@ -113,8 +138,12 @@ export class Uploader {
   /** @type {UploaderContext} */
   #context;
   #isClosed = false;
-  /** @type {AbortController | undefined} of the request under way */ #exchange;
-  /** @type {QueuedUpload | undefined} the next upload of a flush, claimed in the transaction of the last result */
+  /** @type {AbortController | undefined} aborts the request under way */ #exchange;
+  /**
+   * The next upload of a flush, which was claimed in the transaction of the last result. Its property `claimed` is the
+   * time at which the claim ends.
+   * @type {QueuedUpload | undefined}
+   */
   #claimed;
 
   /** @param {UploaderContext} context */
@@ -122,35 +151,39 @@ export class Uploader {
     this.#context = context;
   }
 
-  /** Abort the request under way, and send nothing more. */
+  /** Abort the request under way, and send nothing more: the client is closed, or consent is withdrawn. */
   close() {
     this.#isClosed = true;
     this.#exchange?.abort();
   }
 
   /**
-   * Send at most one upload. The upload is claimed in one transaction, sent without a transaction, and its result is
-   * recorded in another one.
-   * @param {StepOptions} options
+   * Make one step: claim an upload in one transaction, send it without a transaction, and record its result in another
+   * transaction. The head of this module describes a step.
+   * @param {StepOptions} options of a flush; without `tried` the step is one of the background sender
    * @returns {Promise<Step>}
    */
   async step(options = {}) {
     const { deadline = Infinity, tried, isBacklog } = options;
     if (this.#isClosed) return { nextAt: Infinity };
-    const isStillClaimed = this.#claimed && this.#context.clock() < this.#claimed.claimed;
+    const { clock, isRefused } = this.#context;
+    const isStillClaimed = this.#claimed && clock() < this.#claimed.claimed;
     const claim = (/** @type {Required<Documents>} */ documents) => this.#claim(documents, tried, isBacklog);
-    // The claim must be on the disk before the upload leaves, or another page could send its report in a new upload.
+    // Strict, because the claim must be on the disk before the upload leaves. If it was lost with the power, the report
+    // would still be a finished one, and would leave a second time under a new id.
     const claimed = (isStillClaimed && this.#claimed) || (await this.#context.update(claim, true));
     this.#claimed = undefined;
     // The client may have been closed, or the flush may have ended, while the store was busy.
     if (this.#isClosed || options.isOver) return { nextAt: Infinity };
-    if (!("body" in claimed)) return claimed; // a step that only waits
+    if (!("body" in claimed)) return claimed; // no upload may be sent now: the result is a step
+    // Bad case: the person has refused the metric since the transaction of the claim. The next claim drops the upload.
+    if (isRefused(claimed.metric)) return { nextAt: clock() };
     const timeout = Math.min(Math.max(deadline - readMonotonicClock(), 0.001), REQUEST_SECONDS);
     const { response, failure, isAborted } = await this.#send(claimed.body, timeout);
     if (this.#isClosed) return { nextAt: Infinity };
-    const isCutShort = isAborted && timeout < REQUEST_SECONDS; // by the deadline of the flush
-    // A flush claims its next upload in the transaction of the result, so that each upload costs one write and not
-    // two. It does so only if there is time to send the upload before the claim ends.
+    const isCutShort = isAborted && timeout < REQUEST_SECONDS; // the deadline of the flush has ended the request
+    // A flush claims its next upload in the transaction of the result, unless its deadline comes too soon. An upload
+    // that is claimed and not sent would wait for the end of its claim.
     const continues = tried && deadline - readMonotonicClock() > CLAIM_SECONDS;
     const [step, next] = await this.#context.update((documents) => {
       const step = this.#recordResponse(documents, claimed, response, failure, isCutShort);
@@ -163,19 +196,17 @@ export class Uploader {
     return step;
   }
 
-  /** Forget the claimed upload, because the person has refused a metric, which may be that of the upload. */
-  dropClaim() {
-    this.#claimed = undefined;
-  }
-
   /**
    * Send an upload while the page ends. The page does not see the response, so a later page sends the upload once
-   * more, under the same id.
+   * more, under the same id, and the collector counts it once.
    *
-   * Nothing is sent if the upload is too old, if its metric is stopped, if the collector has asked to wait or has
-   * failed, or if the upload was prepared in an earlier interval: another tab may have sent a report of this interval
-   * since.
-   * @param {Device} device record of the last transaction; a page that ends cannot read the store
+   * Nothing is sent in these cases:
+   *
+   * - The upload is too old, or the collector has stopped its metric.
+   * - The collector has failed, or has asked for a wait that is not over.
+   * - The upload was prepared in an earlier interval. Another tab may have sent a report of the present interval since,
+   *   and this page cannot read the store any more.
+   * @param {Device} device record of the last transaction
    * @param {QueuedUpload} upload that `prepareEndUpload` returned
    */
   async sendAtPageEnd(device, upload) {
@@ -192,10 +223,11 @@ export class Uploader {
   /**
    * Return the upload that leaves if the page ends now, undefined if no report may leave now.
    *
-   * The upload must be in the store before the page ends, because a page that ends can write nothing. It is built in
-   * advance and dated with the present: if the page ends, the seven days of the upload have begun.
+   * A page that ends can write nothing, so the upload is built and stored in advance, in every transaction. Its `first`
+   * is the present time, because it may leave at any moment from now on: the seven days until it is given up have
+   * begun.
    * @param {Required<Documents>} documents
-   * @param {QueuedUpload | undefined} before the result of the last call
+   * @param {QueuedUpload | undefined} before the result of the last call. It is returned again until it is sent or gone
    * @returns {QueuedUpload | undefined}
    */
   prepareEndUpload({ device, spool }, before) {
@@ -208,12 +240,12 @@ export class Uploader {
   }
 
   /**
-   * Send the body of an upload; return the response of the collector, or the name of the failure. A transport of the
-   * host program may raise anything, and never ends the client.
+   * Send the body of an upload. Return the response of the collector, or the name of the failure. The method never
+   * raises, whatever a transport of the host program does.
    * @param {string} body
    * @param {number} timeout
-   * @returns {Promise<{ response?: TransportResponse, failure?: string, isAborted?: boolean }>} `isAborted`: the timeout,
-   *   or the end of the client, has ended the request
+   * @returns {Promise<{ response?: TransportResponse, failure?: string, isAborted?: boolean }>} `isAborted`: the
+   *   timeout, or `close`, has ended the request
    */
   async #send(body, timeout) {
     const exchange = new AbortController();
@@ -222,10 +254,13 @@ export class Uploader {
     const abort = () => exchange.abort(new DOMException("", "TimeoutError"));
     const timer = setTimeout(abort, 1000 * timeout);
     try {
-      const aborted = new Promise((_, reject) => {
+      // One promise is rejected both by the transport and by the abort. With a second promise for the abort, a
+      // transport that raised at once, in place of returning a promise, left the second one without a handler: a later
+      // `close` rejected it, and Node ended the program because of an unhandled rejection.
+      const response = await new Promise((resolve, reject) => {
         signal.onabort = () => reject(signal.reason); // for a transport that ignores its signal
+        Promise.resolve(this.#context.transport.send(body, { signal })).then(resolve, reject);
       });
-      const response = await Promise.race([this.#context.transport.send(body, { signal }), aborted]);
       return { response };
     } catch (error) {
       return { failure: error instanceof Error ? error.name : "error", isAborted: signal.aborted };
@@ -235,8 +270,8 @@ export class Uploader {
   }
 
   /**
-   * Claim the upload to send now and return a copy of it, or return a step without an attempt. This is the work of a
-   * transaction, so no other tab claims the same upload.
+   * Choose the upload to send now, claim it, and return a copy of it. Return a step if no upload may be sent now. The
+   * method runs inside a transaction, so no other tab claims the same upload.
    * @param {Required<Documents>} documents
    * @param {Set<string> | undefined} tried ids of the uploads that this flush has tried; undefined in the background
    * @param {boolean} [isBacklog]
@@ -249,9 +284,10 @@ export class Uploader {
     prepare(documents);
     queueEndedReports(device, spool, now, coins);
     trimSpool(device, spool, limits);
-    // The longest interval is a week. A later sendAfter was computed while the clock was ahead.
+    // `sendAfter` is in the interval that follows the event's, and the longest interval is a week. A `sendAfter` beyond
+    // a week was computed while the clock was ahead.
     limitSendAfter(spool, now + WEEK);
-    // Both functions take a finished report or an upload.
+    // The argument of both functions is a finished report or an upload.
     const stopOf = (/** @type {{ metric: string }} */ { metric }) => findStopEnd(device, metric, now);
     const mayLeave = (/** @type {{ metric: string }} */ item) => !stopOf(item);
     for (const { id } of spool.uploads.filter((upload) => isLate(upload, now))) {
@@ -261,6 +297,8 @@ export class Uploader {
     const cooldowns = findCooldowns(device, spool, now, tried ?? isBacklog);
     const next = chooseUpload(device, spool, now, tried, mayLeave, cooldowns);
     if (!next) {
+      // No upload is left, or the metrics of all uploads are stopped. The next step is at the earliest of these times:
+      // a finished report may leave, a stop ends, an interval ends.
       const times = spool.reports.map(({ metric, sendAfter }) => {
         const earliest = tried ? 0 : sendAfter; // a flush does not wait for the random time of a report
         return Math.max(cooldowns.get(metric) ?? sendAfter, earliest);
@@ -270,13 +308,17 @@ export class Uploader {
       const isStopped = queued.length && !queued.some(mayLeave);
       return { nextAt: Math.min(findNextEnd(device), ...times), reason: isStopped ? "asked to wait" : undefined };
     }
-    const { id, backoff = 0 } = /** @type {QueuedUpload} */ (next); // a report has no id and backoff
+    const { id, backoff = 0 } = /** @type {QueuedUpload} */ (next); // a finished report has neither
+    // A flush tries each upload once without regard to its backoff, and its first attempt without regard to the pause:
+    // the host program asks for an attempt now. Further attempts wait, or a flush would send to a failing collector all
+    // the time.
     const isUntried = tried && !tried.has(id);
     const isFirstOfFlush = tried?.size === 0;
     const wait = findWait(device, next, now, isUntried ? 0 : backoff, isFirstOfFlush);
     if (wait) return wait;
     const upload = "id" in next ? next : buildUpload(spool, next);
-    // One of the two clock readings is wrong. The week until the upload is given up begins anew.
+    // There was no attempt yet, or one of the two clock readings is wrong. The seven days until the upload is given up
+    // begin now.
     if (isImplausible(upload, now)) upload.first = now;
     upload.attempts += 1;
     upload.claimed = now + CLAIM_SECONDS;
@@ -285,13 +327,14 @@ export class Uploader {
   }
 
   /**
-   * Record the result of an attempt and return the step.
+   * Record the result of an attempt, or set the waits after a failure, and return the step. upload_response.js lists
+   * the responses and their results.
    * @param {Required<Documents>} documents
-   * @param {QueuedUpload} upload
-   * @param {TransportResponse | undefined} response
-   * @param {string | undefined} failure name of the failure, without a response
-   * @param {boolean | undefined} isCutShort whether the deadline of a flush ended the request: the collector has not
-   *   failed, so nothing backs off
+   * @param {QueuedUpload} upload the upload that was sent
+   * @param {TransportResponse | undefined} response undefined if no response came
+   * @param {string | undefined} failure name of the failure, if no response came
+   * @param {boolean | undefined} isCutShort whether the deadline of a flush ended the request. The collector had less
+   *   than REQUEST_SECONDS to respond, so this is no failure of the collector, and nothing waits because of it
    * @returns {Step}
    */
   #recordResponse({ device, spool, log }, { id }, response, failure, isCutShort) {
@@ -314,7 +357,8 @@ export class Uploader {
       finish(`refused: ${detail}`);
       return { nextAt: now, reason: "refused", detail, id };
     }
-    // The upload may be gone: another tab has recorded a result, or the person has refused the metric.
+    // The attempt has failed. The claim ends, so that the upload waits for its backoff only. The upload may be gone
+    // from the spool: another tab has recorded a result, or the person has refused the metric.
     const stored = spool.uploads.find((upload) => upload.id === id);
     if (stored) Object.assign(stored, { claimed: 0, backoff: now });
     const nextAt = isCutShort ? now : backOff(device, stored, response, now, coins);
@@ -324,21 +368,22 @@ export class Uploader {
 }
 
 /**
- * Return the upload or finished report to send next, undefined if there is none. The first of these:
+ * Return the upload or finished report to send next, undefined if there is none. It is the first of these that exists:
  *
- * 1. the oldest upload whose backoff is over; after a failure it follows the finished report, so that uploads that
- *    always fail hold up no other;
- * 2. the oldest finished report that may leave;
- * 3. an upload that this flush has not tried;
- * 4. the upload whose backoff ends first; the caller then waits for it.
+ * 1. the oldest upload whose backoff is over, if the last attempt of any upload had a result;
+ * 2. the oldest finished report that may leave, if fewer than MAX_TRIED uploads are queued;
+ * 3. the oldest upload whose backoff is over, after a failure. It comes after the finished report. Otherwise some
+ *    uploads that always fail would take all attempts, and no other report would ever leave;
+ * 4. an upload that this flush has not tried;
+ * 5. the upload whose backoff ends first. The caller then waits for it.
  *
- * Stopped metrics, and finished reports of a metric in its cooldown, are left out.
+ * Uploads and reports of stopped metrics, and finished reports of a metric in its cooldown, are left out.
  * @param {Device} device
  * @param {Spool} spool
  * @param {number} now
- * @param {Set<string> | undefined} tried
- * @param {(upload: { metric: string }) => boolean} mayLeave
- * @param {Map<string, number>} cooldowns
+ * @param {Set<string> | undefined} tried ids of the uploads that this flush has tried; undefined in the background
+ * @param {(upload: { metric: string }) => boolean} mayLeave returns whether the metric of an upload is not stopped
+ * @param {Map<string, number>} cooldowns by metric, the time until which finished reports wait. It includes the stops
  */
 function chooseUpload({ sending }, spool, now, tried, mayLeave, cooldowns) {
   const uploads = spool.uploads.filter(mayLeave);
@@ -351,9 +396,9 @@ function chooseUpload({ sending }, spool, now, tried, mayLeave, cooldowns) {
 }
 
 /**
- * Return the oldest finished report that may leave: its random time has come, and its metric has no cooldown.
+ * Return the oldest finished report that may leave: its `sendAfter` has come, and the cooldown of its metric is over.
  * @param {Spool} spool
- * @param {number} latest largest random time; infinity for a flush, which ignores it
+ * @param {number} latest largest `sendAfter`: the present time, or infinity for a flush, which ignores `sendAfter`
  * @param {number} now
  * @param {Map<string, number>} cooldowns
  * @returns {FinishedReport | undefined}
@@ -365,8 +410,9 @@ function findUntried({ reports }, latest, now, cooldowns) {
 }
 
 /**
- * Return whether an upload is given up: its epoch has ended (`interval = "epoch"`), or its first attempt was more than
- * seven days ago by a plausible clock.
+ * Return whether an upload must be given up: its epoch has ended (`interval = "epoch"`), or its first attempt has a
+ * plausible time and was more than seven days ago. After more time the collector may have forgotten the id of the
+ * upload, and would count the report twice.
  * @param {QueuedUpload} upload
  * @param {number} now
  */
@@ -376,8 +422,8 @@ function isLate(upload, now) {
 }
 
 /**
- * Return whether the first attempt of an upload has no plausible date: there was no attempt, or the clock was wrong
- * then or is wrong now. The seven days then begin anew.
+ * Return whether the time of an upload's first attempt is not plausible: there was no attempt, or the time is in the
+ * future or more than a year ago. In the last two cases the clock was wrong then, or is wrong now.
  * @param {QueuedUpload} upload
  * @param {number} now
  */

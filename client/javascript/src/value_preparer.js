@@ -1,12 +1,19 @@
 // Preparation of recorded values: every computation that needs the secret.
 //
-// WebCrypto is asynchronous, and record() and a transaction of the store are not. Values are therefore prepared
-// before their transaction, in two steps:
+// WebCrypto is asynchronous, and record() and a transaction of the store cannot wait for it. Values are therefore
+// prepared after record() and before their transaction:
 //
-// 1. Before the first value of a metric in an epoch: the decisions of the secret (part, cohort, and the coins of
-//    sampling and report day). They are the same for the whole epoch and are cached.
-// 2. For each value: its true bits in the cohort. The permanent response is computed only if the transaction
-//    finds that a scope begins with the value. All later reports of the scope repeat the stored response.
+// 1. `decide`, before the first value of a metric in an epoch: the decisions of the secret for the whole epoch.
+//
+//        part         which part of a string the device reports
+//        cohort       the hash functions of the device
+//        sampling     whether the device takes part in this epoch
+//        report day   with `interval = "epoch"`, the first day of the epoch whose events take part
+//
+// 2. `findSkipReason`: whether these decisions skip the metric. No reason depends on the value.
+// 3. `prepare`, for each value: its true bits in the cohort.
+// 4. `addPermanent`, only if the transaction finds that a scope begins with the value: the permanent response. All
+//    later reports of the scope repeat the stored permanent response.
 
 import { toBase64url } from "./bytes.js";
 import { encode } from "./encodings.js";
@@ -23,11 +30,11 @@ import { hasReported, findMemoizedPart, findRules } from "./scopes.js";
 /**
  * Decisions of the secret for a metric in an epoch.
  * @typedef {object} Decisions
- * @property {Params} params parameter set of the device's part
- * @property {string} scope text that names the scope in the input of derived coins
+ * @property {Params} params parameter set of the part that the device reports, or of a metric without parts
+ * @property {string} scope text that names the scope in the input of derived coins (`encodeScope` in randomizer.js)
  * @property {number} cohort
- * @property {number} sampling the device takes part if it is below the metric's sampling rate
- * @property {number} dayCoin chooses the report day of a metric with `interval = "epoch"`, else 0
+ * @property {number} sampling a coin. The device takes part if it is below the threshold `sampling_rate` of the metric
+ * @property {number} dayCoin a coin that chooses the report day if `interval = "epoch"`, else 0
  */
 
 /** @typedef {import("./scopes.js").PreparedValue & { scope: string, bits: Uint8Array }} Prepared with the true bits, which are never stored */
@@ -35,7 +42,7 @@ import { hasReported, findMemoizedPart, findRules } from "./scopes.js";
 /** Prepares values under one secret, and caches the decisions of the secret. */
 export class ValuePreparer {
   #secret;
-  /** @type {Map<string, Decisions>} by metric and epoch */ #decisions = new Map();
+  /** @type {Map<string, Decisions>} cache, by metric and epoch */ #decisions = new Map();
 
   /** @param {CryptoKey} secret */
   constructor(secret) {
@@ -43,8 +50,14 @@ export class ValuePreparer {
   }
 
   /**
-   * Return the reason why the secret skips a metric on a day, whatever its value; undefined if the metric is not
-   * skipped, or if the decisions are not derived yet.
+   * Return the reason why the decisions of the secret skip a metric on a day:
+   *
+   *     "sample"     the device does not take part in this epoch
+   *     "day"        `interval = "epoch"`: the report day has not come. Earlier events do not take part, so that the
+   *                  reports of all devices are spread over the days of the epoch
+   *     "last day"   `interval = "epoch"`: the report would leave on the next day, in the next epoch
+   *
+   * Return undefined if the metric is not skipped, or if `decide` has not been called for this epoch.
    * @param {Device} device
    * @param {Metric} metric
    * @param {string} day
@@ -52,7 +65,7 @@ export class ValuePreparer {
    */
   findSkipReason(device, metric, day) {
     const decisions = this.#decisions.get(createKey(metric, day));
-    // A device that has reported in this epoch stays in the sample, also if a new registry has a lower rate.
+    // A device that has reported in this epoch continues, also if a new registry has a lower sampling rate.
     if (!decisions || hasReported(device, metric.name, day)) return undefined;
     if (decisions.sampling >= metric.sampling_rate) return "sample";
     if (metric.interval !== "epoch") return undefined;
@@ -60,7 +73,7 @@ export class ValuePreparer {
     const dayNumber = (/** @type {string} */ date) => (findDayEnd(date) - findDayEnd(first)) / DAY; // from 0
     const reportDay = chooseDay(decisions.dayCoin, dayNumber(end) + 1);
     if (dayNumber(day) < reportDay) return "day";
-    return day === end ? "last day" : undefined; // its report would leave in the next epoch
+    return day === end ? "last day" : undefined;
   }
 
   /**
@@ -74,7 +87,8 @@ export class ValuePreparer {
     const cached = this.#decisions.get(createKey(metric, day));
     if (cached) return cached;
     const epoch = nameEpoch(metric.epoch, day);
-    // Part and sampling are decided before the part is known, so their coins use the set without a part.
+    // The coins of part and sampling are derived before the part is known, so `baseScope` names the parameter set of the
+    // metric. The other coins are derived afterwards, and `scope` names the parameter set of the part.
     const baseScope = encodeScope(metric.name, epoch, metric.params);
     const memoized = findMemoizedPart(device, metric, epoch);
     const part =
@@ -92,11 +106,11 @@ export class ValuePreparer {
   }
 
   /**
-   * Encode the value of an event in the cohort of the device. The permanent response is left out: it takes long,
-   * and only the first report of a scope needs it.
+   * Encode the value of an event in the cohort of the device. The result has no permanent response yet: its computation
+   * takes long, and only the first report of a scope needs it.
    * @param {Device} device
    * @param {Metric} metric
-   * @param {Input} input encoder input of the value
+   * @param {Input} input encoder input of the value (encodings.js)
    * @param {string} day
    * @returns {Promise<Prepared>}
    */
@@ -108,7 +122,7 @@ export class ValuePreparer {
   }
 
   /**
-   * Add the permanent response to a prepared value.
+   * Compute the permanent response of a prepared value, and add it to the value.
    * @param {Prepared} value
    */
   async addPermanent(value) {

@@ -1,22 +1,21 @@
-// The wire format: the JSON text of an upload. An upload contains one report, under an id that stays the same
-// over all attempts to send it, so that the collector counts the report once.
+// The wire format: the JSON text of an upload. An upload contains one report and an id. All attempts to send the upload
+// have the same id, so that the collector counts the report once.
 
 import { toBase64url } from "./bytes.js";
 
 /** @typedef {import("../index.js").Report} Report */
 
-/** Return a new random id: 16 bytes, of which no two collide, as 22 characters of base64url. */
+/** Return a new random id: 16 random bytes as 22 characters of base64url. Two ids are never equal in practice. */
 export function drawId() {
   return toBase64url(crypto.getRandomValues(new Uint8Array(16)));
 }
 
 /**
- * Return the body of POST /v1/reports. Equal arguments give equal texts, because the keys are written in a
- * fixed order.
+ * Return the body of an upload, for the request POST /v1/reports.
  *
  *     {"v":1,"id":"...","reports":[{"metric":"theme","params":"9f86d081884c7d65","cohort":0,"bits":"Aw"}]}
  * @param {string} id
- * @param {Report[]} reports other properties of the records, such as `sendAfter`, stay on the device
+ * @param {Report[]} reports records with further properties, such as `sendAfter`, which are not written
  */
 export function writeUpload(id, reports) {
   const written = reports.map(({ metric, params, cohort, bits }) => ({

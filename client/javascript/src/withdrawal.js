@@ -1,11 +1,25 @@
 // Withdrawal of consent: the erasure of a store, and the check that nothing remains.
 //
 // A store has four documents: the identity (the secret), the device (scopes, reservations, pending reports), the
-// spool (queued reports) and the log (sent uploads). The erasure removes all of them in one transaction. One record
-// is written anew: the nats reserved by calendar year, without which a new consent would get a fresh budget.
+// spool (queued reports) and the log (sent uploads).
 //
-// The erasure works in a damaged store, too: it then replaces all documents. Afterwards the store is read again. The
-// result contains what this check has found, and never an assumption.
+// The steps of a withdrawal:
+//
+// 1. The other tabs get a notice. They forget the secret and abort their requests.
+// 2. The deferred events in localStorage are removed (deferred_events.js).
+// 3. The four documents are removed in one transaction, as soon as no other tab sends. One record is written anew: the
+//    nats reserved by calendar year (`createRemainder` in state.js says why).
+// 4. The store is read again. The result lists what this check has found. It never assumes that a step has succeeded.
+//
+// Bad cases:
+//
+//     case                                      what happens
+//     another tab does not stop sending         the erasure waits for it for some seconds (tabs.js) and goes on. The
+//                                               result contains "an upload under way"
+//     a document is damaged, or of a later      the store is cleared, and the present year counts as lost: all metrics
+//     version of the client, or the documents   are skipped until it is over. (The reserved nats cannot be read or
+//     cannot be changed, as on a full disk      written.)
+//     the store does not respond                the result contains the names of all documents, after five seconds
 
 import { PATIENCE, withDeadline } from "./deadline.js";
 import { DeferredEvents } from "./deferred_events.js";
@@ -15,12 +29,12 @@ import { connectTabs } from "./tabs.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
-/** Names of all documents. The identity is the first one, because `client.js` leaves it out of its changes. */
+/** Names of all documents. The identity must be the first: CHANGING_DOCUMENTS in client.js is the list of the others. */
 export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "spool", "log"]);
 
 /**
- * Erase a store after the uploads of all tabs have ended, and check what remains. The call returns within five
- * seconds, also if the store does not respond: four for the erasure, and one for the check.
+ * Erase a store after the uploads of all tabs have ended, and check what remains. The call returns within five seconds,
+ * also if the store does not respond: at most 2 * PATIENCE for the erasure, and PATIENCE / 2 for the check.
  * @param {import("../index.js").Store} store
  * @param {import("../index.js").Clock} [clock]
  * @returns {Promise<import("../index.js").Withdrawal>}
@@ -28,18 +42,21 @@ export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "s
 export async function eraseStore(store, clock) {
   const tabs = connectTabs(store.channel, () => {});
   const deferred = new DeferredEvents(store);
+  // The state for the case that the reserved nats cannot be read: their year is lost.
   const recordOfLoss = { ...createDevice(), lost: yearOf(boundClock(clock)()) };
-  tabs.notify(); // the clients of other tabs forget the secret and abort their requests
+  tabs.notify(); // without a name: consent is withdrawn
   deferred.clear();
   const eraseDocuments = () => store.update(ALL, keepReservedNats, { strict: true });
-  // The reservations in a damaged store cannot be read. The year counts as lost: all metrics are skipped in it.
-  const eraseAnyhow = () => eraseDocuments().catch(() => store.clear({ device: recordOfLoss }));
+  const eraseAlsoDamaged = () => eraseDocuments().catch(() => store.clear({ device: recordOfLoss }));
   const eraseUnlessEmpty = async () => {
-    // Every page without consent comes here. An empty store is left alone, so such a page creates no database.
-    const hasEnded = !(await findRemaining(store)).length || (await tabs.afterOthers(eraseAnyhow));
-    return hasEnded ? [] : ["an upload under way"]; // of another tab, which has not ended in time
+    // `Client.open` without consent comes here on every page. The erasure would write, and so create a database in an
+    // empty store. An empty store is therefore left alone, so that a page without consent leaves no trace.
+    const before = await findRemaining(store);
+    if (!before.length) return [];
+    const hasEnded = await tabs.afterOthers(eraseAlsoDamaged);
+    return hasEnded ? [] : ["an upload under way"]; // another tab has not stopped sending in time
   };
-  // A failure and a deadline are ignored here, because the check reads what has remained.
+  // A failure or a deadline of the erasure is ignored here: the check below reads what has remained.
   const underWay = await withDeadline(eraseUnlessEmpty(), 2 * PATIENCE).catch(() => []);
   const left = [...(await findRemaining(store)), ...deferred.keys(), ...underWay];
   tabs.close();
@@ -47,7 +64,8 @@ export async function eraseStore(store, clock) {
 }
 
 /**
- * Return whether the identity and the device belong together and have the version of this client.
+ * Return whether the device has the version of this client, and belongs to the identity if there is one. A device with
+ * the scopes of another secret would draw second permanent responses.
  * @param {Documents} documents
  */
 export function isConsistent({ identity, device }) {
@@ -55,20 +73,21 @@ export function isConsistent({ identity, device }) {
 }
 
 /**
- * Replace all documents by the record that outlives an identity.
+ * Remove all documents, and keep the nats reserved by year as a new state without an identity.
  * @param {Documents} documents
  */
 function keepReservedNats(documents) {
   const { device: before } = documents;
-  // A later version may have reservations that this client cannot read. The caller then writes a lost year.
+  // A later version may have reservations in a form that this client cannot read. The error makes the caller clear the
+  // store and write a lost year.
   if (before && before.v > VERSION) throw new DamagedStoreError();
   const device = createRemainder(before);
   Object.assign(documents, { identity: undefined, spool: undefined, log: undefined, device });
 }
 
 /**
- * Return the names of the documents that an erasure must not leave: a device record without an identity may stay.
- * Return all names if the store cannot be read.
+ * Return the names of the documents that remain in a store and must be erased. The state with the reserved nats alone,
+ * which has no `secretId`, may stay. Return all names if the store cannot be read.
  * @param {import("../index.js").Store} store
  * @returns {Promise<string[]>}
  */

@@ -25,9 +25,10 @@ How the writer uses this module, in a transaction of the spool:
 
 What changes where:
 
-    `add_event`       a row of the table of pending reports (`budget/pending_reports.py`)
-    `decide_ended`    `Admission.state`, in memory: the scope begins, or gets its last report.
-                      The row, only if the report is drawn again
+    `add_event`       a row of the table of pending reports (`budget/pending_reports.py`), which has
+                      one row for each interval
+    `decide_ended`    `Admission.state`, in memory: the scope begins, or gets its last report. The
+                      row changes only if the report is drawn again
     `queue_decided`   the spool: the upload is queued, and the row is deleted or loses its report
 
 An interval is "far ahead" if it begins more than its own length after the present time. Then the
@@ -44,7 +45,8 @@ An event is entered into an interval by these rules (`_find_interval`):
     over
     the interval of the newest row is far ahead       the same: the clock was wrong when it began
     the interval is open, its report is pending       competes by its tag
-    the interval is open, its report is decided       takes no part (a clock was set back)
+    the interval is open, its report is decided       takes no part: a clock was set back, or the
+    or dropped                                        person had refused the metric
     `interval = "epoch"`, and a later day than the    replaces the pending report: the first day
     event's has the pending report                    with an event counts
 
@@ -101,7 +103,8 @@ class AdmissionTime(NamedTuple):
     Attributes
     ----------
     as_of
-        Time as of which intervals are over or open: the time of the event.
+        Time at which intervals are over or open. For an event, the time of the event. For a
+        decision without an event, the time that the caller passes.
     now
         Time of the clock, from which wrong clocks are recognized.
     """
@@ -225,8 +228,8 @@ class Admission:
         # reports that the cost assumes.
         if not self._allows_report(scope, row.end, row.tag):
             return
-        # The device was off until its epoch was over. A report that leaves in the next epoch would
-        # displace the report of that epoch, which would then be late in its turn.
+        # The device was off until its epoch was over. One report leaves in an epoch. So a report
+        # that leaves in the next epoch would delay that epoch's own report beyond its end.
         leaves_before = _find_last_time(scope)
         if time.now >= leaves_before:
             self._n_given_up += 1
@@ -287,8 +290,9 @@ class Admission:
             return None
         row = pending_reports.find_newest(self._db, scope.metric, scope.epoch)
         if row is None or time.as_of >= row.end or is_far_ahead(row.end, row.seconds, time.now):
-            # A new interval. No tag is -1, so the scope cannot take this event for the report that
-            # it has decided before.
+            # The event opens a new interval. `allows_report` accepts the tag of the last report,
+            # so that a decision may be repeated after a kill. A new event must not pass by this
+            # rule. No tag is -1, so the rule does not apply.
             allows_report = self._allows_report(scope, end, -1)
             return _Interval(end, seconds, None) if allows_report else None
         # The clock was set back into an interval that has had its report.
@@ -352,7 +356,8 @@ class Admission:
 def _find_last_time(scope: Scope) -> float:
     """Return the time before which a report of a scope must leave, in seconds since 1970.
 
-    Infinity unless `interval = "epoch"`: a daily or weekly report may leave after its epoch.
+    The time is infinite unless `interval = "epoch"`, because a daily or weekly report may leave
+    after its epoch.
     """
     return find_day_end(scope.last_day) if scope.interval == "epoch" else math.inf
 

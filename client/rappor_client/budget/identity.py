@@ -39,6 +39,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rappor.base.atomic_files import sync_folder
 from rappor_client.budget import reservation_record
 from rappor_client.budget.reservation import Reservations
 from rappor_client.budget.state import State
@@ -54,8 +55,8 @@ BEGUN: Final = f"{NAME}.begun"
 """Name of a new device's folder until both copies are written. Then the folder is renamed, so no
 process ever opens a folder without a state."""
 _MAX_DRAFT_SECONDS: Final = HOUR
-"""Age from which a draft was left by a killed process, in seconds. A write takes milliseconds; a
-smaller value may remove the draft of a process that was suspended."""
+"""Age from which on a draft counts as left by a killed process, in seconds. A write takes
+milliseconds. A smaller value may remove the draft of a process that was suspended."""
 
 
 class _StoredState(NamedTuple):
@@ -87,7 +88,7 @@ class Identity:
     has_equal_copies
         Whether the two copies were equal when the identity was opened.
     n_lost_states
-        Number of times that this object found no valid state.
+        Number of times that this object found no valid state, since the writer has counted them.
 
     Raises
     ------
@@ -155,8 +156,9 @@ class Identity:
 
     def _remove_old_drafts(self) -> None:
         """Remove the drafts of killed processes, because a draft contains the secret."""
-        with contextlib.suppress(OSError):
-            for path in self.folder.path.glob(".state.*.tmp"):
+        for path in self.folder.path.glob(".state.*.tmp"):
+            # Another process may finish its draft, which removes the draft's name, before `stat`.
+            with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _MAX_DRAFT_SECONDS:
                     path.unlink()
 
@@ -210,9 +212,12 @@ def create_identity(host: Path, years: Mapping[int, float]) -> None:
     state = State.create(Reservations.from_years(years))
     _create_folder(host / BEGUN, state).close()
     reservation_record.write(host, years)
-    # The last step makes the identity visible. A process that is killed before leaves a folder
+    # This step makes the identity visible. A process that is killed before leaves a folder
     # `device.begun`, which the next process replaces.
     (host / BEGUN).rename(host / NAME)
+    # Bad case: reports have left, and a loss of power undoes the rename. The next process would
+    # replace the folder by a new identity, which would use the budget of the year a second time.
+    sync_folder(host)
 
 
 def _create_folder(path: Path, state: State) -> IdentityFolder:
@@ -230,8 +235,8 @@ def _create_folder(path: Path, state: State) -> IdentityFolder:
 def read_state(host: Path) -> tuple[State, Path] | None:
     """Return the state of a device and the path of its spool, without a lock and without changes.
 
-    None if there is no identity, or no copy of its state is valid. Raises OSError if a copy cannot
-    be read, and ForeignError for a copy of another version.
+    The result is None if there is no identity, or no copy of its state is valid. Raises OSError if
+    a copy cannot be read, and ForeignError for a copy of another version.
     """
     try:
         folder = IdentityFolder(host / NAME)
@@ -254,15 +259,15 @@ def name_spool(secret_id: bytes) -> str:
 def _read_newest(folder: IdentityFolder) -> _StoredState | None:
     """Return the state of the newest valid copy.
 
-    None if the state is lost: no copy is valid and belongs to this device. Raises ForeignError for
-    a copy of another version.
+    The result is None if the state is lost: no copy is valid and belongs to this device. Raises
+    ForeignError for a copy of another version.
     """
     spools = {path.name for path in folder.path.glob(f"{_SPOOL_PREFIX}*{_SPOOL_SUFFIX}")}
     states = []
     for copy in copies.read(folder):
         state = State.from_text(copy.text)
         if state is None:
-            raise ForeignError(copies.NAMES[0])
+            raise ForeignError(copy.name)
         # A state without a secret belongs to a withdrawal that was interrupted.
         if state.secret is not None:
             states.append(_StoredState(copy.number, state, copy.text))

@@ -3,13 +3,14 @@
 `Admission` (`budget/admission.py`) decides which event an interval has, and calls the functions of
 this module, which contain all queries of the table. Each function takes the open transaction.
 
-The table is called `held`. It has one row for each interval that may still take an event:
+The table has the name `held`, which is older than the term "pending". Folders of devices contain
+it. It has one row for each interval that may still take an event:
 
     column      contents
     metric      name of the metric
     epoch       name of the scope's epoch, such as 2026-Q4; empty for a metric for life
     ends        end of the interval, in seconds since 1970
-    seconds     length of the interval
+    seconds     length of the interval, in seconds
     tag         tag of the pending event, minus 2^63
     report      the pending report (`AdmissionRequest.to_text`), NULL after the decision
 
@@ -23,11 +24,12 @@ The life of a row:
 
 The row with NULL remembers that the interval has had its report, in case the clock is set back.
 
-Example: a daily metric, seen on November 19 after an event of November 18 and an event of November
-19.
+Example: the row of a daily metric after an event of November 18 and an event of November 19. The
+interval of November 18 was decided, so its row was deleted. The interval of November 19 ends on
+2026-11-20 at 00:00.
 
     metric   epoch     ends                 seconds   tag             report
-    page     2026-Q4   2026-11-20 00:00     86400     -6391...        ["a3f1...", ...]
+    page     2026-Q4   1795132800           86400     -6391...        ["a3f1...", ...]
 """
 
 from __future__ import annotations
@@ -221,7 +223,10 @@ def finish_row(db: sqlite3.Connection, key: RowKey) -> None:
 
 
 def drop_pending(db: sqlite3.Connection, metric: str) -> None:
-    """Drop the pending reports of a metric. Their intervals stay used, and take no other event."""
+    """Drop the pending reports of a metric. Their intervals stay used, and take no other event.
+
+    They are not counted, because the counter `opted_out` counts queued reports only.
+    """
     db.execute(f"{_EMPTY_ROW} WHERE metric = ?", (metric,))
 
 

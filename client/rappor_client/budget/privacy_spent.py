@@ -24,10 +24,10 @@ from rappor.protocol.loss import posterior_bound
 from rappor_client.budget.scopes import Scope
 
 _EVEN_ODDS: Final = 0.5
-"""Default prior: the probability, before any report, that an observer assigns to a value which the
-observer considers as likely as not."""
+"""Default prior: the probability that an observer assigns to a value before any report. At 0.5 the
+value is as likely as not."""
 _LINE_LETTERS: Final = 80
-"""Largest length of a printed line, in characters: the usual width of a terminal."""
+"""Largest length of a printed line, in characters. A terminal usually has this width."""
 
 ONE_RESPONSE: Final = (
     "In each epoch your device keeps repeating the value of its first report, even if your value "
@@ -51,8 +51,8 @@ class MetricPrivacySpent:
     nats : float
         Upper bound on the privacy loss, in nats.
     scopes : int
-        Number of scopes that have reported. It is the number of epochs, or larger if the permanent
-        fingerprint has changed within an epoch.
+        Number of scopes that have reported. It is the number of epochs with reports. A metric for
+        life has one epoch, and one scope for each permanent fingerprint that it has had.
     promise : str
         The promise of the bound and its conditions, in sentences for the person.
 
@@ -76,8 +76,8 @@ class PrivacySpent:
     Attributes
     ----------
     nats : float
-        Upper bound on the privacy loss, in nats: the sum over metrics. Infinity if the state was
-        lost and the loss is unknown.
+        Upper bound on the privacy loss, in nats: the sum over metrics. Infinity if the loss is
+        unknown, because the state was lost or could not be read.
     metrics : mapping of str to MetricPrivacySpent
         Privacy loss by metric.
     reserved : mapping of int to float
@@ -143,7 +143,7 @@ class PrivacySpent:
         """Return the privacy loss as sentences for the person."""
         paragraphs = [
             f"Privacy loss so far: epsilon = {self.nats:.2f} (nats) at most. Somebody who thought "
-            "it 50 % likely that this device has some value is at most "
+            "it 50 % likely that this device has a certain value is at most "
             f"{format_belief(self.belief()[1])} sure after all of its reports."
         ]
         for name, spent in self.metrics.items():
@@ -157,11 +157,19 @@ class PrivacySpent:
                 paragraphs.append(f"  Reserved for {year}: unknown, because its records were lost.")
             else:
                 paragraphs.append(f"  Reserved for {year}: epsilon = {nats:.2f} at most.")
+        # An erasure leaves the reservations only. Without this sentence the loss of 0.00 of a new
+        # device would read as if the erased device had sent nothing.
+        if self.reserved:
+            paragraphs.append(
+                "    This limits all reports of the year, also those sent before an erasure."
+            )
         return "\n".join(map(_wrap, paragraphs))
 
 
 NOTHING_SPENT: Final = PrivacySpent(nats=0.0, metrics={}, reserved={})
 """Privacy loss of a device that has never reported."""
+UNKNOWN_SPENT: Final = PrivacySpent(nats=math.inf, metrics={}, reserved={})
+"""Privacy loss of a device whose folder could not be read."""
 
 
 def _sum_scopes(scopes: list[Scope]) -> MetricPrivacySpent:
@@ -183,4 +191,7 @@ def _wrap(text: str) -> str:
     import textwrap  # noqa: PLC0415 - the import of this module stays quick
 
     indent = " " * (len(text) - len(text.lstrip()))
-    return textwrap.fill(text, _LINE_LETTERS, subsequent_indent=indent)
+    # A no-break space keeps a number and its per cent sign in one line.
+    unbroken = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    wrapped = textwrap.fill(unbroken, _LINE_LETTERS, subsequent_indent=indent)
+    return wrapped.replace("\N{NO-BREAK SPACE}", " ")

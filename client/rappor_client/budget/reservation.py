@@ -343,23 +343,23 @@ def _find_without_room(
     # Round 1: the metrics of this registry share the nats that nobody else has reserved.
     # Reservations of other registries and of earlier identities cannot be undone.
     reserved_by_others = total_reserved - sum(reserved.values())
-    room = limit - reserved_by_others
+    unreserved = limit - reserved_by_others
     for name, nats in reserved.items():
-        if nats <= room + _TOLERANCE:
-            room -= nats
+        if nats <= unreserved + _TOLERANCE:
+            unreserved -= nats
         else:
             without_room.add(name)
     # Round 2: all reservations are subtracted, also those of the metrics that did not fit in round
     # 1, because reports may have used their nats already.
-    room = limit - total_reserved
+    unreserved = limit - total_reserved
     for name, nats in missing.items():
-        # A metric that needs nothing more continues, even if `room` is negative after the host has
-        # lowered the limit.
-        is_fitting = nats == 0 or nats <= room + _TOLERANCE
+        # A metric that needs nothing more continues, even if the host has lowered the limit and
+        # `unreserved` is negative.
+        is_fitting = nats == 0 or nats <= unreserved + _TOLERANCE
         if not is_fitting:
             without_room.add(name)
         elif name not in without_room:
-            room -= nats
+            unreserved -= nats
     return without_room
 
 

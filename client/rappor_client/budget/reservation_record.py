@@ -57,8 +57,8 @@ def read(host: Path, year: int) -> dict[int, float]:
 def is_unreadable(host: Path) -> bool:
     """Return whether a host's folder has a record that `read` cannot understand.
 
-    Such a record is damaged, has the format of another version, or cannot be opened. Returns False
-    if there is no record.
+    Such a record is damaged, has the format of another version, or cannot be opened. The result is
+    False if there is no record.
     """
     try:
         _read_valid(host)
@@ -91,9 +91,11 @@ def write(host: Path, years: Mapping[int, float]) -> None:
             os.fsync(file.fileno())
 
 
-def take_larger(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+def take_larger(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
     """Return the larger of two numbers of nats for each year."""
-    return {year: max(one.get(year, 0.0), other.get(year, 0.0)) for year in sorted({*one, *other})}
+    return {
+        year: max(first.get(year, 0.0), second.get(year, 0.0)) for year in sorted({*first, *second})
+    }
 
 
 def _read_valid(host: Path) -> dict[int, float]:
@@ -104,7 +106,7 @@ def _read_valid(host: Path) -> dict[int, float]:
     """
     try:
         data = read_file(host / NAME)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # also without a folder of the host
         return {}
     if not is_intact(data):
         raise DamagedError(NAME)

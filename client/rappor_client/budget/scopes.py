@@ -15,7 +15,8 @@ Example: a daily metric with `epoch = "quarter"`.
     Oct 3:  b       the same                      A + fresh noise
     Jan 1:  b       new, memoizes response B      B + fresh noise
 
-A report is assigned to a scope when its interval ends (`find_scope`). In this order:
+A report is assigned to a scope at its event, and again when its interval ends (`assign_scope`),
+because the device may have begun a scope in between. The rules in their order (`find_scope`):
 
 1. The device has a scope of an epoch that contains the day. The report belongs to this scope, also
    if the registry has changed since, and has the parameters of the scope's first report.
@@ -216,7 +217,7 @@ def find_scope(
 ) -> Scope | None:
     """Return the scope of a metric's next report, with the parameters of this report.
 
-    None if the report begins a new scope. The head of this module lists the cases.
+    The result is None if the report begins a new scope. The head of this module lists the cases.
 
     Parameters
     ----------
@@ -243,8 +244,8 @@ def find_scope(
             scope_params = scope_params.without_segment
         if scope.epoch:
             return dataclasses.replace(scope, params=scope_params)
-        # A scope for life. If the registry has changed the permanent fingerprint, the scope is
-        # over, and another scope for life may still fit.
+        # A scope without an epoch is for life. If the registry has changed the permanent
+        # fingerprint, the scope is over, and another scope for life may still fit.
         present_params = _find_present_params(rules, params, epoch, scope_params)
         if present_params is not None:
             return dataclasses.replace(scope, params=present_params)
@@ -287,7 +288,7 @@ def find_memoized_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> s
 def has_reported(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
     """Return whether a metric has reported in an epoch that contains a day.
 
-    False for a scope for life: it does not end, so it says nothing about an epoch.
+    A scope for life does not count, because it does not end, and says nothing about an epoch.
     """
     text = day.isoformat()
     return any(
@@ -311,13 +312,13 @@ def _begin_scope(rules: MetricRules, prepared: PreparedReport) -> Scope:
     )
 
 
-def _has_same_response(one: PreparedReport, other: PreparedReport) -> bool:
+def _has_same_response(first: PreparedReport, second: PreparedReport) -> bool:
     """Return whether two reports have one permanent response, under the same parameters."""
     return (
-        one.epoch == other.epoch
-        and one.params.fingerprint == other.params.fingerprint
-        and one.report.cohort == other.report.cohort
-        and one.permanent == other.permanent
+        first.epoch == second.epoch
+        and first.params.fingerprint == second.params.fingerprint
+        and first.report.cohort == second.report.cohort
+        and first.permanent == second.permanent
     )
 
 
@@ -326,9 +327,9 @@ def _find_present_params(
 ) -> Params | None:
     """Return the registry's parameters for the next report of a scope for life.
 
-    The permanent fingerprint must be that of the scope; p, q and the interval may be others.
-    Returns None if the registry has no such parameters: the metric has epochs now, the part is
-    gone, or the permanent fingerprint has changed.
+    The permanent fingerprint must be that of the scope. The probabilities p and q, and the
+    interval, may be others. Returns None if the registry has no such parameters: the metric has
+    epochs now, the part is gone, or the permanent fingerprint has changed.
     """
     if epoch or scope_params.part not in rules.parts:
         return None

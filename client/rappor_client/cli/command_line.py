@@ -22,7 +22,7 @@ DONE: Final = 0
 NOT_DONE: Final = 1
 """Exit code: the answer is no, such as an unconfirmed erasure or a refused report."""
 USAGE: Final = 2
-"""Exit code: wrong arguments or input. argparse uses the same number."""
+"""The program exits with this code if arguments or input are wrong, as argparse does."""
 
 
 def run(words: Sequence[str] | None = None) -> int:

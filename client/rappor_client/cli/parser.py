@@ -1,4 +1,8 @@
-"""The parser of `rappor-client`, built from one record for each command."""
+"""The parser of the command line `rappor-client`, built from one `Command` for each command.
+
+A command is declared in its own module, without a parser, because the parser of all commands is
+built later, from a table of all commands (`build_parser`).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ class Command:
     Attributes
     ----------
     run
-        Runs the command and returns False if the answer is no, for example if the person did not
-        confirm.
+        Runs the command and returns True if it did its work. It returns False if the result is
+        negative, for example if the person did not confirm. The exit code is then 1.
     summary
         One sentence for the list of commands.
     details
@@ -68,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def declare_argument(*names: str, **settings: Any) -> Argument:
-    """Return an argument of a command, to be added to its parser later."""
+    """Return an argument of a command. `build_parser` adds it to the parser of the command."""
     return names, settings
 
 
@@ -76,7 +80,7 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """Return the parser of the command line, with a subparser for each command."""
     parser = _Parser(
         prog=PROGRAM,
-        description="See what a device has sent and spent, erase it, or build one in.\n\n"
+        description="Show what a device has sent and spent, erase it, preview or send reports.\n\n"
         "Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.",
         epilog=_format_examples(f"{PROGRAM} show ~/.local/share/myapp/telemetry"),
     )
@@ -135,5 +139,6 @@ SEGMENT: Final = declare_argument(
     default=[],
     type=_parse_property,
     metavar="NAME=VALUE",
-    help="A public property of the devices, for a metric with segments. May be repeated.",
+    help="A property of the devices that the collector may know, such as country=DE, for a "
+    "metric with segments. May be repeated.",
 )

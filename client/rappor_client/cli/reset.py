@@ -1,4 +1,9 @@
-"""`rappor-client reset`: erase the device in a folder."""
+"""`rappor-client reset`: erase a device, which is the content of its folder.
+
+The folder contains the secret from which the device derives its noise, reports that wait to be
+sent, the state and the log of sent reports. All of them are erased. Only the reserved budget stays:
+the privacy loss, in nats, that the device has set aside for its metrics in each calendar year.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +22,8 @@ def run(args: Namespace) -> bool:
 
     Returns
     -------
-    True if nothing is left. False if the person did not confirm, or if files are left. The exit
-    code of the command is 0 or 1.
+    Whether nothing is left; False also if the person did not confirm. The exit code of the command
+    is 0 for True and 1 for False.
 
     Raises
     ------
@@ -31,10 +36,10 @@ def run(args: Namespace) -> bool:
     withdrawal = erase(args.folder, now=time.time())
     # A withdrawal is true if nothing is left. Otherwise its text names the files that are left.
     result = "Erased." if withdrawal else str(withdrawal)
-    # A reservation survives the erasure. Otherwise a new device in the same folder would have the
-    # budget of the year again.
+    # The reserved privacy loss of each year survives the erasure. Otherwise a new device in the
+    # same folder would have the whole budget of the year again.
     reserved = read_contents(args.folder).spent.reserved
-    losses = ", ".join(f"epsilon = {nats:.2f} in {year}" for year, nats in reserved.items())
+    losses = ", ".join(f"epsilon = {epsilon:.2f} in {year}" for year, epsilon in reserved.items())
     print(result, f"Privacy loss that stays reserved: {losses or 'none'}.")  # noqa: T201 - output
     return bool(withdrawal)
 

@@ -7,6 +7,7 @@ collector therefore counts each report as the report of one more device.
 from __future__ import annotations
 
 import datetime
+import http
 import os
 from argparse import Namespace
 from pathlib import Path
@@ -25,6 +26,11 @@ from rappor_client.folder.spool import ACCEPTED, ReportRecord, SentUpload
 from rappor_client.network.http_transport import HttpTransport
 from rappor_client.network.transport import Transport, UploadError
 from rappor_client.outbox.upload_response import read_status
+
+_KEY_REMEDY: Final = (
+    " It wants an upload key that is valid today: --key-file names the file with the key."
+)
+"""Sentence after a response with status 401, the only one that a missing or expired key gets."""
 
 
 def run(args: Namespace) -> bool:
@@ -65,7 +71,8 @@ def _send_one(
     try:
         status = read_status(transport.send(body, timeout=timeout))
     except UploadError as error:
-        print(f"Not sent: {error}.")  # noqa: T201 - a command's output
+        remedy = _KEY_REMEDY if error.status == http.HTTPStatus.UNAUTHORIZED else ""
+        print(f"Not sent: {error}.{remedy}")  # noqa: T201 - a command's output
         return False
     report = ReportRecord(
         metric=metric.name,
@@ -91,7 +98,10 @@ COMMAND: Final = Command(
     summary="Send a report of each VALUE at once, to try a collector by hand.",
     details=(
         "Each report is drawn under a new secret and sent at once, whatever the metric's\n"
-        "interval is. No folder is used. The collector counts each report as a device."
+        "interval is. No folder is used. The collector counts each report as a device.\n"
+        "\n"
+        "The texts of a tuple, one for each field in its order, and the items of a set\n"
+        "are one VALUE with tabs between them, such as $'vim\\tlinux' in bash and zsh."
     ),
     example=(
         "rappor-client send duckduckgo qwant --registry metrics.toml \\\n"

@@ -1,4 +1,14 @@
-"""`rappor-client show`: print the uploads of a device byte by byte, and their privacy loss."""
+"""`rappor-client show`: print the uploads of a device byte by byte, and their privacy loss.
+
+A report on the device has one of three states:
+
+    pending    its interval is open, so a later event may replace it
+    queued     its interval is over, and the report waits for an upload
+    sent       it has left in an upload, whose attempts and status are listed
+
+The output says "waiting" for queued reports. In the JSON document, whose keys stay the same for
+scripts, "waiting" is the number of queued reports and "held" the number of pending reports.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +29,7 @@ from rappor_client.person.contents import Contents, check_telemetry, read_conten
 
 def run(args: Namespace) -> bool:
     """Print the contents of a folder."""
+    # A folder without a device is an error. It would otherwise look like a device without reports.
     check_telemetry(args.folder)
     contents = read_contents(args.folder)
     text = (
@@ -36,7 +47,11 @@ def format_upload(upload: SentUpload) -> str:
 
 
 def _format_report(report: ReportRecord) -> str:
-    """Return status, privacy loss and bits of a report as lines of text."""
+    """Return status, privacy loss and bits of a sent report as lines of text.
+
+    The status is the collector's response, such as "accepted", or the state of an upload without a
+    response.
+    """
     params = report.params
     return (
         f"  {report.metric}: {report.status} "
@@ -51,7 +66,7 @@ def _format_contents(contents: Contents) -> str:
     lines = [
         *map(format_upload, contents.sent_uploads),
         *(f"Waiting: {json.dumps(_report_object(report))}" for report in contents.queued_reports),
-        str(contents.spent),
+        str(contents.spent),  # sentences about the privacy loss so far
         f"{format_count(len(contents.queued_reports), 'report')} waiting to be sent, "
         f"{format_count(len(contents.pending_reports), 'report')} pending in open intervals.",
         f"Counters: {counters or 'none'}",
@@ -86,6 +101,7 @@ def _build_document(contents: Contents) -> dict[str, Any]:
         "reports": [_report_object(report) for report in contents.queued_reports],
         "spent": _replace_infinity(dataclasses.asdict(contents.spent)),
         "waiting": len(contents.queued_reports),
+        # Number of pending reports, under the key that scripts already read.
         "held": len(contents.pending_reports),
         "counters": dict(contents.counters),
     }

@@ -16,9 +16,9 @@ from typing import Final
 from rappor_client.folder import system
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-"""Permissions of group and all other users to write."""
+"""These permissions allow the group and all other users to write."""
 _ALL_OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-"""All permissions of group and all other users."""
+"""These permissions allow the group and all other users any access."""
 _MAX_PATH_BYTES: Final = 400
 """Largest length of the folder's path, in bytes. SQLite opens no path of more than 512 bytes, and
 the name of the spool follows."""

@@ -31,7 +31,8 @@ NAMES: Final = ("state.1", "state.2")
 _MAGIC: Final = b"rappor state 1 "
 """First bytes of a copy. The 1 is the version of the format; the number of the copy follows."""
 _CHECK_BYTES: Final = 2 * hashlib.sha256().digest_size + 1
-"""Length of the last line, in bytes: the checksum in hex digits, and the line break."""
+"""Length of the last line, in bytes. The line consists of the checksum in hex digits and the line
+break."""
 _DIGITS: Final = 18
 """Largest number of digits of a copy's number. No disk survives so many writes."""
 
@@ -49,8 +50,9 @@ class Sealed:
 
 
 class Copy(NamedTuple):
-    """A text with its version number."""
+    """A text with its version number, and the name of the file that contains them."""
 
+    name: str
     number: int
     text: Sealed
 
@@ -61,7 +63,7 @@ def read(folder: IdentityFolder) -> list[Copy]:
     Raises OSError if a copy exists and cannot be read, and ForeignError for a copy in the format of
     another version.
     """
-    copies = [parse_copy(folder.read(name)) for name in NAMES]
+    copies = [parse_copy(name, folder.read(name)) for name in NAMES]
     return sorted(filter(None, copies), key=lambda copy: -copy.number)
 
 
@@ -106,12 +108,13 @@ def is_intact(data: bytes) -> bool:
     return data[-_CHECK_BYTES:] == compute_checksum(data[:-_CHECK_BYTES])
 
 
-def parse_copy(data: bytes | None) -> Copy | None:
-    """Parse the bytes of a copy; None if the copy is damaged or absent.
+def parse_copy(name: str, data: bytes | None) -> Copy | None:
+    """Parse the bytes of the file `name`; None if the copy is damaged or absent.
 
     Raises ForeignError for a valid copy in the format of another version of this library.
     """
-    # Absent, cut off in a crash, or changed by a failing disk. The other copy counts.
+    # If this copy is absent, cut off in a crash or changed by a failing disk, the other copy
+    # counts.
     if data is None or not is_intact(data):
         return None
     head, _, body = data.partition(b"\n")
@@ -120,5 +123,5 @@ def parse_copy(data: bytes | None) -> Copy | None:
     # means another version of this library, and not damage: the bytes must not be replaced.
     is_ours = head.startswith(_MAGIC) and digits.isdigit() and len(digits) <= _DIGITS
     if not is_ours or data != format_copy(int(digits), text):
-        raise ForeignError(NAMES[0])
-    return Copy(int(digits), text)
+        raise ForeignError(name)
+    return Copy(name, int(digits), text)

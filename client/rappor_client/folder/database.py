@@ -40,7 +40,7 @@ _VERSION: Final = 1
 """Version of the schema, which SQLite stores in the file as `user_version`. A database of another
 version counts as damaged."""
 _MAGIC: Final = b"SQLite format 3\0"
-"""First bytes of every SQLite database."""
+"""Every SQLite database begins with these bytes."""
 _FORMAT_BYTES: Final = slice(18, 20)
 """Position in the header of the format versions for writing and for reading. 1 is a database with a
 journal, 2 a database with a log. SQLite refuses a file with a larger version."""

@@ -1,10 +1,11 @@
 """Failures of a device: counted, logged once a minute for each kind, and never raised to the host.
 
-A failure is whatever the host program did not cause: a full disk, a damaged database, a transport
-or a collector that misbehaves. Mistakes of the host, such as an unknown metric, raise or are logged
-(`log_mistake`), and do not count.
+A failure is a fault that the host program did not cause: a full disk, a damaged database, a
+transport or a collector that misbehaves. Mistakes of the host, such as an unknown metric, raise or
+are logged (`log_mistake`), and do not count.
 
-The module also decides what an exception of SQLite or of a row means:
+The module also decides what an exception means that SQLite raises, or the code that parses a row of
+the database:
 
     is_busy      another process holds a lock: try again
     is_damage    the file does not contain what this library wrote: remove it and begin anew
@@ -14,7 +15,13 @@ The module also decides what an exception of SQLite or of a row means:
     otherwise    the disk failed, or the exception comes from elsewhere: keep the file
 
 The last line matters most. A database that is taken for damaged is removed with all queued reports.
-That happened once after a ValueError from a signal's handler in the middle of a transaction.
+Once a sound database was removed: the handler of a signal raised ValueError in the middle of a
+transaction, and the error was taken for a damaged row.
+
+Python runs the handlers of signals in the main thread. Transactions therefore run in a thread of
+their own (`folder/folder_thread.py`), where no handler interrupts them. A handler that raises now
+only ends the main thread's wait for the transaction. If the process cannot start a thread, the
+caller itself runs the transaction, and a handler may still interrupt it.
 """
 
 from __future__ import annotations
@@ -56,9 +63,11 @@ _SYSTEM_CODES: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Result codes of SQLite for failures of disks and locks. All other codes describe the file."""
+"""Result codes of SQLite for causes outside the contents of the file: the disk, a lock, missing
+memory, a refused access, or an interruption. All other codes are damage of the file."""
 _ROW_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Exceptions that the parser of a damaged row raises. Other code raises them, too."""
+"""Exceptions that the parser of a damaged row raises. Other code raises them, too. The module
+docstring explains how the handlers of signals are kept out of transactions."""
 
 
 class DamagedError(Exception):
@@ -80,7 +89,7 @@ class Failures(Shared):
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.n = 0
+        self.count = 0
         self._folder = folder
         self._clock = clock
         self._logged: dict[str, float] = {}
@@ -89,10 +98,11 @@ class Failures(Shared):
     def note(self, error: Exception) -> None:
         """Count a failure; log it unless its kind was logged in the last minute."""
         kind = name_failure(error)
-        # The lock is reentrant. A signal may arrive while this thread holds the lock, and the
-        # handler of the signal may note a failure, too.
+        # `_turn.lock` is the lock of `Shared`. A fork acquires it as well, so that the child never
+        # inherits a locked lock. The lock is reentrant: a signal may arrive while this thread holds
+        # the lock, and the handler of the signal may note a failure, too.
         with self._turn.lock:
-            self.n += 1
+            self.count += 1
         self._warn(kind, "telemetry failed in %s: %s", self._folder, kind)
 
     def log_mistake(self, error: RapporError, *, metric: str) -> None:
@@ -103,10 +113,13 @@ class Failures(Shared):
         arguments, `record(value, name)`, the supposed name is a value, and no value may be logged.
         """
         kind = type(error).__name__
+        # A handler of the log may keep the arguments of a line. The frames of the exception contain
+        # the value, so the argument is its message.
+        message = str(error)
         if isinstance(error, MetricError):
-            self._warn(kind, "telemetry is wrong: %s", error)
+            self._warn(kind, "telemetry is wrong: %s", message)
         else:
-            self._warn(f"{kind} {metric}", "telemetry is wrong: metric %s: %s", metric, error)
+            self._warn(f"{kind} {metric}", "telemetry is wrong: metric %s: %s", metric, message)
 
     def log_unknown_names(self, names: Iterable[str]) -> None:
         """Log the names in the argument `opted_out` that are no names of metrics.
@@ -121,7 +134,8 @@ class Failures(Shared):
         """Log a line, unless a line of its kind was logged in the last minute."""
         now = self._clock()
         with self._turn.lock:
-            if now - self._logged.get(kind, now - _QUIET_SECONDS) < _QUIET_SECONDS:
+            last = self._logged.get(kind)
+            if last is not None and now - last < _QUIET_SECONDS:
                 return
             self._logged[kind] = now
         warn(text, *parts)
@@ -130,17 +144,19 @@ class Failures(Shared):
 def warn(text: str, *parts: object) -> None:
     """Log a line if that is possible, and lose the line otherwise.
 
-    The module `logging` is imported here, so that a device without failures does not import it. The
-    import is impossible
+    The module `logging` is imported here, so that a device without failures does not import it. In
+    four cases the import is impossible, and the line is lost:
 
-    - while another thread forks;
-    - while the interpreter ends;
-    - if no file handle is free;
-    - in the handler of a signal that has interrupted the same import.
+    - Another thread forks.
+    - The interpreter ends.
+    - No file handle is free.
+    - The handler of a signal has interrupted the same import.
 
     A log handler of the host may raise any exception. The exception is suppressed.
     """
     with contextlib.suppress(Exception):
+        # `may_import` is False while another thread forks. The child of the fork would wait without
+        # end for a module that is being imported.
         with block_forks() as may_import:
             if not (may_import or "logging" in sys.modules):
                 return
@@ -157,7 +173,8 @@ def is_damage(error: Exception) -> bool:
     exceptions when it is parsed. Any other exception comes from elsewhere, for example from the
     handler of a signal.
     """
-    # The handler of a signal has closed the connection, or the host has made a mistake.
+    # ProgrammingError: the handler of a signal has closed the connection. RapporError: the host has
+    # made a mistake, such as a value outside the categories.
     if isinstance(error, sqlite3.ProgrammingError | RapporError):
         return False
     if isinstance(error, sqlite3.Error):
@@ -165,10 +182,12 @@ def is_damage(error: Exception) -> bool:
         # Python raises an error without a code for a column that it cannot convert.
         if code is None:
             return True
-        # The schema has no trigger, so another program has created one. The rows are sound.
+        # Another program has created a trigger in the database, and the trigger refuses the change.
+        # This library creates no triggers. The rows are sound, so the file is kept.
         if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
             return False
-        # A short read is a truncated file, although SQLite calls it a failure of the disk.
+        # SQLite reports a file that ends too early as a failure of the disk (SHORT_READ). The file
+        # is truncated, so it is damaged.
         return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & _PRIMARY not in _SYSTEM_CODES
     return isinstance(error, _ROW_ERRORS)
 

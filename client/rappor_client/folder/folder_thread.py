@@ -38,6 +38,7 @@ from typing import Final, TypeVar
 from rappor.base.threads import start_thread
 from rappor_client.folder.forking import ForkAware
 from rappor_client.folder.identity_folder import BusyError, HungError
+from rappor_client.folder.tracebacks import remove_frames
 
 _GATHER_SECONDS: Final = 0.02
 """Time between an event and its write, in seconds. A larger value puts more events into one
@@ -46,7 +47,8 @@ _IDLE_SECONDS: Final = 1.0
 """Time without a job after which the thread ends, in seconds. A larger value saves starts of the
 thread. A host that opens many clients and closes none has more threads then."""
 _END_SECONDS: Final = 0.05
-"""Time that a job at the end of the program waits for the end of its thread."""
+"""Longest time, in seconds, that a caller at the end of the program waits for the thread to end
+after its job. A larger value delays the end of the program."""
 
 _Result = TypeVar("_Result")
 
@@ -66,13 +68,16 @@ class _Job:
     Attributes
     ----------
     ended
-        A lock that is free once the action has ended. A lock, unlike `threading.Event`, may be
-        released in the child of a fork that a signal's handler made in the middle of the wait.
+        A lock that is free once the action has ended. The caller waits for it. A handler of a
+        signal may fork the process during this wait, and the child must end the wait. A lock can be
+        released in the child. A `threading.Event` cannot be set there, because the wait holds its
+        inner lock.
     result, error
-        Result or exception of the action. Before the end the error is BusyError, which the child of
-        a fork gets for a job of its parent.
+        Result or exception of the action. Before the action ends, the error is BusyError. The child
+        of a fork has no thread that ends its parent's jobs, so a caller in the child gets this
+        BusyError.
     on_failure
-        Called with the exception of the action, after the caller has timed out.
+        Called with the exception of the action. The caller sets it when it has timed out.
     """
 
     def __init__(self, action: Callable[[], object], *, is_kept_after_timeout: bool) -> None:
@@ -92,11 +97,15 @@ class _Job:
         try:
             self.result, self.error = action(), None
         except BaseException as error:  # noqa: BLE001 - the caller raises it
-            self.error = error.with_traceback(None)
-            if self.on_failure is not None and isinstance(error, Exception):
-                self.on_failure(error)
+            # The caller's tools may print local variables, and the frames of the action contain the
+            # permanent response and the secret.
+            self.error = remove_frames(error)
         finally:
             self.end()
+        # `on_failure` is read after `end`. The caller sets `on_failure` first, and then looks
+        # whether the job has ended. So an exception is never lost.
+        if self.on_failure is not None and isinstance(self.error, Exception):
+            self.on_failure(self.error)
 
     def end(self) -> None:
         """Let the caller go on. A second call does nothing."""
@@ -153,7 +162,8 @@ class FolderThread(ForkAware):
         Exception
             The exception of the action.
         """
-        # A job may use this method itself. The thread would wait for its own next job.
+        # An action may call this method itself, in the thread. If the method queued a job then, the
+        # thread would wait for ever for a job that only it can run. So the action runs at once.
         if threading.get_ident() in self._own_threads:
             return action()
         job = _Job(action, is_kept_after_timeout=is_kept_after_timeout)
@@ -177,7 +187,9 @@ class FolderThread(ForkAware):
         # The job may still run. Its failure then reaches the log, because no caller waits for it.
         if not has_ended:
             job.on_failure = self.on_failure
-            raise BusyError if self.is_locked_out else HungError
+            # The job may have ended since the timeout, before it could find `on_failure`.
+            if not job.ended.acquire(blocking=False):
+                raise BusyError if self.is_locked_out else HungError
         if job.error is not None:
             raise job.error
         return job.result  # type: ignore[return-value]
@@ -231,7 +243,8 @@ class FolderThread(ForkAware):
     def _start(self) -> None:
         """Start the thread.
 
-        Two callers at the same time may start two. Both take jobs; locks keep their actions apart.
+        Two callers at the same time may start two threads. Both take jobs, which is safe: an
+        action holds the lock of the object that it changes (`rappor_client.folder.forking`).
         """
         thread = threading.Thread(target=self._run, name="rappor-writer", daemon=True)
         self._thread = thread
@@ -267,9 +280,10 @@ class FolderThread(ForkAware):
             except queue.Empty:
                 if write_at is not None:
                     pause = self.write_waiting()
-                    # At the end of the program nothing is tried again: a daemon thread that wakes
-                    # while the interpreter ends is killed by `pthread_exit`, which aborts the
-                    # process where no handle is free for the library that it loads.
+                    # At the end of the program a failed commit is not tried again. Python ends a
+                    # daemon thread that wakes while the interpreter ends, by `pthread_exit`.
+                    # `pthread_exit` loads a library. If the process has no free file descriptor,
+                    # this fails, and the whole process is aborted.
                     write_at = None
                     if pause is not None and not is_ending():
                         write_at = time.monotonic() + pause
@@ -280,7 +294,8 @@ class FolderThread(ForkAware):
                 job.run()
             elif job is _Signal.END:
                 idle_seconds = 0.0
-            # WAKE. If a commit is planned already, its time stays: the events of 20 ms share it.
+            # Here the job is WAKE. If a commit is planned already, its time stays, because the
+            # events of 20 ms share a commit.
             elif write_at is None:
                 write_at = time.monotonic() + _GATHER_SECONDS
             del job  # its result may be large, and its action refers to the client
@@ -305,7 +320,7 @@ thread that wakes while the interpreter ends may abort the process."""
 
 
 def is_ending() -> bool:
-    """Return whether the program is ending, and the last commit of all events has begun."""
+    """Return whether the program is ending and the last commit of all events is over."""
     return _ENDING.is_set()
 
 

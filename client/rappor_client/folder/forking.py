@@ -16,8 +16,9 @@ Two rules keep forks from deadlocks:
   last.
 
 A fork waits for other threads for two seconds at most, because a thread may wait for a disk that
-hangs. It then goes on without the locks of that thread. The objects behave as in the child of an
-interrupted program: `Store` has no database there, because another thread was inside it.
+hangs. The fork then goes on without the locks of that thread. In the child, an object whose lock
+was not acquired may be half changed. So its hook resets the object: the child's `Store`, for
+example, never opens the database that the other thread was using.
 
 Signals are the second bad case. A handler runs in the main thread between any two instructions. It
 may call the client, fork, or raise, also right after a lock was acquired. So a `Turn` stores its

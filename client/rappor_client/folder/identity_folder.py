@@ -187,6 +187,7 @@ class IdentityFolder:
             self._at_end()
 
     def _open(self) -> None:
+        """Open a handle of the folder, where the system has handles of folders."""
         self._handle = system.SYSTEM.open_folder(os.fspath(self.path))
         # A host may never close its clients. The collector of garbage then closes the handle;
         # without the finalizer, a host with thirty devices had thirty open handles.

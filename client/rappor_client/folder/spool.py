@@ -1,10 +1,14 @@
-"""The spool: finished reports of a device, from the end of their interval to the log of uploads.
+"""The spool: the queue of a device's complete reports, and the log of its uploads.
+
+A report enters the queue when its interval has ended and its bits no longer change. It stays in the
+log after the collector has responded.
 
 The spool is a table of the device's SQLite database. The other tables of the database are in
 `folder/spool_tables.py` and `budget/pending_reports.py`. Each function takes an open transaction
 (`db`) and commits nothing.
 
-A report becomes an upload of its own, because an upload with two reports would link them. The bytes
+Each report is sent as an upload of its own. An upload with two reports would show the collector
+that both came from one device. The bytes
 of the upload are written once, when the report is queued. All attempts send the same bytes under
 the same id, so the collector counts the report once.
 
@@ -13,8 +17,15 @@ A row of the table `report` is in one of these states:
     state       status   attempts   changed by
     untried     NULL     0          `add_report`
     tried       NULL     > 0        `claim` (before each attempt), `postpone` (after a failure)
-    finished    a text   any        `record_result`: accepted, refused: REASON, given_up, opted_out,
-                                    dropped_old
+    finished    a text   > 0        `record_result`, or a function whose name begins with `drop`
+
+A finished row has one of these statuses:
+
+    accepted           the collector has counted the report
+    refused: REASON    the collector has refused the report
+    given_up           the time in which the report may leave has passed
+    opted_out          the person refuses the metric
+    dropped_old        the spool was restored from a backup, so the report may have been sent before
 
 "Queued" means untried or tried. A finished row stays as an entry of the upload log. The log shows
 the person whose device this is everything that has left the device. `trim_log` deletes the oldest
@@ -49,7 +60,7 @@ end of the claim, so a longer claim delays the upload longer. If an exchange tak
 claim, another process may send the same upload again. The collector counts it once."""
 GIVE_UP_SECONDS: Final = 7 * DAY
 """Time after which an upload is given up, in seconds. The collector remembers ids for 14 days. The
-other 7 days are left for wrong clocks and slow networks; a larger value risks that a report is
+other 7 days are left for wrong clocks and slow networks. A larger value risks that a report is
 counted twice."""
 ACCEPTED: Final = "accepted"
 """Status of a report that the collector has accepted."""
@@ -95,7 +106,7 @@ class QueuedUpload(NamedTuple):
     backoff_until: float = 0.0
 
 
-_SELECT_QUEUED: Final = f"SELECT {', '.join(QueuedUpload._fields)} FROM report WHERE"  # noqa: S608 - our own words
+_SELECT_QUEUED: Final = f"SELECT {', '.join(QueuedUpload._fields)} FROM report WHERE"  # noqa: S608 - only names of columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +173,7 @@ def add_report(
     send_after: float,
     leaves_before: float,
 ) -> None:
-    """Queue a finished report as an upload.
+    """Queue a complete report as an upload.
 
     Parameters
     ----------
@@ -197,13 +208,13 @@ def trim_queue(db: sqlite3.Connection, limits: QueueLimits) -> None:
             return
         # Only untried reports are dropped. A tried report may have reached the collector already,
         # and its row is part of the log.
-        oldest = f"SELECT MIN(seq) FROM report WHERE {_UNTRIED}"  # noqa: S608 - our own words
-        db.execute(f"DELETE FROM report WHERE seq = ({oldest})")  # noqa: S608 - likewise
+        oldest = f"SELECT MIN(seq) FROM report WHERE {_UNTRIED}"  # noqa: S608 - a constant
+        db.execute(f"DELETE FROM report WHERE seq = ({oldest})")  # noqa: S608 - a constant
         add_count(db, "dropped_full")
 
 
 def count_queued(db: sqlite3.Connection) -> int:
-    """Return the number of finished reports without a result from the collector."""
+    """Return the number of queued reports, untried or tried."""
     (n_reports,) = db.execute("SELECT COUNT(*) FROM report WHERE status IS NULL").fetchone()
     return int(n_reports)
 
@@ -214,7 +225,7 @@ def list_queued(db: sqlite3.Connection) -> list[tuple[Report, float | None, byte
     Each report comes with its send_after (None if it was tried) and the body of its upload.
     """
     send_after = "CASE WHEN attempts = 0 THEN send_after END"
-    query = f"SELECT {send_after}, body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"  # noqa: S608 - our own words
+    query = f"SELECT {send_after}, body FROM report WHERE status IS NULL ORDER BY attempts = 0, seq"  # noqa: S608 - a constant
     return [(read_report(body), timestamp, body) for timestamp, body in db.execute(query)]
 
 
@@ -228,7 +239,7 @@ def find_untried(
 ) -> QueuedUpload | None:
     """Return the oldest untried upload whose send_after is not later than a time.
 
-    Uploads of the metrics in `except_for` are ignored. Returns None without such an upload.
+    Uploads of the metrics in `except_for` are ignored. The result is None if no such upload exists.
     """
     names = f"metric NOT IN ({', '.join('?' * len(except_for))})"
     query = f"{_SELECT_QUEUED} {_UNTRIED} AND send_after <= ? AND {names} ORDER BY seq LIMIT 1"
@@ -245,19 +256,29 @@ def read_send_after(db: sqlite3.Connection) -> dict[str, float]:
 def drop_late(db: sqlite3.Connection, metric: str, *, since: float, before: float) -> None:
     """Drop and count the late untried reports of a metric: those with since <= send_after < before.
 
-    A send_after before `since` was set by a wrong clock, so the report is not late and stays. The
-    newest report of the metric stays, too: a program that starts once a month has one report at
-    each start, which is always late, and would otherwise never send any.
+    A late report missed the week in which its upload was due, but it may still leave. A report that
+    must not leave any more is dropped by `drop_expired`.
+
+    Two kinds of late reports stay:
+
+    - A report with a send_after before `since`. The caller sets `since` to a year ago. A
+      report hardly waits for a year, so the clock was probably wrong, either when the report was
+      made or now. The age of the report is then unknown.
+    - The newest report of the metric. Case: a program starts once a month. The report of its last
+      start is late at each start. If it were dropped, the program would never send a report.
     """
-    last = f"SELECT MAX(seq) FROM report WHERE {_UNTRIED} AND metric = ?"  # noqa: S608 - our own words
+    last = f"SELECT MAX(seq) FROM report WHERE {_UNTRIED} AND metric = ?"  # noqa: S608 - a constant
     late = f"{_UNTRIED} AND metric = ? AND send_after >= ? AND send_after < ? AND seq < ({last})"
-    query = f"DELETE FROM report WHERE {late}"  # noqa: S608 - likewise
+    query = f"DELETE FROM report WHERE {late}"  # noqa: S608 - constants
     if n_dropped := db.execute(query, (metric, since, before, metric)).rowcount:
         add_count(db, _GIVEN_UP, n_dropped)
 
 
 def drop_expired(db: sqlite3.Connection, *, now: float) -> None:
-    """Drop and count the queued reports that had to leave before the present time."""
+    """Drop and count the queued reports whose `leaves_before` has passed, for example by its epoch.
+
+    Reports that are late, but may still leave, are dropped by `drop_late`.
+    """
     _drop(db, _GIVEN_UP, "AND leaves_before <= ?", now)
 
 
@@ -270,7 +291,7 @@ def list_queued_params(db: sqlite3.Connection, metric: str) -> list[Params]:
 
 def limit_send_after(db: sqlite3.Connection, *, latest: float) -> None:
     """Replace every later send_after by `latest`: it was computed by a clock that was ahead."""
-    query = f"UPDATE report SET send_after = ? WHERE {_UNTRIED} AND send_after > ?"  # noqa: S608 - our own words
+    query = f"UPDATE report SET send_after = ? WHERE {_UNTRIED} AND send_after > ?"  # noqa: S608 - a constant
     db.execute(query, (latest, latest))
 
 
@@ -319,7 +340,9 @@ def drop_all(db: sqlite3.Connection) -> None:
     """Drop and count all queued reports of a spool that was restored from a backup.
 
     Some of them may have left the device after the backup was made. The restored spool does not
-    contain these attempts, so the reports would leave again, as second reports of their intervals.
+    contain these attempts, so the same uploads would leave again. The collector counts an upload
+    once, but it forgets the id of the upload after 14 days. An upload from an older backup would be
+    counted as a second report of its interval.
     """
     _drop(db, _DROPPED_OLD, "")
 
@@ -335,7 +358,8 @@ def list_sent_uploads(db: sqlite3.Connection) -> list[SentUpload]:
 
 def trim_log(db: sqlite3.Connection, limits: QueueLimits) -> None:
     """Delete the oldest finished uploads, until the log is within its limit."""
-    # The subquery returns the newest finished row beyond the limit, and nothing below the limit.
+    # The subquery skips the newest rows, which the log keeps, and returns the row before them. If
+    # the log has no more rows than its limit, the subquery returns nothing, and nothing is deleted.
     db.execute(
         "DELETE FROM report WHERE status IS NOT NULL AND seq <= (SELECT seq FROM report "
         "WHERE status IS NOT NULL ORDER BY seq DESC LIMIT 1 OFFSET ?)",
@@ -359,9 +383,9 @@ def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) 
     Tried reports stay as entries of the upload log, because they may have left the device.
     `condition` continues the WHERE clause of SQL, and `values` replace its question marks.
     """
-    query = f"DELETE FROM report WHERE {_UNTRIED} {condition}"  # noqa: S608 - our own words
+    query = f"DELETE FROM report WHERE {_UNTRIED} {condition}"  # noqa: S608 - no values
     n_dropped = db.execute(query, values).rowcount
-    query = f"UPDATE report SET status = ? WHERE status IS NULL {condition}"  # noqa: S608 - likewise
+    query = f"UPDATE report SET status = ? WHERE status IS NULL {condition}"  # noqa: S608 - no values
     n_dropped += db.execute(query, (status, *values)).rowcount
     if n_dropped:
         add_count(db, status, n_dropped)
@@ -370,19 +394,24 @@ def _drop(db: sqlite3.Connection, status: str, condition: str, *values: object) 
 def find_latest_year(path: Path) -> int:
     """Return the latest calendar year in which a spool was certainly used, 0 if unknown.
 
+    A device that has lost its state cannot know how much of its yearly budget it has used. It takes
+    the budget of this year as used.
+
     Three columns of the spool contain times:
 
         first_attempt     time of an attempt
         send_after        at most a week after the end of the report's interval, so a week is
                           subtracted
-        ends - seconds    start of an interval that may still take an event (the table `held`, see
-                          `budget/pending_reports.py`)
+        ends - seconds    start of an interval in which the device recorded an event (the table
+                          `held`, see `budget/pending_reports.py`)
     """
     times = """
         SELECT max(first_attempt) FROM report UNION ALL SELECT max(send_after) - ? FROM report
         UNION ALL SELECT max(ends - seconds) FROM held
     """
-    # Also a read-only connection writes an index of the log, as `void_log` describes.
+    # SQLite builds an index of the write-ahead log even for a read-only connection. If the log has
+    # no valid frame, SQLite would write old memory of this process, which may contain secrets, to
+    # the file of the index (`folder/void_log.py`). So such a log is removed first.
     remove_void_log(path)
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:

@@ -1,7 +1,17 @@
 """The spool's database as one object: transactions, damage, forks, and its one connection.
 
-`Store` runs each transaction of the spool. The functions that open and close a connection are in
-`folder/database.py`, and the queries are in the modules that the schema names.
+A client stores its finished reports in a database of SQLite, the spool. Its reads and writes go
+through a `Store`:
+
+    store = Store(path)
+    with store.transaction() as db:     all changes of the block are stored, or none
+        spool.add_report(db, ...)
+    with store.reading() as db:         the block reads one state of the database
+        spool.count_queued(db)
+
+A transaction takes these steps: wait for the other threads, open the connection if there is none,
+run the block, commit. If the block raises, the changes are rolled back. `folder/database.py` opens
+and closes connections, and the comment of its schema lists the modules with the queries.
 
 A process has one connection to a database:
 
@@ -11,23 +21,30 @@ A process has one connection to a database:
     another file has the name of the database,   is closed; the next use opens another one
     for example after a withdrawal
     the collector of garbage deletes the store   is closed by a thread of its own
-    fork                                         is closed before; parent and child open their own
-    fork, but the disk hangs, or another thread  the parent goes on with its connection or opens
-    is inside a transaction                      another one. The child keeps the copied connection
-                                                 unused, and has no database: its transactions raise
-                                                 OSError (EDEADLK)
+    the program ends                             is left open, as after a kill
+    fork                                         is closed before the fork; parent and child open
+                                                 their own
 
-Two bad cases are behind this table:
+The host program may fork at any time, and its disk may hang. Both are dangerous for an open
+connection:
 
-- Forks. SQLite's locks belong to a process, and closing any handle of a file releases all locks of
-  the process on the file. A child that closed a connection of its parent would break the parent's
-  transaction. A child that opened the file again would take the parent's locks for its own.
-- Disks that hang. Closing the last connection writes to the disk, so a fork and the collector of
-  garbage close in a thread of their own.
+- A fork copies an open connection into the child. SQLite's locks belong to a process, and closing
+  any handle of a file releases all locks of the process on the file. A child that closed a
+  connection of its parent would break the parent's transaction. A child that opened the file again
+  would take the parent's locks for its own.
+- On a disk that hangs, closing a connection may take minutes, because closing the last connection
+  writes to the disk. A fork and the collector of garbage must not wait so long, so they close in a
+  thread of their own.
+
+Both cases together: if the disk hangs during a fork, or another thread is inside a transaction, the
+connection cannot be closed before the fork. The parent goes on with its connection or opens another
+one. The child has a copy of the connection. It neither uses nor closes the copy, and it never opens
+the file: its transactions raise OSError (EDEADLK).
 
 Damage: a file that does not contain what this library wrote raises DamagedError. The writer
-removes the file, and the next use begins an empty database. Budget and memoized responses are in
-the state, so the loss costs reports and no privacy.
+(`outbox/writer.py`) removes the file, and the next use begins an empty database. The queued reports
+are lost, but no privacy: the budget and the memoized responses are in other files, the state of the
+device (`budget/state.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +72,8 @@ from rappor_client.folder.identity_folder import BUSY_SECONDS, BusyError
 
 _CLOSE_SECONDS: Final = 0.1
 """Shortest time, in seconds, that a fork waits for the close of a database, also if its deadline
-has passed. With a smaller value, a child would have no database although the disk is only slow."""
+has passed. If the connection is not closed in this time, the child never opens the database. With a
+smaller value, a slow disk would have this effect as well as a disk that hangs."""
 FileId = tuple[int, int]
 """Device and inode, which are the same for all names of a file."""
 _PARENT_CONNECTIONS: Final[list[sqlite3.Connection]] = []
@@ -77,9 +95,10 @@ class Store(Shared):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # The open connection, the finalizer that closes it, and the file to which it is open.
+        # The open connection, the finalizer that closes it if the store is deleted, and the file to
+        # which it is open.
         self._open: sqlite3.Connection | None = None
-        self._at_end: weakref.finalize[..., Store] | None = None
+        self._finalizer: weakref.finalize[..., Store] | None = None
         self._file: FileId | None = None
         # The connection that `before_fork` could not close in time, because the disk hangs.
         self._unclosed: sqlite3.Connection | None = None
@@ -133,7 +152,9 @@ class Store(Shared):
 
     def remove(self) -> None:
         """Remove the files of a damaged database."""
-        # The lock is acquired directly, because a thread that is inside a transaction may remove.
+        # A thread that is inside a transaction may remove the files, too. `_turn.acquire` would
+        # raise BusyError there, because the thread has the lock already. The lock itself may be
+        # acquired again by its owner.
         with self._turn.lock:
             self.close()
             for suffix in SUFFIXES:
@@ -160,8 +181,8 @@ class Store(Shared):
         thread until the deadline.
         """
         super().before_fork(deadline)
-        # `not is_mine`: another thread has kept the lock until the deadline, and uses the
-        # connection.
+        # `is_mine` is false if this thread did not get the lock: another thread was inside a
+        # transaction until the deadline, and still uses the connection.
         if not self._turn.is_mine or (connection := self._detach_connection()) is None:
             return
         self._unclosed = connection
@@ -194,10 +215,10 @@ class Store(Shared):
                 close(connection)
 
     def _detach_connection(self) -> sqlite3.Connection | None:
-        """Remove the connection from the store and return it, None without a connection."""
+        """Remove the connection from the store and return it. Return None if there is none."""
         connection, self._open = self._open, None
-        if self._at_end is not None:
-            self._at_end.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
         return connection
 
     def _connect_current(self, lock_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
@@ -205,9 +226,10 @@ class Store(Shared):
         current = _identify_file(self.path)
         if current in _USED_BY_PARENT:
             raise OSError(errno.EDEADLK, "another thread used the database during the fork")
-        # The collector of garbage has closed the connection. It runs finalizers before it calls the
-        # `__del__` of an object of the host, and such a `__del__` may record a value.
-        is_closed = self._at_end is not None and not self._at_end.alive
+        # Case: the host has lost its last reference to this store, and an object of the host with
+        # a `__del__` is deleted together with the store. The collector of garbage runs finalizers
+        # first, and the finalizer closes the connection. Then the `__del__` records a value.
+        is_closed = self._finalizer is not None and not self._finalizer.alive
         if self._open is None or is_closed or self._file != current:
             self.close()
             if current is None:
@@ -216,10 +238,13 @@ class Store(Shared):
             opened = connect(self.path, lock_seconds)
             # A host may never close its clients. The collector of garbage then closes the
             # connection. It runs in any thread of the host, so it waits 0 s for the disk.
-            self._at_end = weakref.finalize(self, close_elsewhere, opened, 0.0)
-            self._at_end.atexit = False
+            self._finalizer = weakref.finalize(self, close_elsewhere, opened, 0.0)
+            # The finalizer does not run at the end of the program, which would wait for a disk that
+            # hangs. At the next use SQLite reads the log of a database that was left open.
+            self._finalizer.atexit = False
             self._open = opened
-        # The handler of a signal raised between BEGIN and the `try` of `transaction`.
+        # Case: the handler of a signal has raised an exception between BEGIN and the `try` of
+        # `transaction`, so nothing has ended that transaction.
         if self._open.in_transaction:
             self._open.execute("ROLLBACK")
         return self._open
@@ -228,8 +253,9 @@ class Store(Shared):
     def _translate_errors(self) -> Iterator[None]:
         """Raise DamagedError for an error of a damaged file, BusyError for a lock.
 
-        Any other exception passes through. The connection is closed after every exception but a
-        lock, because its file may be the cause.
+        Any other exception passes through. After an error of SQLite, of the disk or of the block
+        the connection is closed, because its file may be the cause. It stays open after BusyError,
+        and after a DamagedError of the block: the caller then removes the file, which closes it.
         """
         try:
             yield
@@ -239,6 +265,8 @@ class Store(Shared):
             if is_busy(error):
                 raise BusyError from None
             self.close()
+            # SQLite refuses to open or write a file in two cases: the header of the file is
+            # damaged, or the system denies the access. Only the header shows which case it is.
             if is_damage(error) or (is_refusal(error) and not has_sound_header(self.path)):
                 raise DamagedError(name_failure(error)) from None
             raise

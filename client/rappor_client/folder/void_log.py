@@ -38,16 +38,16 @@ from rappor_client.folder.identity_folder import RETRY_SECONDS
 from rappor_client.folder.system import read_file
 
 _HEADER: Final = struct.Struct(">4I8s2I")
-"""Header of a log: magic number, version of the format, page size in bytes, number of the
-checkpoint, salt, and the checksum of the fields before it."""
+"""The header of a log contains the magic number, the version of the format, the page size in bytes,
+the number of the checkpoint, the salt, and the checksum of the fields before it."""
 _FRAME: Final = struct.Struct(">2I8s2I")
-"""Header of a frame: page number, size of the database in pages, salt, and the checksum of the
-log's header, of the first two fields and of the page."""
+"""The header of a frame contains the page number, the size of the database in pages, the salt, and
+the checksum of the log's header, of the first two fields and of the page."""
 _HEADER_CHECKED: Final = 24
 _FRAME_CHECKED: Final = 8
 """Numbers of bytes, from the start of the header, that the checksum includes."""
 _BYTE_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
-"""Byte orders of the checksums, as `struct` spells them, by the magic number of the log."""
+"""The magic number of the log determines the byte order of the checksums, as `struct` spells it."""
 _PAGE_SIZES: Final = tuple(2**power for power in range(9, 17))
 """Page sizes that SQLite allows, in bytes."""
 _WORD: Final = 2**32 - 1

@@ -156,7 +156,9 @@ def _add_to_click(group: Any, host: Host) -> None:
     import click
 
     run = click.pass_context(_make_manager(host))
-    command = click.Command(NAME, callback=run, help=_help(host), context_settings=_PASS_WORDS)
+    command = click.Command(
+        NAME, callback=run, help=_describe_command(host), context_settings=_PASS_WORDS
+    )
     group.add_command(command)
     _watch_root(group, host)
 
@@ -176,7 +178,7 @@ def _add_to_typer(app: Any, host: Host) -> None:
     run = _make_manager(host)
     # Typer passes the context to an argument that has this annotation.
     run.__annotations__ = {"ctx": typer.Context, "return": None}
-    app.command(NAME, help=_help(host), context_settings=_PASS_WORDS)(run)
+    app.command(NAME, help=_describe_command(host), context_settings=_PASS_WORDS)(run)
     # A program may choose the class of its group in two places: in the decorator of its callback,
     # `@app.callback(cls=...)`, which comes first, or in `typer.Typer(cls=...)`.
     has_callback_class = isinstance(getattr(app.registered_callback, "cls", None), type)
@@ -204,7 +206,7 @@ def _make_manager(host: Host) -> Callable[[Any], None]:
     return manage
 
 
-def _help(host: Host) -> str:
+def _describe_command(host: Host) -> str:
     """Return the help of the command `telemetry`."""
     return f"See what {host.name} reports, agree to it, or refuse it: on, off, status, preview."
 

@@ -71,6 +71,7 @@ def _escape(text: str) -> str:
 
 
 def _build_parser(host: Host) -> argparse.ArgumentParser:
+    """Build the parser of the command lines of a host's telemetry command."""
     parser = argparse.ArgumentParser(
         prog=f"{host.name} telemetry",
         description=f"See what {host.name} reports, agree to it, or refuse it.",
@@ -113,6 +114,7 @@ _Lines = Iterator[str]
 
 
 def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Print the privacy notices, store the consent, and print the new state."""
     # The descriptions come before the consent is stored. If the registry cannot be read, this line
     # raises, and nobody has agreed to metrics without a description.
     yield from (privacy_notice(metric) for metric in Registry.load(host.registry).values())
@@ -121,11 +123,13 @@ def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Li
 
 
 def _turn_off(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Store a refusal, erase the device, and print the result."""
     withdrawal = host.refuse()
     yield f"Telemetry of {host.name} is off. " + _describe_erasure(withdrawal.left)
 
 
 def _reset(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Erase the device, and print the result and the state."""
     yield _describe_erasure(host.erase().left)
     yield from _describe_state(host)
 
@@ -141,11 +145,19 @@ def _describe_erasure(remaining_files: Sequence[str]) -> str:
 
 
 def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Print the state of telemetry, and the numbers of sent, queued and pending reports."""
     yield from _describe_state(host)
     if host.is_on():
         with host.open() as client:
             if client.disabled_reason:
                 yield f"It cannot work now: {client.disabled_reason}."
+            # Reservations outlive `reset`, `off` and a new list of names. Without this sentence the
+            # status said that telemetry is on, while the device was silent until January.
+            if names := ", ".join(sorted(client.find_unaffordable_metrics())):
+                yield (
+                    "Nothing more is recorded this year: its privacy budget has no room for "
+                    f"{names}, because an erased device or an earlier list has reserved it."
+                )
             # A report of today is pending and not yet queued. When the status showed only queued
             # reports, it said that nothing waits on the day of the month's only report.
             n_pending = len(read_contents(host.folder).pending_reports)
@@ -162,8 +174,8 @@ def _describe_state(host: Host) -> _Lines:
     The reason is an environment variable, an obstacle of the program, or the person's response.
     """
     consent = host.read_consent()
-    # The last day. After a response there is one day. Without a response there is a day for each
-    # time that the question was shown.
+    # After a response, the record has one day. Without a response, it has a day for each time that
+    # the question was shown, and the last of these days is printed.
     day = _FIRST_DAY + datetime.timedelta(days=consent.days[-1]) if consent.days else None
     # Only the operator of a server agrees to all metrics, by an environment variable. A person
     # agrees to the metrics of the registry by their names.
@@ -192,11 +204,13 @@ def _describe_state(host: Host) -> _Lines:
 
 
 def _preview(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Print the queued uploads, or an example, and what they reveal."""
     registry, contents = Registry.load(host.registry), read_contents(host.folder)
     yield from payload.describe_payload(registry, contents.bodies, host.collector)
 
 
 def _view(host: Host, args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Write a page about the device into a private folder, and open it in a browser."""
     from rappor_client.kit.device_page import render_page
 
     state, registry = " ".join(_describe_state(host)), Registry.load(host.registry)
@@ -211,12 +225,17 @@ def _view(host: Host, args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
 
 
 def _print_log(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Print all sent uploads and the privacy loss."""
     contents = read_contents(host.folder)
     yield from (f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads)
-    yield str(contents.spent) if contents.sent_uploads else "Nothing has been sent."
+    # The log of a device that was erased is gone, and the device may have sent reports.
+    if not contents.sent_uploads:
+        yield "This device has no record of anything sent."
+    yield str(contents.spent)
 
 
 def _send(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+    """Send the queued reports, and print the result."""
     result = host.send()
     if result is None:  # telemetry is off
         yield from _describe_state(host)

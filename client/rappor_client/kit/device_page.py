@@ -1,4 +1,4 @@
-"""A local HTML page of a device: its stored state, sent uploads, and uploads that may follow.
+"""A local HTML page about a device: what its folder stores, what it has sent and would send.
 
 The command `telemetry view` shows the page to the person whose device this is.
 """
@@ -23,7 +23,7 @@ _STYLE: Final = (
 
 
 def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
-    """Return the HTML page of a folder's device.
+    """Return the HTML page about the device of a folder.
 
     Parameters
     ----------
@@ -50,21 +50,28 @@ def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
 def _list_sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield title and text of each section.
 
-    The section "Recorded" shows no values, because the device stores noisy bits only.
+    The section "Recorded" names metrics, and the epochs of their noisy responses. It cannot show
+    true values, because the folder contains none. It does not show the noisy bits, because they
+    mean nothing to a person.
     """
+    # A metric of the kit reports about single days (`interval = "epoch"`).
     pending = [
         f"{report.metric}: one report, kept until its day is over"
         for report in contents.pending_reports
     ]
-    # Every report of a metric in an epoch repeats this permanent response.
+    # A permanent response is a row of noisy bits. A device draws it once in an epoch of a metric,
+    # such as a month, and draws every report of the epoch from it. The epoch is empty if the metric
+    # has `epoch = "life"`.
     permanent = [
         f"{scope.metric}: noisy response drawn for {scope.epoch or 'life'}"
         for scope in contents.scopes
     ]
     yield "Recorded", "\n".join([*pending, *permanent]) or "Nothing."
     sent = [f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads]
-    yield "Sent", "\n".join(sent) or "Nothing."
+    yield "Sent", "\n".join(sent) or "This device has no record of anything sent."
+    # The folder does not contain the address of the collector, so the text names no collector.
     would_send = payload.describe_payload(registry, contents.bodies, collector=None)
     yield "Would be sent", "\n".join(would_send)
+    # A sentence with the privacy loss of each metric so far, as an epsilon.
     yield "Privacy loss", str(contents.spent)
     yield "What is collected", "\n\n".join(privacy_notice(metric) for metric in registry.values())

@@ -64,7 +64,7 @@ METRIC: Final = "command"
 registry of a host must contain this metric."""
 
 _PERSONAL_SWITCHES: Final = ("DO_NOT_TRACK", "RAPPOR_DISABLED")
-"""Environment variables with which a person disables telemetry."""
+"""A person disables telemetry with these environment variables."""
 _MACHINE_VARIABLES: Final = (
     "CI",
     "BUILD_NUMBER",
@@ -143,7 +143,9 @@ class Host:
         self.name = name
         self.registry = os.fspath(registry)
         self.collector = collector
-        self.folder = os.path.expanduser(folder or os.path.join(_data_home(), name, "telemetry"))
+        self.folder = os.path.expanduser(
+            folder or os.path.join(_find_data_home(), name, "telemetry")
+        )
         program_switch = f"{name.upper().replace('-', '_').replace('.', '_')}_NO_TELEMETRY"
         self.variables = (*_PERSONAL_SWITCHES, program_switch, *variables)
         self.public_page = public_page
@@ -170,7 +172,8 @@ class Host:
 
     def find_obstacle(self) -> str:
         """Return the reason why telemetry is off whatever the consent is; "" without a reason."""
-        # `expanduser` found no home. The folder would be a folder named "~" of the working folder.
+        # If `expanduser` found no home, the client would create a folder named "~" in the working
+        # folder.
         if self.folder.startswith("~"):
             return "the home of the user is not known"
         if switch := find_disabling_variable((*self.variables, *_MACHINE_VARIABLES)):
@@ -203,8 +206,8 @@ class Host:
             if uses and self.is_recording():
                 # The cooldown starts first: a second run must not start another process meanwhile.
                 self._cooldown.start(self.clock() + _SCRIPT_SECONDS)
-                # A uniform choice by the random numbers of the system. The module `random` would
-                # take time to import.
+                # The random numbers of the system choose one use uniformly. The module `random`
+                # would take time to import.
                 sampled_use = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
                 if not self._start_process(sampled_use):
                     self.record_and_send(sampled_use)
@@ -245,13 +248,13 @@ class Host:
             is_recorded = bool(client.record(METRIC, use))
         if self.collector is not None and self.has_due_report():
             self.send()
-            # The collector was not reached. Without a cooldown every run of the program would try
-            # again, in a process of its own.
+            # If a report is still due, the collector was not reached. Without a cooldown every run
+            # of the program would try again, in a process of its own.
             if self.has_due_report():
                 self._cooldown.start(self.clock() + _HOUR)
                 return
-        # The drawn day has not come, or the report of the month has left. Further runs of this day
-        # would find the same, so they need no process.
+        # If nothing was recorded, the drawn day has not come, or the report of the month has left.
+        # Further runs of this day would find the same, so they need no process.
         if not is_recorded:
             self._cooldown.start((self.today + 1) * _DAY)
 
@@ -273,7 +276,7 @@ class Host:
             log.addHandler(logging.NullHandler())
         registry = Registry.load(self.registry, today=datetime.date.max)
         consent = self.read_consent()
-        # Without a background thread: the recording process ends after its one use.
+        # The client needs no background thread, because the recording process ends after one use.
         client = Client.open(
             self.folder,
             registry=registry,
@@ -410,27 +413,27 @@ class _RunCooldown:
     def is_running(self) -> bool:
         """Return whether a cooldown is running for the present registry.
 
-        False if the file is absent or damaged, or the registry does not exist.
+        No cooldown is running if the file is absent or damaged, or the registry does not exist.
         """
         with contextlib.suppress(OSError, ValueError):
             with open(os.path.join(self._folder, _COOLDOWN_FILE), encoding="utf-8") as file:
                 until, _, version = file.read().partition(" ")
             is_ahead = 0 < float(until) - self._clock() <= _DAY
-            return is_ahead and version == self._registry_version()
+            return is_ahead and version == self._identify_registry_version()
         return False
 
     def start(self, until: float) -> None:
         """Start a cooldown until a time in seconds since 1970; OSError if the disk fails."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         with open(os.path.join(self._folder, _COOLDOWN_FILE), "w", encoding="utf-8") as file:
-            file.write(f"{until} {self._registry_version()}")
+            file.write(f"{until} {self._identify_registry_version()}")
 
     def end(self) -> None:
         """End the cooldown. A failure of the disk is ignored."""
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._folder, _COOLDOWN_FILE))
 
-    def _registry_version(self) -> str:
+    def _identify_registry_version(self) -> str:
         """Return size and modification time of the registry, which identify its version.
 
         Parsing the registry would delay every start of the program.
@@ -450,10 +453,10 @@ def is_success(error: BaseException) -> bool:
     return getattr(error, "exit_code", 1) == 0
 
 
-def _data_home() -> str:
+def _find_data_home() -> str:
     """Return the folder in which programs of a user store data of this machine.
 
-    Never a folder that follows the user to other machines (a roaming profile of Windows): two
+    The folder must not follow the user to other machines, as a roaming profile of Windows does: two
     machines with one secret would be one device.
     """
     if sys.platform == "win32":

@@ -2,9 +2,12 @@
 
 The registry lists the names of the program's commands, tools or pages. It has one of two encodings:
 
-    one-hot    few devices, or a web application. A device reports one of the listed names.
-    a list     many devices (`min_devices_for_list`). A device reports any name in parts, so that
-               names of plugins are found that no list contains.
+    one-hot    for few devices, and for a web application. A device reports one of the listed names.
+               Other names are not counted.
+    bloom      for many devices (`min_devices_for_list`). A device reports any name, also a name
+               that is not listed, such as a command of a plugin. Some devices report the first
+               letters of the name, from which the analyst finds unlisted names. The registry lists
+               names as candidates, so this module calls this encoding the list encoding.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC, Host
 
 _COHORT_DEVICES: Final = 20
-"""Devices that a cohort needs in a month. The collector shows sums of *blocks* only: a block is one
-cohort on consecutive days, and closes when it has enough reports. With fewer devices the blocks of
-a cohort never close (server/README.md)."""
+"""Number of devices that a cohort needs in a month. The collector adds the reports of one cohort on
+consecutive days to a block. It shows the sums of a block only after the block has enough reports
+and is closed (server/README.md, Blocks). With fewer devices the blocks of a cohort never close."""
 
 _PARTS: Final = (Part("prefix:3", 0.2), Part("whole"))
 """Parts of the list encoding. A fifth of the devices report the first three letters of a name, from
@@ -39,10 +42,10 @@ which the analyst finds names that are not in the list."""
 
 # Texts of the registry and of the README. `str.format` fills in the fields in braces.
 _REGISTRY: Final = """\
-# What {name} reports, written by `{name} telemetry init`. Collectors of later versions accept it as
-# one of their `older` registries.
+# What {name} reports, written by `{name} telemetry init`. When a later version has another
+# registry, name this file in the collector's setting `older`. It then accepts reports of both.
 [budget]
-total = {total}                  # nats that a device may lose in a calendar year
+total = {total}                  # privacy loss of a device in a calendar year, at most, in nats
 
 [metrics.{metric}]
 description = {description}
@@ -73,8 +76,9 @@ their own, so it is one phrase and has no full stop."""
 _SECTION: Final = """\
 ## Telemetry
 
-Only if you agree, {name} reports which of its {what} are used: once a month, one use of
-one random day. So a published share is a share of devices, not of uses.
+Only if you agree, {name} reports which of its {what} are used. A device sends one report a
+month: one use, drawn from the uses of one random day. A published share is therefore a share of
+devices, not of uses.
 Without a yes nothing is computed or sent, and only the answer is kept. The reports have names of
 {what} only, never a value, a file name or an identifier, and a device adds random noise
 before anything leaves.
@@ -90,15 +94,15 @@ _CHOICES: Final = """\
 | you want to | do this |
 |---|---|
 | agree, refuse and erase | `{name} telemetry on`, `{name} telemetry off` |
-| see what decides, and what would be sent | `{name} telemetry status`, `{name} telemetry preview` |
+| see its state, and what would be sent | `{name} telemetry status`, `{name} telemetry preview` |
 | see all that is kept and was sent | `{name} telemetry view`, `{name} telemetry log` |
 | begin anew | `{name} telemetry reset` |
 | refuse for a whole environment | set {switches} |"""
 
 _CHOICES_OF_ACCOUNTS: Final = """\
-You agree in your account. It has a device of its own on our server, which is erased when you refuse
-or delete the account. Our server sees the pages that it serves; the collector learns only what is
-described here."""
+You agree in your account. Our server then stores a random secret and unsent reports for the
+account. They are erased when you refuse or delete the account. Our server sees the pages that it
+serves; the collector learns only what is described here."""
 
 
 def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
@@ -110,7 +114,7 @@ def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
         "--expires",
         type=datetime.date.fromisoformat,
         metavar="DAY",
-        help=f"The last day of collection. The default is {_default_expiry()}.",
+        help=f"The last day of collection. The default is {_compute_default_expiry()}.",
     )
     command.add_argument(
         "--devices",
@@ -148,8 +152,8 @@ def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iter
     # A second `init` replaces the section of the first one. The section is found by its first words
     # and its last sentence, which every version has.
     first = re.escape(section[: section.index(" reports which")])
-    earlier = rf"^{first}.*?^The reports go to [^\n]*"
-    parts = re.split(earlier, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
+    section_pattern = rf"^{first}.*?^The reports go to [^\n]*"
+    parts = re.split(section_pattern, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
     parts.insert(1, section)
     text = "\n\n".join(filter(None, map(str.strip, parts)))
     args.readme.write_text(f"{text}\n", encoding="utf-8")
@@ -161,7 +165,7 @@ def _write_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) 
     path = Path(host.registry)
     if not args.owner:
         raise ParamsError("--owner must be given for a new registry: who is responsible")
-    expires = args.expires or _default_expiry()
+    expires = args.expires or _compute_default_expiry()
     text = format_registry(host, names, owner=args.owner, expires=expires, devices=args.devices)
     path.write_text(text, encoding="utf-8")
     yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
@@ -178,14 +182,18 @@ def _compare_registry(host: Host, args: argparse.Namespace, names: Sequence[str]
     path = Path(host.registry)
     registry = Registry.load(path)
     metric = registry[METRIC]
-    if new := sorted({*names}.difference(metric.params.categories, metric.listed)):
-        way = "Add them to its candidates" if metric.listed else "For a new list remove it first"
-        yield f"{path} is kept, and lacks {', '.join(new)}. {way}."
-    if ignored := [*_list_ignored_options(host, args, names, registry)]:
-        yield f"{path} is kept, so {', '.join(ignored)}. For a new registry remove it first."
+    if new_names := sorted({*names}.difference(metric.params.categories, metric.listed)):
+        instruction = (
+            "Add them to its candidates"
+            if metric.listed
+            else "For a new list remove the file first"
+        )
+        yield f"{path} is kept, and lacks {', '.join(new_names)}. {instruction}."
+    if clauses := [*_list_ignored_options(host, args, names, registry)]:
+        yield f"{path} is kept, so {', '.join(clauses)}. For a new registry remove the file first."
 
 
-def _default_expiry() -> datetime.date:
+def _compute_default_expiry() -> datetime.date:
     """Return the last day of the next year."""
     return datetime.date(datetime.datetime.now(datetime.UTC).year + 1, 12, 31)
 
@@ -203,14 +211,14 @@ def _list_ignored_options(
         text = format_registry(
             host, names, owner=metric.owner, expires=metric.expires, devices=args.devices
         )
-        wanted = Registry.loads(text, today=datetime.date.min)[METRIC].params
-        is_same_kind = get_encoding(wanted).has_same_encoding(metric.params)
-        if not is_same_kind or wanted.m != metric.params.m:
+        expected_params = Registry.loads(text, today=datetime.date.min)[METRIC].params
+        is_same_kind = get_encoding(expected_params).has_same_encoding(metric.params)
+        if not is_same_kind or expected_params.m != metric.params.m:
             yield f"--devices {args.devices} is ignored (it was made for another number)"
 
 
 def format_registry(
-    host: Host, uses: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
+    host: Host, names: Sequence[str], *, owner: str, expires: datetime.date, devices: int | None
 ) -> str:
     """Return the text of a registry.
 
@@ -218,7 +226,7 @@ def format_registry(
     ----------
     host
         The program.
-    uses
+    names
         Names to list.
     owner
         Address of the responsible person.
@@ -232,7 +240,8 @@ def format_registry(
     MetricError
         A name cannot be a category.
     """
-    # Accounts of a site have no plugins, so a list would find nothing that the routes lack.
+    # The list encoding finds names that are not listed. A site has none: it records only names of
+    # its routes, and the registry lists all routes.
     is_list = devices is not None and devices >= min_devices_for_list() and not host.is_site
     description = _DESCRIPTION.format(name=host.name, what=host.what)
     if METRIC not in host.what:
@@ -243,24 +252,29 @@ def format_registry(
         "description": json.dumps(description, ensure_ascii=False),
         "owner": json.dumps(owner, ensure_ascii=False),
         "expires": expires,
-        "encoding": _format_list(uses, devices or 0) if is_list else _format_onehot(uses),
+        "encoding": _format_list(names, devices or 0) if is_list else _format_onehot(names),
     }
-    # The total depends on the metric. A registry without a limit is parsed first, and gives it.
+    # The total must be at least the privacy loss that the metric reserves in a year. This loss is
+    # computed by `Registry`, so a registry with an infinite total is parsed first.
     unlimited = Registry.loads(_REGISTRY.format(total="inf", **fields))
-    total = math.fsum(entry.total for entry in unlimited.reserved)
+    total = math.fsum(reservation.total for reservation in unlimited.reserved)
     return _REGISTRY.format(total=f"{total:g}", **fields)
 
 
-def _format_onehot(uses: Sequence[str]) -> str:
+def _format_onehot(names: Sequence[str]) -> str:
     """Return the lines of the one-hot encoding: a device reports one of these names."""
-    return _ONEHOT.format(names=_quote_names(uses))
+    return _ONEHOT.format(names=_quote_names(names))
 
 
-def _format_list(uses: Sequence[str], devices: int) -> str:
-    """Return the lines of the list encoding: the names are candidates of any reported name."""
+def _format_list(names: Sequence[str], devices: int) -> str:
+    """Return the lines of the list encoding: a device reports any name.
+
+    The listed names are the candidates of a decode. The number of cohorts depends on the number of
+    devices.
+    """
     parts = ", ".join(_format_part(part) for part in _PARTS)
-    cohorts = choose_list_cohorts(_smallest_share() * devices, min_cohort=MIN_COHORT)
-    return _LIST.format(names=_quote_names(uses), parts=parts, cohorts=cohorts)
+    cohorts = choose_list_cohorts(_compute_smallest_share() * devices, min_cohort=MIN_COHORT)
+    return _LIST.format(names=_quote_names(names), parts=parts, cohorts=cohorts)
 
 
 def _format_part(part: Part) -> str:
@@ -269,23 +283,26 @@ def _format_part(part: Part) -> str:
     return f'{{name = "{part.name}"{share}}}'
 
 
-def _quote_names(uses: Sequence[str]) -> str:
+def _quote_names(names: Sequence[str]) -> str:
     """Return names as the lines of an array of TOML, one name in a line."""
-    return "".join(f"  {json.dumps(use, ensure_ascii=False)},\n" for use in uses)
+    return "".join(f"  {json.dumps(name, ensure_ascii=False)},\n" for name in names)
 
 
 def min_devices_for_list() -> int:
     """Return the smallest number of devices a month for the list encoding.
 
-    With so many devices every cohort of every part has blocks that close, for the number of cohorts
-    of the profile. With fewer cohorts rare names would share bits with others. In numbers: the
-    rarest part is reported by 0.2 of the devices, and each of its 128 cohorts needs 20 devices, so
-    20 * 128 / 0.2 = 12,800 devices are needed.
+    Each cohort of each part needs 20 devices (`_COHORT_DEVICES`), or its blocks never close. The
+    profile "once" has 128 cohorts, and 0.2 of the devices report the rarest part. So the number is
+    20 * 128 / 0.2 = 12,800 devices.
+
+    Fewer cohorts would need fewer devices. But two names that share bits in one cohort have
+    different bits in most other cohorts. With few cohorts a decode could not tell a rare name from
+    the names that share its bits.
     """
-    return math.ceil(_COHORT_DEVICES * Params.profile("once").m / _smallest_share())
+    return math.ceil(_COHORT_DEVICES * Params.profile("once").m / _compute_smallest_share())
 
 
-def _smallest_share() -> float:
+def _compute_smallest_share() -> float:
     """Return the share of devices that report the rarest part."""
     shares = [part.share for part in _PARTS if part.share is not None]
     return min([*shares, 1 - math.fsum(shares)])

@@ -5,9 +5,10 @@
 
     server.add_middleware(Telemetry(Host("myserver", registry=..., collector=..., what="tools")))
 
-The operator of the server gives consent with the command line of the program. The kit asks no
-question here, and writes nothing to the standard output, because a server may use it for the
-protocol. The module needs the extra `mcp`.
+`what` is the noun for the recorded names, in sentences for people. The operator of the server gives
+consent with the command `telemetry` of the server's program (`rappor_client.kit.commands`). This
+module asks no consent question and writes nothing to the standard output, because a server may send
+its protocol there. The module needs the extra `mcp`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,6 @@ class Telemetry(Middleware):
 
 
 async def tool_names(server: FastMCP[Any]) -> list[str]:
-    """Return the names of a server's tools, for `telemetry init`."""
+    """Return the names of a server's tools. `telemetry init` writes them into the registry."""
     tools = await server.list_tools(run_middleware=False)
     return list(dict.fromkeys(tool.name for tool in tools))

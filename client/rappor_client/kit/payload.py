@@ -41,17 +41,26 @@ def describe_payload(
 
 
 def make_example(registry: Registry) -> bytes:
-    """Return the upload of a device with a new secret that has used the first listed name."""
+    """Return the upload of an invented device, which has recorded the first name of the registry.
+
+    The metric is the one under which the kit records every use (`rappor_client.kit.host.METRIC`).
+    """
     metric = registry[METRIC]
-    value = parse_value(metric.params, (*metric.params.categories, *metric.listed)[0])
+    # The names are the categories of the one-hot encoding, or the candidates of the list encoding.
+    # The registry of a kit has one of the two (`kit/init_command.py`).
+    names = metric.params.categories or metric.listed
+    value = parse_value(metric.params, names[0])
+    # The epoch is a month that never was. The secret is new, so the report is as random as in any
+    # real month.
     encoded = encode_value(os.urandom(32), metric, value, epoch="0000-01")
     return Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
 
 
 def describe_disclosure(registry: Registry) -> str:
-    """Return a sentence about what an observer can learn of one use from an upload."""
+    """Return a sentence about the information in one upload on the recorded name."""
     loss = epsilon_1(registry[METRIC].params)
     return (
-        f"What anybody could learn from it, the collector included: {describe_belief(loss)}. While "
-        "it is received, the collector also sees the network address."
+        "What anybody could learn from one upload, the collector included: "
+        f"{describe_belief(loss)}. While an upload is received, the collector also sees the "
+        "network address."
     )

@@ -16,8 +16,8 @@ _started: Final[list[int]] = []
 def start_process(folder: str, args: Sequence[str], use: str) -> bool:
     """Start the process in a folder, and do not wait for it.
 
-    Returns False if there is no interpreter to start, as in a frozen program. The caller records
-    in its own process then.
+    The result is False if there is no interpreter to start, as in a frozen program. The caller then
+    records in its own process.
 
     Parameters
     ----------

@@ -87,7 +87,8 @@ class Site(Host):
         super().__init__(name, **({"what": "pages"} | settings))
         self.account, self._app, self._agreed = account, app, agreed
         self._failures = Failures(Path(self.folder))
-        # Listed at the first request, because an application may add routes until then.
+        # The routes are listed at the first request, because an application may add routes until
+        # then.
         self._routes: list[NamedRoute] = []
         # Id of the process that has created the queue; 0 before the first visit.
         self._process = 0
@@ -116,8 +117,9 @@ class Site(Host):
         str
             A sentence about the result.
         """
-        agreed = set(map(self._account_folder, self._agreed()))
-        # The name of an account's folder has the 64 hex digits of SHA-256 (`_account_folder`).
+        agreed = set(map(self._locate_account_folder, self._agreed()))
+        # The name of an account's folder has the 64 hex digits of SHA-256
+        # (`_locate_account_folder`).
         folders = [str(path) for path in Path(self.folder).glob("?" * 64)]
         # The order of uploads must not identify accounts.
         random.SystemRandom().shuffle(folders)
@@ -137,7 +139,7 @@ class Site(Host):
 
     def forget(self, account: str) -> Any:
         """Erase the device of an account that no longer agrees; return the Withdrawal."""
-        return self._make_device(self._account_folder(account)).erase()
+        return self._make_device(self._locate_account_folder(account)).erase()
 
     def page(self, account: str) -> str:
         """Return an HTML page with the contents of an account's device."""
@@ -145,7 +147,7 @@ class Site(Host):
         from rappor_client.kit.device_page import render_page
 
         registry = Registry.load(self.registry)
-        folder = Path(self._account_folder(account))
+        folder = Path(self._locate_account_folder(account))
         return render_page(self.name, "For your account.", registry, folder)
 
     def find_route_name(self, endpoint: object, scope: dict[str, Any] | None = None) -> str:
@@ -195,9 +197,9 @@ class Site(Host):
         while True:
             account, name = uses.get()
             with self.log_failures():
-                self._make_device(self._account_folder(account)).record([name])
+                self._make_device(self._locate_account_folder(account)).record([name])
 
-    def _account_folder(self, account: str) -> str:
+    def _locate_account_folder(self, account: str) -> str:
         """Return the folder of an account.
 
         The name is a hash, because an account may contain slashes or be longer than a file name.
@@ -205,6 +207,7 @@ class Site(Host):
         return os.path.join(self.folder, hashlib.sha256(account.encode()).hexdigest())
 
     def _make_device(self, folder: str, collector: Any = None) -> _Device:
+        """Return the device of an account from its folder."""
         return _Device(
             "",
             registry=self.registry,

@@ -2,7 +2,7 @@
 
 `rappor_client.kit.web` reports which routes an account visits, by name. This module lists the
 routes of an application, and finds the route of a request. The functions read attributes of the
-application and import no library of it.
+application's objects. They import neither Flask nor Starlette nor FastAPI.
 
 Which objects the module reads, and the names that it derives:
 
@@ -17,8 +17,10 @@ A mount without a name is named by its path. Example: a mount `/users` without a
 route `list`, and a router with the prefix `/api` contains the route `ping`. Their names are
 `users:list` and `api:ping`.
 
-A request is matched by its endpoint, the function that served it. Several routes may share one
-function. Then method and path of the request choose among them (`NamedRoute.is_matched_by`).
+A request is matched by its endpoint. In Starlette and FastAPI the endpoint is the function that
+served the request, and several routes may share one function. Then method and path of the request
+choose among these routes (`NamedRoute.is_matched_by`). In Flask the endpoint is a string, and each
+endpoint is one recorded route.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ class NamedRoute:
     address
         Methods and path for an error message, such as `GET /users/{id}`.
     endpoint
-        Function that serves the route.
+        Function that serves the route. In Flask: the name of the endpoint, such as
+        `blueprint.view`.
     steps
-        The mounts from the application to the route, then the route. Empty for Flask, whose
-        requests name their endpoint, and an endpoint has one name.
+        The mounts from the application to the route, then the route. Empty for Flask: a request of
+        Flask contains the name of its endpoint, so no router has to be asked.
     """
 
     name: str
@@ -53,16 +56,19 @@ class NamedRoute:
     steps: tuple[Any, ...] = ()
 
     def is_matched_by(self, scope: dict[str, Any]) -> bool:
-        """Return whether the application's router sends a connection to this route.
+        """Return whether the application's router sends a request to this route.
 
-        `scope` is the connection of ASGI. Each mount removes its path from the path of the scope.
+        `scope` is the dictionary by which ASGI describes a request: its method, its path and its
+        parameters.
         """
         for step in self.steps:
             match, child_scope = step.matches(scope)
-            # PARTIAL: the path fits, but the route has other methods. Two routes of one path with
-            # different methods are different names.
+            # PARTIAL means that the path fits, but the route has other methods. Two routes of one
+            # path with different methods have different names.
             if match.name != "FULL":
                 return False
+            # `child_scope` has the keys that a mount changes. Its `root_path` ends with the path of
+            # the mount, so the next step compares only the rest of the request's path.
             scope = {**scope, **child_scope}
         return True
 
@@ -105,9 +111,10 @@ class _RoutePosition:
     names
         Names of the mounts and routers that lead to the list.
     path
-        Path that they have together.
+        Path of the list: the joined paths of the mounts that lead to the list.
     steps
-        The mounts that lead to the list. Routers of FastAPI match nothing themselves.
+        The mounts that lead to the list. Routers of FastAPI are no steps, because the path of a
+        route inside a router already contains the path of the router.
     """
 
     names: tuple[str, ...] = ()
@@ -115,7 +122,18 @@ class _RoutePosition:
     steps: tuple[Any, ...] = ()
 
     def enter(self, mount: Any, mount_path: str) -> _RoutePosition:
-        """Return the position of the routes of a mount or of a host."""
+        """Return the position of the routes inside a mount.
+
+        Starlette's `Host` is also a mount here. It matches the domain of a request, not its path.
+
+        Parameters
+        ----------
+        mount
+            The mount. The path of a mount inside a FastAPI router begins with the router's path.
+        mount_path
+            Path without the router's path, or the domain of a `Host`. A mount without a name is
+            named by `mount_path`.
+        """
         name = getattr(mount, "name", None) or mount_path.strip("/")
         path = getattr(mount, "path", mount_path)
         names = (*self.names, name) if name else self.names
@@ -146,21 +164,30 @@ def _walk_routes(
             path = route.include_context.prefix + route.original_router.prefix
             yield from _walk_routes(route.effective_candidates(), position, path)
             continue
-        # FastAPI wraps a plain route or mount of Starlette inside such a router.
-        plain = getattr(route, "starlette_route", None) or route
-        if hasattr(plain, "include_in_schema") and hasattr(plain, "endpoint"):
-            if plain.include_in_schema and plain.endpoint is not None:
-                methods = ",".join(sorted(set(plain.methods or ()) - {"HEAD"})) or "any method"
+        # Inside such a router, FastAPI puts each route into a wrapper. For a route or mount of
+        # Starlette, `starlette_route` of the wrapper is a copy whose path begins with the path of
+        # the router. Routes of FastAPI itself are read from the wrapper.
+        plain_route = getattr(route, "starlette_route", None) or route
+        if hasattr(plain_route, "include_in_schema") and hasattr(plain_route, "endpoint"):
+            if plain_route.include_in_schema and plain_route.endpoint is not None:
+                methods = (
+                    ",".join(sorted(set(plain_route.methods or ()) - {"HEAD"})) or "any method"
+                )
                 yield NamedRoute(
-                    ":".join((*names, plain.name)),
-                    f"{methods} {position.path}{plain.path}",
-                    plain.endpoint,
-                    (*position.steps, plain),
+                    ":".join((*names, plain_route.name)),
+                    f"{methods} {position.path}{plain_route.path}",
+                    plain_route.endpoint,
+                    (*position.steps, plain_route),
                 )
         else:
-            # The path of a mount inside a router begins with the path of the router. The path of
-            # the original mount has no such prefix, so the name contains the router once.
-            original = getattr(route, "original_route", None) or plain
-            mount_path = str(getattr(original, "path", "") or getattr(original, "host", ""))
-            inside = dataclasses.replace(position, names=names).enter(plain, mount_path)
-            yield from _walk_routes(getattr(plain, "routes", None) or (), inside)
+            # `names` already contains the router. So a mount without a name must be named by the
+            # path of the original mount. `plain_route.path` begins with the path of the router,
+            # which would then appear twice in the name.
+            original_route = getattr(route, "original_route", None) or plain_route
+            mount_path = str(
+                getattr(original_route, "path", "") or getattr(original_route, "host", "")
+            )
+            mount_position = dataclasses.replace(position, names=names).enter(
+                plain_route, mount_path
+            )
+            yield from _walk_routes(getattr(plain_route, "routes", None) or (), mount_position)

@@ -64,7 +64,7 @@ def parse_collector(url: str) -> Address:
     """
     parts = _split("collector", url)
     is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK_HOSTS
-    if not parts.hostname or not (parts.scheme == "https" or is_local):
+    if not (parts.scheme == "https" or is_local):
         raise ParamsError(
             "collector must be an https address (http only to localhost), got "
             f"{parts.scheme or 'no scheme'}"
@@ -116,7 +116,7 @@ def _split(name: str, text: str) -> SplitResult:
     # a registry or a shell has broken into two lines.
     if not isinstance(text, str) or not all("!" <= letter <= "~" for letter in text):
         raise ParamsError(
-            f"{name} must be an https address in ASCII without spaces "
+            f"{name} must be an address in ASCII without spaces "
             "(names in other letters in punycode, xn--...)"
         )
     try:
@@ -149,6 +149,7 @@ def _build_address(name: str, parts: SplitResult, login: str | None = None) -> A
 
 
 def _is_ipv6(host: str) -> bool:
+    """Return whether a host is an IPv6 address."""
     try:
         ipaddress.IPv6Address(host)
     except ValueError:

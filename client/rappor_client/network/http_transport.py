@@ -111,15 +111,15 @@ class HttpTransport:
 
         The body is compressed if compression makes it shorter and collectors unpack the result.
         """
-        headers = {"Content-Type": "application/json"}
         packed = gzip.compress(body, mtime=0) if len(body) >= _MIN_GZIP_BYTES else body
-        if len(packed) < len(body) <= _MAX_GZIP_RATIO * len(packed):
-            headers["Content-Encoding"] = "gzip"
-            body = packed
-        headers |= {"User-Agent": _user_agent(), "Connection": "close"}
-        if self._key is not None:
-            headers["Authorization"] = f"Bearer {self._key}"
-        exchange = _Exchange(self._address, body, headers, timeout)
+        is_packed = len(packed) < len(body) <= _MAX_GZIP_RATIO * len(packed)
+        # The headers contain the upload key. A local variable would show them in a traceback.
+        exchange = _Exchange(
+            self._address,
+            packed if is_packed else body,
+            self._build_headers(is_packed=is_packed),
+            timeout,
+        )
         self._running.add(exchange)
         try:
             return exchange.run()
@@ -128,6 +128,16 @@ class HttpTransport:
             # on in its thread, also beyond a later `withdraw()`.
             exchange.sever()
             self._running.discard(exchange)
+
+    def _build_headers(self, *, is_packed: bool) -> dict[str, str]:
+        """Return the headers of an upload, whose body is compressed if `is_packed`."""
+        headers = {"Content-Type": "application/json"}
+        if is_packed:
+            headers["Content-Encoding"] = "gzip"
+        headers |= {"User-Agent": _user_agent(), "Connection": "close"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        return headers
 
     def close(self) -> None:
         """Sever the exchange of another thread; see `Transport.close`."""
@@ -145,7 +155,7 @@ class _DeadlineSocket(socket.socket):
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         """Receive bytes as `socket.socket.recv_into` does, within the time that is left."""
-        self.settimeout(_seconds_until(self.deadline))
+        self.settimeout(_count_seconds_until(self.deadline))
         return super().recv_into(*args, **kwargs)
 
 
@@ -157,6 +167,7 @@ class _FinalResponse(http.client.HTTPResponse):
     """The final response of a server, after any number of interim responses (1xx)."""
 
     def _read_status(self) -> tuple[str, int, str]:
+        """Read the status line of the final response, and skip interim responses (100 to 199)."""
         # `http.client` skips the interim response 100 only, and took 103 (Early Hints) for the
         # final one. The deadline of the socket bounds this loop.
         while True:
@@ -280,7 +291,7 @@ class _Exchange:
         a long name lookup: nothing may be sent any more.
         """
         self._socket = connected
-        connected.settimeout(_seconds_until(self._deadline))
+        connected.settimeout(_count_seconds_until(self._deadline))
         connected.deadline = self._deadline
         if self._is_severed:
             connected.close()
@@ -288,7 +299,7 @@ class _Exchange:
         return connected
 
 
-def _seconds_until(deadline: float) -> float:
+def _count_seconds_until(deadline: float) -> float:
     """Return the seconds until a deadline, as a timeout that a socket accepts."""
     return max(deadline - time.monotonic(), _MIN_SOCKET_SECONDS)
 
@@ -328,7 +339,7 @@ def _find_proxy(address: Address) -> Address | None:
 def parse_retry_after(header: str | None) -> float | None:
     """Return the seconds of a header Retry-After (RFC 9110 section 10.2.3).
 
-    The header contains seconds or a date. Returns None for any other text.
+    The header contains seconds or a date. The result is None for any other text.
     """
     if header is None:
         return None

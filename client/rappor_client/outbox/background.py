@@ -14,7 +14,9 @@ These calls and results plan the next step:
 
     nudge           a report was queued: next step after a random delay of up to `max_delay`
     catch_up        an earlier run left reports: next step now, and then pauses of a second at most
-    step succeeded  next step at the time that the uploader returned, plus a random delay
+    attempt         next step at the time that the uploader returned, plus a random delay
+    no attempt      next step at the time that the uploader returned
+    lock or disk    another process had a lock, or the disk was slow: next step 5 s later
     step failed     the client counts the failure, and the next step comes an hour later
     stop            the thread ends
 
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import threading
 import time
 import weakref
@@ -49,7 +52,7 @@ collector may take longer. The request is then cut off, and the next run sends t
 under the same id. A larger value delays the end of such a program."""
 _BUSY_SECONDS: Final = 5.0
 """Time until the next step, in seconds, if another process held a lock or the disk did not answer
-in time. A smaller value asks a busy disk more often; a larger value sends later."""
+in time. A smaller value asks a busy disk more often. A larger value sends later."""
 _BACKLOG_SECONDS: Final = 1.0
 """Largest random delay, in seconds, between two reports of the backlog, the reports that an earlier
 run left. A larger value leaves more of them unsent when the program ends soon."""
@@ -85,9 +88,10 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._has_planned_step = False  # since the last step, by `nudge` or `catch_up`
         self._is_stopped = False
+        self._process = os.getpid()
         self._n_backlog = 0  # reports of an earlier run that are still to be sent
-        _ALL.add(self)
         self._next_at: float | None = None  # by the monotonic clock
+        _ALL.add(self)
 
     def nudge(self) -> None:
         """Notify the thread that a report is queued. The thread sends it after a random delay."""
@@ -123,6 +127,11 @@ class Sender:
         # thread cannot wait for its own end.
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(seconds, 0.0))
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a child of the process that created the sender."""
+        return self._process != os.getpid()
 
     def _plan_step(self, timestamp: float) -> None:
         """Start the thread if necessary, and plan a step unless an earlier step is planned.
@@ -182,8 +191,8 @@ class Sender:
                 elif (seconds := self._next_at - time.monotonic()) > 0:
                     self._wake.wait(min(seconds, _MAX_SLEEP_SECONDS))
                 else:
-                    # The step below may be too early for a report that is queued from now on, so
-                    # the next nudge must plan another step.
+                    # The step that follows may be too early for a report that is queued from now
+                    # on, so the next nudge must plan another step.
                     self._has_planned_step = False
                     self._next_at = None
                     return True
@@ -204,7 +213,10 @@ def _end_all() -> None:
     # While the interpreter ends, it kills a daemon thread that wakes with `pthread_exit`. That
     # function loads a library, and aborts the process if no file handle is free for the library.
     for sender in list(_ALL):
-        sender.stop(seconds=_END_SECONDS)
+        # The child of a fork has a copy of its parent's sender, and no thread of it. Bad case: the
+        # thread held `_wake` during the fork, so the end of the child waited for it without end.
+        if not sender.is_of_parent:
+            sender.stop(seconds=_END_SECONDS)
 
 
 def limit_sleep(seconds: float, *, delay: float = 0.0) -> float:

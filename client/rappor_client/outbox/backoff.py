@@ -7,13 +7,13 @@ After the n-th attempt of an upload fails, its backoff is uniform on [0, min(5 s
 After the n-th failure in a row, of whichever upload, the pause of all uploads is drawn from the
 same distribution. Both begin where the wait that the collector has asked for (Retry-After) ends.
 
-    failure                                       waits
-    the collector has responded with an error,    the upload: only this upload may be at fault
-    for the first time in a row
-    the collector has responded with an error,    the upload, and all others
-    again
-    no response                                   the upload, and all others
-    the collector refuses the upload for good     none: the collector works
+    failure                                       what waits
+    no response from the collector                the upload, and all others
+    an error as response, the first failure in    the upload: only this upload may be at fault
+    a row
+    an error as response, a further failure in    the upload, and all others
+    a row
+    the collector refuses the upload for good     nothing: the collector works
 
 Three values in the table `state` of the spool, absent or 0 if there is no such wait:
 
@@ -21,10 +21,11 @@ Three values in the table `state` of the spool, absent or 0 if there is no such 
     pause_until         end of the pause of all uploads, in seconds since 1970
     failures_in_a_row   failures since the last result of any upload
 
-The table `report` contains `backoff_until` of each upload.
+The table `report` contains `backoff_until` of each upload. It also contains `claimed_until`: a
+process *claims* an upload before it sends the upload, so that no other process sends it meanwhile.
 
 Clocks may be wrong: a wait that ends later than the longest possible wait from now was computed by
-a clock that was ahead. Such a wait is ignored (`is_ahead`).
+a clock that was ahead. Such a wait is ignored (`_is_ahead`).
 """
 
 from __future__ import annotations
@@ -142,15 +143,18 @@ def find_wait(
     retry_after_until = float(read_value(db, _RETRY_AFTER) or 0.0)
     pause_until = 0.0 if ignore_pause else float(read_value(db, _PAUSE_UNTIL) or 0.0)
     backoff_until = 0.0 if ignore_backoff else upload.backoff_until
-    # Another process is sending this upload, or was killed while it was sending.
+    # Case: another process is sending this upload, or was killed while it was sending.
     if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
         return Step(next_at=upload.claimed_until, reason=FlushReason.BUSY)
+    # Case: the collector has asked for a wait. Its own reason, because `Client.flush` prints it.
     if _is_ahead(retry_after_until, now, _MAX_WAIT_SECONDS):
         return Step(next_at=retry_after_until, reason=FlushReason.ASKED_TO_WAIT)
-    until = max(backoff_until, pause_until)
-    if _is_ahead(until, now, _MAX_WAIT_SECONDS):
-        return Step(next_at=until)
-    return None
+    # Case: an earlier attempt has failed. Both waits are checked by themselves. One of them may
+    # come from a clock that was ahead, and ignoring this wait must not end the other wait.
+    waits = [
+        until for until in (backoff_until, pause_until) if _is_ahead(until, now, _MAX_WAIT_SECONDS)
+    ]
+    return Step(next_at=max(waits)) if waits else None
 
 
 def read_retry_after(error: UploadError) -> float:
@@ -184,4 +188,5 @@ def _draw_backoff(n_earlier: int, coins: Coins) -> float:
     """
     # The exponent is limited, because 2.0 ** 1024 raises OverflowError.
     limit = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(n_earlier, 32), _MAX_BACKOFF_SECONDS)
+    # A coin is a uniform integer in [0, 2^32), and ONE is 2^32.
     return coins(1)[0] / ONE * limit

@@ -157,8 +157,8 @@ def _find_interval(db: sqlite3.Connection, metric: str) -> str:
     return max(intervals, key=INTERVALS.index)
 
 
-def _is_same_epoch(db: sqlite3.Connection, metric: str, one: float, other: float) -> bool:
+def _is_same_epoch(db: sqlite3.Connection, metric: str, first: float, second: float) -> bool:
     """Return whether two times lie in one epoch of a metric's queued reports."""
     epochs = {params.epoch for params in spool.list_queued_params(db, metric)}
-    before, after = name_epochs(day_of(one)), name_epochs(day_of(other))
+    before, after = name_epochs(day_of(first)), name_epochs(day_of(second))
     return any(before[epoch] == after[epoch] for epoch in epochs)

@@ -10,6 +10,9 @@ from typing import ClassVar, Final, Literal
 class SkipReason(enum.Enum):
     """Reason why a value is not recorded.
 
+    An epoch is a calendar period, such as a quarter. For a metric with one report in each epoch,
+    the device draws the day of its report at random from the days of the epoch.
+
     Examples
     --------
     >>> SkipReason.EXPIRED.value
@@ -37,8 +40,9 @@ class SkipReason(enum.Enum):
 class Outcome:
     """Outcome of recording a value; true if the value is recorded.
 
-    The outcome is for the host program only and is never sent. It depends on registry, calendar and
-    folder. It does not depend on the value, except on its kind (such as text or number). Outcomes
+    The outcome is for the host program only and is never sent. It depends on the registry, on the
+    date and on the files of the device. It does not depend on the value, except on its kind (such
+    as text or number). Outcomes
     with the same word are equal, whatever their reason is.
 
     Attributes
@@ -46,16 +50,17 @@ class Outcome:
     word : str
         "recorded", "skipped" or "failed".
 
-        "recorded": the event takes part in its interval. One report of the interval will be sent.
-        It is drawn from the value of one event, or from the permanent response that the device has
-        drawn earlier in the epoch and repeats whatever the value is.
+        "recorded": one report will be sent for the interval of the event, such as its day. If the
+        interval has several events, the value of one of them is drawn at random, and this event
+        may be chosen. If the device has drawn its permanent response earlier in the epoch, the
+        report is made from this response, whatever the value is.
 
         "skipped": the metric is skipped on this device whatever its values are, the person has
         refused the metric, or the host has passed a wrong name or kind.
 
-        "failed": the event is lost. The events of a durable metric must be on the disk before
-        `record` returns. So for such a metric "failed" can also mean that the event is not on the
-        disk yet: it waits in memory for the lock of another process (`LOCKED`).
+        "failed": the event is lost, with one exception. The events of a durable metric must be on
+        the disk before `record` returns. If another process has the lock, the event waits in memory
+        and is written later. The outcome is then "failed" with the reason `LOCKED`.
     reason : SkipReason, optional
         Reason of "skipped" and "failed". None for "recorded".
 

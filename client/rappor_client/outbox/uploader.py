@@ -92,6 +92,7 @@ from rappor_client.folder.identity_folder import (
     compute_lock_seconds,
 )
 from rappor_client.folder.spool import CLAIM_SECONDS, GIVE_UP_SECONDS, QueuedUpload
+from rappor_client.folder.tracebacks import remove_frames
 from rappor_client.network.transport import Transport, UploadError
 from rappor_client.outbox import backoff, cooldowns
 from rappor_client.outbox.flush_result import FlushReason, Step
@@ -154,7 +155,7 @@ class _Queue(NamedTuple):
 
     @property
     def is_all_stopped(self) -> bool:
-        """Whether uploads wait for the end of a stop, and no untried upload waits for less."""
+        """Whether uploads wait for the end of a stop, and no untried upload may leave before."""
         has_stopped = any(upload.metric in self.stopped for upload in self.tried)
         return not self.sendable and (bool(self.untried) or has_stopped)
 
@@ -229,7 +230,7 @@ class Uploader:
         HungError
             The disk did not answer in time.
         sqlite3.Error, OSError
-            The disk failed. A failure of the network is not raised; the step contains it.
+            The disk failed. A failure of the network is not raised. The step contains it.
         """
         deadline = time.monotonic() + max(timeout, 0.0)
         with contextlib.ExitStack() as inside:
@@ -257,8 +258,10 @@ class Uploader:
         # A flush may wait for the disk until its timeout. The background sender tries again later.
         disk_seconds = max(lock_seconds, deadline - time.monotonic()) if is_flush else lock_seconds
         try:
+            # The claim reads the clock again. Bad case: `run` waited 3 s for a lock, so a claim of
+            # 2 s was over before its upload was sent, and another process sent the upload, too.
             claimed = self._writer.run(
-                lambda db: self._claim(db, now, tried_by_flush, is_backlog=is_backlog),
+                lambda db: self._claim(db, self._clock(), tried_by_flush, is_backlog=is_backlog),
                 lock_seconds=lock_seconds,
                 disk_seconds=disk_seconds,
                 queue_ended_by=now,
@@ -281,8 +284,8 @@ class Uploader:
     def close(self, *, seconds: float) -> bool:
         """Sever the present exchange and begin no other; return whether sending has ended.
 
-        Returns False if the transport does not end its exchange within some seconds, or if the call
-        is in a signal's handler that has interrupted a step.
+        The result is False if the transport does not end its exchange within some seconds, or if
+        the call is in a signal's handler that has interrupted a step.
         """
         self._is_closed = True
         deadline = time.monotonic() + seconds
@@ -303,7 +306,7 @@ class Uploader:
     ) -> QueuedUpload | Step:
         """Choose and claim the upload to send now, or return a step without an attempt.
 
-        Runs in a transaction of the spool, so no other process claims the same upload.
+        The caller has begun a transaction of the spool, so no other process claims the same upload.
         """
         # The person may have refused a metric, or withdrawn consent, in another thread.
         if obstacle := self._find_obstacle(db):
@@ -428,7 +431,8 @@ class Uploader:
         """Send an upload; return the status of its report and the stops in the response.
 
         Raises UploadError for every failure. A transport of the host may raise anything, and a
-        damaged spool may contain any bytes.
+        damaged spool may contain any bytes. No exception has frames of the transport, because they
+        contain the upload key.
         """
         try:
             spool.read_report(upload.body)
@@ -436,10 +440,14 @@ class Uploader:
             raise UploadError("the upload is damaged", retryable=False) from None
         try:
             return parse_response(self._transport.send(upload.body, timeout=timeout))
-        except UploadError:
-            raise
+        except UploadError as error:
+            failure: BaseException = error
         except Exception as error:  # noqa: BLE001 - also for a response of any content
-            raise UploadError(f"the transport failed: {type(error).__name__}") from None
+            failure = UploadError(f"the transport failed: {type(error).__name__}")
+        except BaseException as error:  # noqa: BLE001 - Ctrl-C
+            failure = error
+        # Inside of a handler, `raise` would store the handled exception and its frames.
+        raise remove_frames(failure)
 
     def _record_failure(
         self, upload: QueuedUpload, error: UploadError, deadline: float, *, is_cut_short: bool

@@ -82,7 +82,7 @@ from rappor_client.budget.identity import Identity
 from rappor_client.budget.pending_reports import AdmissionRequest
 from rappor_client.budget.reservation import BudgetLimits, Reservations
 from rappor_client.folder import spool
-from rappor_client.folder.failures import DamagedError
+from rappor_client.folder.failures import DamagedError, warn
 from rappor_client.folder.folder_thread import FolderThread, is_ending, set_ending
 from rappor_client.folder.forking import Shared
 from rappor_client.folder.identity_folder import BUSY_SECONDS, RETRY_SECONDS, BusyError
@@ -313,14 +313,17 @@ class Writer(Shared):
     def read(self, action: Action[_Result], absent: _Result, *, disk_seconds: float) -> _Result:
         """Commit the events in memory, and read the spool by an action; raises as `run`.
 
-        Returns `absent` without a spool. A failed commit does not prevent the reading: a full disk
-        can still be read.
+        The result is `absent` if there is no spool. A failed commit does not prevent the reading: a
+        full disk can still be read, also beside a process that keeps its lock.
         """
+        # The commit waits for a lock for half of the caller's time. Bad case: the commit waited for
+        # all of the time. The caller had gone before the reading, and the person saw an empty log.
+        lock_seconds = min(disk_seconds, BUSY_SECONDS) / 2
 
         def read() -> _Result:
             try:
                 if self:
-                    self._run(lambda _: None, time.monotonic() + disk_seconds, None)
+                    self._run(lambda _: None, time.monotonic() + lock_seconds, None)
             except Exception as error:  # noqa: BLE001 - nothing of a device may stop its host
                 self._thread.on_failure(error)
             if not self.store.exists():
@@ -335,7 +338,7 @@ class Writer(Shared):
     ) -> _Result:
         """Commit and run an action, once no other thread or process has a lock.
 
-        Runs in the folder's thread. Raises BusyError at the deadline.
+        The folder's thread calls this function. Raises BusyError at the deadline.
         """
         try:
             while True:
@@ -402,6 +405,12 @@ class Writer(Shared):
     def _refresh(self) -> None:
         """Read the state again: another process may have replaced the secret or the state."""
         self.identity.refresh()
+        # `refresh`, or the opening of the identity, has found no valid state.
+        if n_lost_states := self.identity.n_lost_states:
+            self.identity.n_lost_states = 0
+            self._counts["identity_lost"] += n_lost_states
+            folder = self._settings.folder
+            warn("the state in %s is lost: no metric is recorded until the year is over", folder)
         # The name of the spool contains the identifier of the secret. Another process has lost its
         # state and begun a new identity.
         if self.identity.spool != self.store.path:

@@ -61,7 +61,7 @@ from rappor_client.person.withdrawal import UNDER_WAY, UNVERIFIED, Withdrawal
 _WITHDRAWN: Final = f"{NAME}.withdrawn"
 _REMOVE_ATTEMPTS: Final = 3
 """Number of times that the files of a folder are removed. A live process may write a file into the
-folder while the folder is emptied; more attempts leave such a file less often."""
+folder while the folder is emptied. More attempts leave such a file less often."""
 
 _ERASE_SECONDS: Final = 5.0
 """Longest time, in seconds, that a caller waits for the end of an erasure. A larger value holds the
@@ -170,7 +170,7 @@ def _rename_identity(host: Path) -> list[Path]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether a path is a folder without files. False if the folder cannot be read."""
+    """Return whether a path is a folder that can be read and has no files."""
     try:
         return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
     except OSError:
@@ -316,7 +316,7 @@ def _list_remaining(host: Path, folders: list[Path]) -> list[Path]:
 def _has_claimed_upload(path: Path, now: float) -> bool:
     """Return whether a process has claimed an upload of a folder's spool in the last seconds.
 
-    False for a damaged spool. A process that claims an upload later finds no folder.
+    The result is False for a damaged spool. A process that claims an upload later finds no folder.
     """
     for database in path.glob("spool-*.sqlite3"):
         store = Store(database)
@@ -342,7 +342,7 @@ def _list_tried_uploads(store: Store) -> list[QueuedUpload]:
 def _may_contain_secret(path: Path) -> bool:
     """Return whether a file exists that may contain a secret.
 
-    False for zeros, and for a state without a secret.
+    A file of zeros and a state without a secret contain none.
     """
     try:
         data = read_file(path)
@@ -354,7 +354,7 @@ def _may_contain_secret(path: Path) -> bool:
     if not any(data):
         return False
     try:
-        copy = copies.parse_copy(data)
+        copy = copies.parse_copy(path.name, data)
     except ForeignError:  # a state in the format of another version may have a secret
         return True
     state = None if copy is None else State.from_text(copy.text)

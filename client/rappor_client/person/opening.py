@@ -36,17 +36,20 @@ from rappor_client.periods import Clock, day_of
 from rappor_client.person import erasure
 
 
-def open_identity(host: Path, clock: Clock) -> Identity:
+def open_identity(host: Path, clock: Clock, *, may_create: bool = True) -> Identity:
     """Return the identity in a host's folder, a new one if there is none. The folder must exist.
 
     Raises OSError if the system does not allow the access, UnusableError for a folder of another
-    user or of another version, and BusyError if another process holds the lock for too long.
+    user or of another version, and BusyError if another process holds the lock for too long. With
+    `may_create=False` no identity is created: BusyError is raised at once if there is none.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         if _is_settled(host):  # true also as soon as another process has created the identity
             with contextlib.suppress(FileNotFoundError):  # a withdrawal was faster than this call
                 return Identity(host, clock)
+        if not may_create:
+            raise BusyError
         with lock_host_folder(host, seconds=0.0) as is_inside:
             if is_inside:
                 return _open_or_create_identity(host, clock)

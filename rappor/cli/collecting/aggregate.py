@@ -1,4 +1,4 @@
-"""`rappor aggregate`: adds uploads or stored reports up to counts.
+"""`rappor aggregate`: computes counts from uploads or from stored reports.
 
 An upload is one request of a device to a collector, a line of JSON with one or more reports. A row
 is one report in a table of Parquet, CSV or JSON lines. Counts are the number of reports and the
@@ -6,13 +6,14 @@ number of ones at each bit, by cohort.
 
 The command runs in these steps:
 
-1. `_check_out` checks the path of the counts, before work of hours.
-2. `_separate_inputs` finds which files contain uploads, and which contain rows. Spark is given rows
-   only.
-3. Uploads are added up line by line (`engines.json_lines`), and rows on all cores or in Spark
-   (`engines.machine`, `engines.spark`). The first result contains counts for each metric and
-   parameter set, with the refusals, and so does the second one.
-4. `_select_counts` selects the counts of one metric and part. Segments are added.
+1. `_check_out` checks the path of the counts file. Without this step, a wrong path would be noticed
+   only after all reports have been read, which may take hours.
+2. `_separate_inputs` finds which files contain uploads, and which contain rows. With Spark, all
+   files contain rows.
+3. Uploads are added up line by line (`engines.json_lines`). Rows are added up on all cores
+   (`engines.machine`) or in Spark (`engines.spark`). Both results contain counts for each metric
+   and parameter set, and the numbers of refused reports.
+4. `_select_counts` selects the counts of one metric and part, and adds the counts of its segments.
 5. The counts are saved. Then the command prints a summary, and warns of refusals.
 
 | case                                    | error         |
@@ -37,7 +38,7 @@ import click
 from rappor.base.errors import DecodeError, FileError, MetricError
 from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json
+from rappor.cli.console import ProgressDisplay, print_json
 from rappor.cli.options import (
     argument_field,
     json_option,
@@ -55,9 +56,10 @@ if TYPE_CHECKING:
     from rappor.engines.machine import FileAggregation
 
 _COUNTS_FILE: Final = b"RAPPOR COUNTS "
-"""First bytes of a counts file of any version. They reveal a file that is added up already."""
+"""First bytes of a counts file of any version. A file that begins with them contains sums already,
+and no uploads."""
 
-_LINES: Final = 1000
+_PROGRESS_LINES: Final = 1000
 """Number of lines between two updates of the progress display. More updates would slow down the
 reading."""
 
@@ -130,7 +132,7 @@ def aggregate(
     checkpoint = Path(f"{out}.checkpoint")
     _check_out(Path(out), [] if engine == "spark" else inputs)
     streams, tables = ([], list(inputs)) if engine == "spark" else _separate_inputs(inputs)
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         # All streams are read as one, so that a retry of an upload in another file is recognised.
         uploads = aggregate_jsonl(_read_lines(streams, progress), registry.lookup)
         rows = None
@@ -197,7 +199,7 @@ def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
     input                                            contents
     -, the standard input                            uploads
-    a file without a suffix of a table               uploads
+    a file with another suffix than those below      uploads
     a file of Parquet or CSV, also in a folder       rows
     a file of JSON lines, also in a folder           uploads if its first object has `reports`
                                                      (`holds_uploads`), else rows
@@ -215,7 +217,7 @@ def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return streams, tables
 
 
-def _read_lines(paths: list[str], progress: Slow) -> Iterator[bytes]:
+def _read_lines(paths: list[str], progress: ProgressDisplay) -> Iterator[bytes]:
     """Yield every line of every stream, and show how many bytes are read."""
     from rappor.engines.files import is_packed, open_text
 
@@ -224,7 +226,7 @@ def _read_lines(paths: list[str], progress: Slow) -> Iterator[bytes]:
     plain = [path for path in paths if Path(path).is_file() and not is_packed(path)]
     sizes = [Path(path).stat().st_size for path in plain]
     total = sum(sizes) if len(sizes) == len(paths) else None
-    done = 0
+    n_bytes = 0
     for path in paths:
         try:
             with open_text(path) if is_packed(path) else click.open_file(path, "rb") as stream:
@@ -232,9 +234,9 @@ def _read_lines(paths: list[str], progress: Slow) -> Iterator[bytes]:
                     if number == 0 and line.startswith(_COUNTS_FILE):
                         raise FileError(path, "it has counts already: run rappor decode on it")
                     yield line
-                    done += len(line)
-                    if number % _LINES == 0:
-                        progress("reading uploads", done, total)
+                    n_bytes += len(line)
+                    if number % _PROGRESS_LINES == 0:
+                        progress("reading uploads", n_bytes, total)
         except (OSError, EOFError, zlib.error) as error:
             raise FileError(path, getattr(error, "strerror", None) or str(error)) from None
 
@@ -251,8 +253,9 @@ def _select_counts(
     sums: dict[str, Counts] = {}
     for counts in collections:
         if name in (None, counts.metric):
-            # Segments have parameter sets of their own, so their counts are added without segments.
-            # A device may change its segment, so `+` assumes that the devices may be the same.
+            # Each segment has a parameter set of its own. Without the segment, all of them have the
+            # same parameters, and their counts can be added. `+` does not assume that the devices
+            # of two segments differ, because a device may have changed its segment.
             unsegmented = counts.without_segment
             fingerprint = unsegmented.params.fingerprint
             previous_sum = sums.get(fingerprint)
@@ -271,11 +274,13 @@ def _select_part(selected: list[Counts], name: str | None) -> Counts:
     Parts have different devices and different bits, so their counts are never added.
     """
     parts = {counts.params.part: counts for counts in selected}
-    got = f"inputs have {', '.join(sorted(parts)) if '' not in parts else 'no parts'}"
+    # Counts of a metric without parts have an empty text as the name of the part.
+    names = "no parts" if "" in parts else ", ".join(sorted(parts))
+    available = f"inputs have {names}"
     if name is None:
-        raise MetricError(f"give --part: {got} of {selected[0].metric}")
+        raise MetricError(f"give --part: {available} of {selected[0].metric}")
     if name not in parts:
-        raise MetricError(f"--part must be a part that is there, got {name!r}: {got}")
+        raise MetricError(f"--part must be a part of the inputs, got {name!r}: {available}")
     return parts[name]
 
 
@@ -290,19 +295,22 @@ def _list_refusals(
     if rows is not None:
         refusals += [
             RefusedReports(
-                reason=REASONS[key[2]],
+                reason=REASONS[reason],
                 n=n,
-                first_file=rows.first_refused.get(key),
-                metric=key[0],
-                params=key[1],
+                first_file=rows.first_refused.get((metric, params, reason)),
+                metric=metric,
+                params=params,
             )
-            for key, n in rows.refused.items()
+            for (metric, params, reason), n in rows.refused.items()
         ]
     return tuple(sorted(refusals, key=lambda refusal: -refusal.n))
 
 
 def _print_files(rows: FileAggregation) -> None:
-    """Print the number of files that an earlier run added up, and the way of reading in Spark."""
+    """Print how many files an earlier run had added up already, and how Spark read the files.
+
+    `file_access` says whether the workers of a cluster opened the files themselves.
+    """
     files = format_count(rows.n_files, "file")
     if rows.n_resumed:
         click.echo(f"{rows.n_resumed:,} of {files} added up by an earlier run")

@@ -71,9 +71,13 @@ def pull(
     commands that take counts, and Counts.load_all in Python read the file.
 
     The collector releases reports in windows of several days with enough reports. The command
-    lists the days that are not yet released. Counts are separate for each period, because separate
-    counts bound how often a device reports. `rappor decode` adds the periods, often with smaller
-    errors than one sum has. `rappor trend` compares them.
+    lists the days that are not yet released.
+
+    The file contains separate counts for each period of --by. The errors of estimates depend on
+    how many reports each device has sent, because its reports repeat one permanent noise. `rappor
+    decode` estimates this number from separate counts, and adds them. For one sum of all periods
+    it must assume the worst case, which often makes the errors larger. `rappor trend` compares the
+    periods.
 
     The read token is never an argument, because other users of the machine could see it.
     """
@@ -86,10 +90,12 @@ def pull(
     )
     name, withheld = released.metric, released.withheld
     if not released.n_reports:
-        waiting = f"; reports wait on {_name_days(withheld)}" if withheld else ""
-        raise DecodeError(f"the collector releases no reports of {name} on these days{waiting}")
+        message = f"the collector releases no reports of {name} on these days"
+        if withheld:
+            message += f"; days with reports not yet released: {_name_days(withheld)}"
+        raise DecodeError(message)
     released.save(path)
-    table = _periods_table(released)
+    table = _make_periods_table(released)
     if as_json:
         head = {"metric": name, "reports": released.n_reports}
         days = [str(day) for day in withheld]
@@ -97,15 +103,20 @@ def pull(
         return
     print_parts(table, f"{format_count(released.n_reports, 'report')} of {name} in {path}.")
     if withheld:
-        print_parts(f"Some reports wait on {_name_days(withheld)}.")
+        print_parts(f"Days with reports that are not yet released: {_name_days(withheld)}.")
 
 
-def _periods_table(released: ReleasedCounts) -> Table[dict[str, Any]]:
-    """Return the table of the periods and their reports."""
+def _make_periods_table(released: ReleasedCounts) -> Table[dict[str, Any]]:
+    """Return a table with the days of each period, and the number of its reports."""
+
+    def format_days(row: dict[str, Any]) -> str:
+        # A period of one day has one date, and any other period has two: 2026-11-02/2026-11-08.
+        return row["from"] if row["from"] == row["to"] else f"{row['from']}/{row['to']}"
+
     return Table(
         title=f"Released reports of {released.metric}",
         columns=(
-            Column("days", lambda row: "/".join(dict.fromkeys((row["from"], row["to"]))), "text"),
+            Column("days", format_days, "text"),
             Column("reports", lambda row: f"{row['reports']:,}"),
         ),
         rows=[

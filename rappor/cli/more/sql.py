@@ -69,8 +69,12 @@ def _check_part(metric: Metric, part: str | None) -> str:
 
     Parts have different devices and different bits, so each part has counts of its own.
     """
-    names = [item.name for item in metric.parts]
-    if (part or "") not in (names or [""]):
-        expected = f"one of {', '.join(names)}" if names else "omitted: the metric has no parts"
+    # The name of the only part of a metric without parts is an empty text.
+    allowed = [item.name for item in metric.parts] or [""]
+    name = part or ""
+    if name not in allowed:
+        expected = f"one of {', '.join(allowed)}"
+        if not metric.parts:
+            expected = "omitted: the metric has no parts"
         raise MetricError(f"--part must be {expected}, got {part!r}")
-    return part or ""
+    return name

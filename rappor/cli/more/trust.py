@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rappor.base.ranges import check_number
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json, print_parts
+from rappor.cli.console import ProgressDisplay, print_json, print_parts
 from rappor.cli.option_values import COUNT, WholeNumber
 from rappor.cli.options import chart_option, json_option, option_field, option_group, seed_option
 from rappor.reporting.tables import Column, Table
@@ -31,11 +31,12 @@ _TRIAL_STEP: Final = 6
 """Number of points of a curve for each dot with trials. Trials take most of the time, so most
 points have none."""
 
-_TAIL: Final = 0.05
-"""Probability that an error reaches the column "1 in 20". A convention of statistics."""
+_TAIL_PROBABILITY: Final = 0.05
+"""Largest probability that the error of the result is at least the number in the column "1 in 20".
+One in twenty is the usual convention of statistics."""
 
-_PROMISES: Final = ("trusted", "epsilon", "delta", "epsilon_of_collector", "epsilon_10")
-"""Attributes of a trust model that the output contains."""
+_MODEL_ATTRIBUTES: Final = ("trusted", "epsilon", "delta", "epsilon_of_collector", "epsilon_10")
+"""Attributes of a trust model that the output contains: the trusted party, and the losses."""
 
 _DEVICES: Final = [round(10 ** (step / 4)) for step in range(8, 33)]
 """Numbers of devices at which the curves are computed: 100 to 10^8, four in each decade."""
@@ -105,48 +106,52 @@ def trust(
     All models answer one question, how many devices have a property, at the same privacy loss
     epsilon. They differ in the party that adds the noise: the device (coin-flip survey, symmetric
     randomized response, RAPPOR), the device before a shuffler mixes the reports, or a curator who
-    receives the true answers (Laplace, two-sided geometric and Gaussian noise). The command shows
-    the standard error by formula and by simulation, and the error that is reached once in 20
-    answers.
+    receives the true answers (Laplace, two-sided geometric and Gaussian noise).
+
+    The command shows the standard error of the number by formula and by simulation, and an error
+    that at most one of 20 such surveys reaches.
     """
     check_number("share", survey.share, "[0, 1]")
-    table = _models_table(_try_models(survey, runs, seed))
+    table = _make_models_table(_try_models(survey, runs, seed))
     if chart is not None:
-        with Slow() as progress:
+        with ProgressDisplay() as progress:
             _draw(survey, progress, seed=seed).save(chart)
     if as_json:
         print_json(survey, runs=runs, models=table.to_json())
     else:
-        _print(table, survey, runs)
+        _print_models(table, survey, runs)
 
 
 def _try_models(survey: _Survey, runs: int, seed: int | None) -> list[dict[str, Any]]:
-    """Return the privacy losses and the errors of each model, one mapping for each model.
+    """Return a mapping for each model: its name, the trusted party, privacy losses and errors.
 
-    Losses are in nats: `epsilon` against readers of the result, `epsilon_of_collector` against the
-    receiver of the answers, and `epsilon_10` for ten answers. Errors are in devices: `std_error` by
-    formula, `tail` (reached once in 20 answers at most), and `observed` in simulated trials.
+    The losses of a device are in nats: `epsilon` to readers of the result, `epsilon_of_collector`
+    to the receiver of its answer, and `epsilon_10` if the device answers ten times. The errors of
+    the estimated number are in devices: `std_error` by formula, `tail` (reached by at most one of
+    20 surveys), and `observed` in simulated trials.
     """
     from rappor.trust.trials import try_model
 
     models = trust_models(survey.epsilon, survey.devices, delta=survey.delta, beta=survey.beta)
     # n_true of the n devices have the property.
-    n_true, n, rows = round(survey.share * survey.devices), survey.devices, []
-    with Slow() as progress:
+    n_true, n = round(survey.share * survey.devices), survey.devices
+    rows = []
+    with ProgressDisplay() as progress:
         for i, model in enumerate(models):
             progress("trials", i, len(models))
             seed_of_model = None if seed is None else seed + i
             trial = try_model(model, n_true=n_true, n=n, runs=runs, seed=seed_of_model)
-            promises = {key: getattr(model, key) for key in _PROMISES}
-            errors = {"std_error": trial.std_error, "tail": model.noise.tail(_TAIL, n_true, n)}
-            rows.append({"model": model.name, **promises, **errors, "observed": trial.observed})
+            attributes = {key: getattr(model, key) for key in _MODEL_ATTRIBUTES}
+            tail = model.noise.tail(_TAIL_PROBABILITY, n_true, n)
+            errors = {"std_error": trial.std_error, "tail": tail, "observed": trial.observed}
+            rows.append({"model": model.name, **attributes, **errors})
     return rows
 
 
-def _models_table(rows: Sequence[dict[str, Any]]) -> Table[dict[str, Any]]:
+def _make_models_table(rows: Sequence[dict[str, Any]]) -> Table[dict[str, Any]]:
     """Return the table of the models, with losses in nats and errors in devices."""
 
-    def column_of_number(title: str, key: str) -> Column[dict[str, Any]]:
+    def make_number_column(title: str, key: str) -> Column[dict[str, Any]]:
         return Column(title, lambda row: f"{row[key]:,.2f}")
 
     return Table(
@@ -155,10 +160,10 @@ def _models_table(rows: Sequence[dict[str, Any]]) -> Table[dict[str, Any]]:
             Column("model", lambda row: row["model"], "text"),
             Column("trusted", lambda row: row["trusted"], "text"),
             Column("to collector", lambda row: _format_loss(row["epsilon_of_collector"])),
-            column_of_number("10 answers", "epsilon_10"),
-            column_of_number("std error", "std_error"),
-            column_of_number("1 in 20", "tail"),
-            column_of_number("trials", "observed"),
+            make_number_column("10 answers", "epsilon_10"),
+            make_number_column("std error", "std_error"),
+            make_number_column("1 in 20", "tail"),
+            make_number_column("trials", "observed"),
         ),
         rows=rows,
     )
@@ -169,15 +174,15 @@ def _format_loss(epsilon: float) -> str:
     return "the truth" if math.isinf(epsilon) else f"{epsilon:.2f}"
 
 
-def _print(table: Table[dict[str, Any]], survey: _Survey, runs: int) -> None:
+def _print_models(table: Table[dict[str, Any]], survey: _Survey, runs: int) -> None:
     """Print the question, the table of the models, and the conclusions."""
     print_parts(
         f"How many of {survey.devices:,} devices have a property? The truth is "
         f"{round(survey.share * survey.devices):,}. Each answer has epsilon = "
         f"{survey.epsilon:g}.\n"
         "'to collector' and '10 answers' are losses in nats; errors are in devices.\n"
-        "'1 in 20' is an error that is reached once in 20 answers at most, 'trials' the error seen "
-        f"in\n{runs:,} trials.\n",
+        "At most one of 20 such surveys has an error of '1 in 20' or more. 'trials' is the error "
+        f"in\n{runs:,} simulated surveys.\n",
         table,
         "\nThe bounds of the shuffled batch and of Gaussian noise hold with probability "
         f"1 - {survey.delta:g}. Local noise grows with the square root of the number of devices. "
@@ -185,15 +190,19 @@ def _print(table: Table[dict[str, Any]], survey: _Survey, runs: int) -> None:
     )
 
 
-def _draw(survey: _Survey, progress: Slow, *, seed: int | None) -> ChartGrid:
-    """Draw the error against the number of devices, against epsilon, and against the noise."""
+def _draw(survey: _Survey, progress: ProgressDisplay, *, seed: int | None) -> ChartGrid:
+    """Draw three charts of the standard errors of all models.
+
+    The horizontal axes are the number of devices, epsilon, and the share of random answers in a
+    survey of this epsilon, which is epsilon in a form that needs no knowledge of privacy.
+    """
     from rappor.reporting.charts import ChartGrid
     from rappor.reporting.lines import Axis, draw_lines, merge_labels
 
     epsilon, n = survey.epsilon, survey.devices
     noise = "random answers in a symmetric survey of that epsilon"
     # Each chart: its horizontal axis, its title, and the points of its curves.
-    panels: list[tuple[Axis, str, list[_Point]]] = [
+    charts: list[tuple[Axis, str, list[_Point]]] = [
         (
             Axis(field="x", title="devices", log=True),
             f"epsilon {epsilon:g}",
@@ -206,13 +215,15 @@ def _draw(survey: _Survey, progress: Slow, *, seed: int | None) -> ChartGrid:
         ),
         (
             Axis(field="x", title=noise, domain=(0, 1), percent=True),
-            f"{n:,} devices, epsilon shown as noise",
+            f"{n:,} devices, epsilon as a share of random answers",
+            # In a survey with the share x of random answers, a person says the truth with
+            # probability 1 - x, and otherwise yes or no with probability 1/2.
             [_Point(x, CoinSurvey(1 - x, 0.5).epsilon, n) for x in _NOISES],
         ),
     ]
     curves = []
-    for done, (*_, points) in enumerate(panels):
-        progress("drawing", done, len(panels))
+    for n_drawn, (*_, points) in enumerate(charts):
+        progress("drawing", n_drawn, len(charts))
         curves.append(_compute_curves(points, survey, seed))
     rows = [row for lines, _ in curves for row in lines]
     # Models with equal errors have one line with a common label.
@@ -222,7 +233,7 @@ def _draw(survey: _Survey, progress: Slow, *, seed: int | None) -> ChartGrid:
         return [row | {"model": labels[row["model"]]} for row in rows]
 
     return ChartGrid(
-        title="What it costs that nobody needs to be trusted",
+        title="Errors of the three trust models",
         charts=[
             draw_lines(
                 add_labels(lines),
@@ -233,7 +244,7 @@ def _draw(survey: _Survey, progress: Slow, *, seed: int | None) -> ChartGrid:
                 legend="lines: closed form; dots: trials",
                 title=title,
             )
-            for (axis, title, _), (lines, dots) in zip(panels, curves, strict=True)
+            for (axis, title, _), (lines, dots) in zip(charts, curves, strict=True)
         ],
     )
 

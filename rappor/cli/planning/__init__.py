@@ -1,1 +1,1 @@
-"""Commands of the step "Plan": parameters, promises and papers, before anything is collected."""
+"""Commands of the step "Plan": parameters, privacy losses, and documents for people."""

@@ -46,7 +46,7 @@ def collects(
     registry = Registry.load(registry_path, today=today)
     if as_json:
         if names:
-            raise click.UsageError("METRICS must be absent with --json: a registry is whole")
+            raise click.UsageError("METRICS must be omitted with --json, which prints all metrics")
         notices = {name: privacy_notice(metric) for name, metric in registry.items()}
         click.echo(format_sealed_json(registry, notices))
         return
@@ -59,7 +59,7 @@ def collects(
 
 def _describe_total_loss(registry: Registry) -> str:
     """Return a sentence about the loss of all metrics of a registry in a calendar year."""
-    reserved = math.fsum(cost.total for cost in registry.reserved)
+    reserved = math.fsum(reservation.total for reservation in registry.reserved)
     if math.isinf(reserved):
         return "WARNING: the privacy loss of all metrics together in a calendar year has no limit."
     return (

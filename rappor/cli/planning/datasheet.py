@@ -20,7 +20,7 @@ _DOCUMENTS: Final = {
     "dpia": write_impact_assessment,
     "consent": write_consent_texts,
 }
-"""Functions that write a document from a registry. The keys are the values of --paper."""
+"""Function that writes each document from a registry, by the value of --paper."""
 
 
 @command(
@@ -48,9 +48,9 @@ def datasheet(
 
     The data sheet lists purpose and owner of each metric, the data fields of an upload, retention,
     recipients, privacy losses, properties that link reports, the effect of withdrawal, and known
-    limits. Each document has a version, a hash of its content: the same registry gives the same
-    version. Texts that people have to write are marked [to be filled in]. The documents are no
-    legal advice.
+    limits. Each document has a version, which is a hash of its content, so the same registry gives
+    the same version. Texts that people have to write are marked [to be filled in]. The documents
+    are not legal advice.
     """
     from rappor.reporting.papers import paper_markdown, paper_page
 

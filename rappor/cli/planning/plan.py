@@ -1,4 +1,4 @@
-"""`rappor plan`: parameters for a privacy budget, and predictions of their detections."""
+"""`rappor plan`: choose parameters for a privacy budget, and predict what they will detect."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def plan(
     reports_per_device = pace.reports_per_device
     if metric is not None and metric.ranked:
         detection = dataclasses.replace(detection, ranked=True)
-    question = strings.read_target(
+    target = strings.read_target(
         planned, detection, power=power, reports_per_device=reports_per_device
     )
     # The library reads no clock, so the command passes the day. A metric expires after a year, and
@@ -109,7 +109,7 @@ def plan(
         if metric is not None or not has_strings or chart is not None:
             raise click.UsageError("--discover plans a new metric of strings, without a chart")
         parts = discovery.plan(
-            question,
+            target,
             budget=budget.read_budget_of_discovery(),
             reports=size.count_reports_of_discovery(pace),
         )
@@ -120,7 +120,7 @@ def plan(
             _print_discovery(parts, entry)
         return
     reports = size.count_reports(pace)
-    result = budget.plan(planned, question, reports=reports, share=size.share)
+    result = budget.plan(planned, target, reports=reports, share=size.share)
     if metric is None:
         entry = association.add_fields(result).to_toml(name, **calendar)
     else:
@@ -128,30 +128,40 @@ def plan(
         entry = format_entry(str(planned.registry_path), metric.name, result.params)
         if planned.write:
             write_numbers(str(planned.registry_path), metric.name, result.params)
+    # Errors and privacy losses of other numbers of reports of a device, for a comparison.
     repeats: tuple[RepeatedReports, ...] = ()
     if reports_per_device > 1:
         repeats = compare_repeats(result, epochs=pace.epochs, once=pace.is_once)
-    test = association.predict(planned, result, reports_per_device=reports_per_device)
+    association_power = association.predict(planned, result, reports_per_device=reports_per_device)
     save_chart(result, chart)
     if as_json:
-        further = {"repeats": repeats, "association": test}
+        optional_parts = {"repeats": repeats, "association": association_power}
         print_json(
-            result.to_dict(), toml=entry, **{key: part for key, part in further.items() if part}
+            result.to_dict(),
+            toml=entry,
+            **{key: part for key, part in optional_parts.items() if part},
         )
     else:
-        _print(result, pace, repeats, test, entry)
+        _print_plan(result, pace, repeats, association_power, entry)
 
 
-def _print(
+def _print_plan(
     plan: Plan,
     pace: CollectionPace,
     repeats: tuple[RepeatedReports, ...],
-    test: AssociationPower | None,
+    association_power: AssociationPower | None,
     entry: str,
 ) -> None:
-    """Print the summary, the power of a test of independence, and the entry.
+    """Print a plan in sections, from the summary to the entry for the registry.
 
-    Between them are repeated reports, unchanged values and other designs.
+    Parameters
+    ----------
+    plan : the plan. The first section is its summary. Later sections show what a value costs that
+        stays the same over several epochs, and other designs for the same budget.
+    pace : how often a device reports. If it reports once in an epoch, a section explains this.
+    repeats : predictions for other numbers of reports of a device; empty for one report.
+    association_power : prediction for two fields, or None.
+    entry : TOML of the metric's entry.
     """
     from rappor.planning.repeats import describe_once
     from rappor.reporting.plan_tables import (
@@ -166,8 +176,8 @@ def _print(
     )
 
     print_pairs(plan_table(plan))
-    if test is not None:
-        print_table(association_table(test))
+    if association_power is not None:
+        print_table(association_table(association_power))
     if pace.is_once:
         print_parts(f"\n{describe_once(pace.epoch)}")
     if repeats:

@@ -53,8 +53,10 @@ class PlannedMetric:
     )
     items: int | None = option_field(
         WholeNumber(1, MAX_ITEMS),
-        "Largest number of items of a set, with --encoding set. Sets are assumed to have three "
-        f"quarters of it on average.  [default: {DEFAULT_ITEMS}]",
+        "Largest number of items of a set, with --encoding set. The prediction assumes that a set "
+        "has three quarters of this number of items on average, or of the candidates if they are "
+        "fewer.  "
+        f"[default: {DEFAULT_ITEMS}]",
     )
     write: bool = flag_field("Write the planned numbers into the entry of METRIC in the registry.")
 
@@ -63,15 +65,18 @@ class PlannedMetric:
         if (self.registry_path is None) != (self.metric_name is None):
             raise click.UsageError("METRIC and --registry go together")
         if self.registry_path is not None and (self.encoding or self.categories or self.items):
-            raise click.UsageError("a METRIC has its own encoding: leave --encoding out")
+            raise click.UsageError(
+                "--encoding, --categories and --items must be omitted with METRIC, whose entry has "
+                "them"
+            )
         if self.items is not None and not self.has_sets:
             raise click.UsageError(f"encoding {self.encoding_name} has no --items")
         if self.registry_path is None:
             if self.write:
                 raise click.UsageError("--write needs METRIC and --registry")
-            needed = ENCODINGS[self.encoding_name].categories_key is not None
-            if needed != bool(self.categories):
-                verb = "needs" if needed else "has no"
+            has_categories = ENCODINGS[self.encoding_name].categories_key is not None
+            if has_categories != bool(self.categories):
+                verb = "needs" if has_categories else "has no"
                 raise click.UsageError(f"encoding {self.encoding_name} {verb} --categories")
 
     @property
@@ -100,10 +105,16 @@ class PlannedMetric:
 
     @property
     def category_names(self) -> tuple[str, ...]:
-        """The categories, or the edges of buckets. Combinations of a tuple are numbered from 1."""
+        """The categories, or the edges of buckets.
+
+        For a metric whose categories are combinations of fields, the names are "1", "2" and so on,
+        one for each combination.
+        """
         if self.metric is not None:
             params = self.metric.params
-            # A plan depends on the number of combinations, and its parameters have no fields.
+            # Case: the categories are combinations such as (vim, linux). The parameters of a plan
+            # have no fields, so they cannot contain combinations. The plan depends only on their
+            # number, and numbers serve as names.
             numbers = tuple(map(str, range(1, len(params.categories) + 1)))
             return numbers if params.field_names else params.categories
         return tuple(self.categories.split(",")) if self.categories else ()
@@ -116,13 +127,14 @@ class PlannedMetric:
         """
         return ENCODINGS[self.encoding_name].count_bits(self.category_names)
 
-    def params_of_profile(self, profile: str) -> Params:
+    def make_profile_params(self, profile: str) -> Params:
         """Return the profile's parameters for this encoding."""
         names = self.category_names
         return Params.profile(
             profile,
             encoding=self.encoding_name,
             categories=names,
+            # Without sets, the encoding has no items and ignores the number.
             items=self.n_items or DEFAULT_ITEMS,
         )
 
@@ -154,6 +166,8 @@ class SizeOptions:
         """Return the number of reports of all devices; None if --share is present."""
         if self.devices is None:
             return self.reports
+        # Case: each device reports once in an epoch, on a random day. If --days is a part of the
+        # epoch, only this share of the devices has reported.
         n_reporting = round(pace.share_of_devices * self.devices)
         return round(n_reporting * pace.reports_per_device)
 
@@ -204,7 +218,7 @@ class BudgetOptions:
     def plan(
         self,
         planned: PlannedMetric,
-        question: DetectionTarget,
+        target: DetectionTarget,
         *,
         reports: int | None,
         share: float | None,
@@ -213,9 +227,9 @@ class BudgetOptions:
         from rappor import planning
 
         size: dict[str, Any] = {"reports": reports, "share": share}
-        fixed = self._fixed_params(planned)
+        fixed = self._read_fixed_params(planned)
         if fixed is not None:
-            return planning.predict_power(fixed, question, **size)
+            return planning.predict_power(fixed, target, **size)
         if self.epsilon_1 is None or self.epsilon_inf is None:
             raise click.UsageError(
                 "give --epsilon-1 and --epsilon-inf, or --profile, or METRIC and --registry"
@@ -226,17 +240,17 @@ class BudgetOptions:
             "symmetric": self.symmetric,
         }
         if planned.n_items is not None:
-            return self._plan_sets(planned.n_items, question, **size)
+            return self._plan_sets(planned.n_items, target, **size)
         if planned.n_categories is None:
             limits: dict[str, Any] = {"max_bytes": self.max_bytes, "hashes": self.hashes}
-            return planning.plan(question, **budget, **size, **limits)
+            return planning.plan(target, **budget, **size, **limits)
         if self.max_bytes is not None or self.hashes is not None:
             raise click.UsageError("--max-bytes and --hashes go with encoding bloom")
         return planning.plan_categorical(
-            planned.encoding_name, planned.category_names, question=question, **budget, **size
+            planned.encoding_name, planned.category_names, target=target, **budget, **size
         )
 
-    def _plan_sets(self, items: int, question: DetectionTarget, **size: Any) -> Plan:
+    def _plan_sets(self, items: int, target: DetectionTarget, **size: Any) -> Plan:
         """Choose parameters of sets within the budget."""
         from rappor import planning
 
@@ -246,7 +260,7 @@ class BudgetOptions:
             raise click.UsageError(
                 "--epsilon-inf must equal --epsilon-1 for sets: every report of a set is the same"
             )
-        return planning.plan_sets(question, items=items, epsilon=self.epsilon_1, **size)
+        return planning.plan_sets(target, items=items, epsilon=self.epsilon_1, **size)
 
     def read_budget_of_discovery(self) -> tuple[float, float]:
         """Return epsilon_1 and epsilon_inf of a discovery, which chooses its own design."""
@@ -259,7 +273,7 @@ class BudgetOptions:
             raise click.UsageError("--discover needs --epsilon-1 and --epsilon-inf, or --profile")
         return self.epsilon_1, self.epsilon_inf
 
-    def _fixed_params(self, planned: PlannedMetric) -> Params | None:
+    def _read_fixed_params(self, planned: PlannedMetric) -> Params | None:
         """Return the parameters of the profile or the metric; None if a budget determines them."""
         limits = (self.epsilon_1, self.epsilon_inf, self.max_bytes, self.hashes)
         has_budget = any(limit is not None for limit in limits) or self.symmetric
@@ -267,7 +281,7 @@ class BudgetOptions:
             return None if planned.metric is None or has_budget else planned.metric.params
         if has_budget:
             raise click.UsageError("a --profile is fixed: give no budget and no limits with it")
-        return planned.params_of_profile(self.profile)
+        return planned.make_profile_params(self.profile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,8 +331,8 @@ class StringOptions:
     zipf: float | None = option_field(
         "EXPONENT",
         "Assume Zipf's law: the share of the n-th most frequent string is proportional to "
-        "n^-EXPONENT. For sets, the popularity of an item takes the place of the share.  "
-        "[default: 1]",
+        "n^-EXPONENT. The items of a set are drawn one by one, with probabilities in the same "
+        "proportion.  [default: 1]",
     )
     table: str | None = option_field(
         "FILE", "Take the shares from a CSV file with the header value,weight, in place of --zipf."
@@ -333,14 +347,14 @@ class StringOptions:
         reports_per_device: float,
     ) -> DetectionTarget:
         """Return the strings or categories to detect, and how they are tested."""
-        from rappor.planning.frequencies import MEAN_FILLING, Frequencies
+        from rappor.planning.frequencies import Frequencies
         from rappor.planning.power import DetectionTarget
         from rappor.simulation.population import Population
 
         n_categories, items = planned.n_categories, planned.n_items
         if self.candidates is not None and n_categories is not None:
             raise click.UsageError(
-                f"--candidates must be omitted: there are {n_categories} answers"
+                f"--candidates must be omitted: the candidates are the {n_categories} categories"
             )
         n = n_categories or self.candidates or 1000
         if self.table is None:
@@ -350,7 +364,9 @@ class StringOptions:
         else:
             raise click.UsageError("give --zipf or --table, not both")
         if items is not None:
-            frequencies = frequencies.as_items(MEAN_FILLING * items)
+            # The shares so far are those of items that are drawn one by one. A set has several
+            # items, so more devices have each of them.
+            frequencies = frequencies.as_sets(items)
         return DetectionTarget(
             frequencies=frequencies,
             error_control=error_control,
@@ -382,14 +398,14 @@ class DiscoveryOptions:
             raise click.UsageError("--discover needs --longest, the characters of a string")
 
     def plan(
-        self, question: DetectionTarget, *, budget: tuple[float, float], reports: int
+        self, target: DetectionTarget, *, budget: tuple[float, float], reports: int
     ) -> DiscoveryPlan:
         """Choose the parts of strings that devices report."""
         from rappor.planning.discovery_plan import plan_discovery
 
         assert self.longest is not None
         return plan_discovery(
-            question,
+            target,
             epsilon_1=budget[0],
             epsilon_inf=budget[1],
             reports=reports,
@@ -417,10 +433,11 @@ class AssociationOptions:
     )
 
     def add_fields(self, plan: Plan) -> Plan:
-        """Return a plan of strings with two fields, whose names are placeholders, for its entry.
+        """Return the plan with two fields in its parameters, so that the printed entry has them.
 
-        Other plans are returned unchanged: a plan without --cells, and a plan of another encoding
-        than strings. The fields of categories are named by the table of categories.
+        The fields have placeholder names, because nobody has named them. A plan without --cells is
+        returned unchanged. So is a plan of categories: the entry of such a metric names its fields
+        in the table of its categories.
         """
         encoding = get_encoding(plan.params)
         if self.cells is None or not (encoding.is_hashed and encoding.supports_fields):
@@ -431,9 +448,10 @@ class AssociationOptions:
     def predict(
         self, planned: PlannedMetric, plan: Plan, *, reports_per_device: float
     ) -> AssociationPower | None:
-        """Predict the power of the test; None without fields, or without the sizes of their lists.
+        """Predict how strong an association must be, so that the test of independence detects it.
 
-        The level of the test is 5 %, as for the default confidence of `rappor associate`.
+        Returns None for a metric without fields, or without lists of their values. The level of the
+        test is 5 %, as for the default confidence of `rappor associate`.
         """
         from rappor.planning.association_power import count_listed_values, predict_association
 
@@ -446,10 +464,11 @@ class AssociationOptions:
             plan.params,
             (sizes[0], sizes[1]),
             reports=plan.reports,
+            # A cell of the two fields is a sum over the combinations of all other fields.
             n_summed=math.prod(sizes[2:]),
             listed=self.listed_share,
             reports_per_device=reports_per_device,
-            power=plan.question.power,
+            power=plan.target.power,
         )
 
 

@@ -1,4 +1,8 @@
-"""`rappor privacy`: privacy losses and promise of a metric, linking of reports, detection limit."""
+"""`rappor privacy`: what an observer can learn from the reports of a metric, and what they detect.
+
+The command prints the privacy losses, the promise of the privacy notice, how well reports of one
+device can be linked, and the smallest share that the reports detect.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ _SHUFFLER: Final = (
     "This holds if a shuffler that neither you nor the collector runs removes addresses, times and "
     "order. Nothing in this project shuffles: today the collector sees every report alone."
 )
-"""Sentence below the losses after shuffling."""
+"""The command prints this sentence below the losses after shuffling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +70,12 @@ class _BatchOptions:
         "reports of so many devices before anybody sees them.",
     )
     counts_path: str | None = option_field(
-        "FILE", "Counts file. Its cohorts take the place of N random devices of --shuffled."
+        "FILE",
+        "Counts file. The bounds of --shuffled then use the numbers of reports in its cohorts, and "
+        "not the number of devices.",
     )
     delta: float = option_field(
-        "PROBABILITY", "Probability with which the bounds of --shuffled may fail.", default=1e-9
+        "PROBABILITY", "Delta of the (epsilon, delta)-privacy of --shuffled.", default=1e-9
     )
 
     def read(self, params: Params) -> ShuffledBatch | None:
@@ -139,8 +145,8 @@ def privacy(
     ),
     changed: str | None = option_field(
         "FILE",
-        "Registry with a changed entry of METRIC. Also shows the privacy loss of devices by the "
-        "change.",
+        "Registry with a changed entry of METRIC. The command also shows the privacy loss of a "
+        "device that reports before and after the change.",
     ),
     as_json: bool = json_option(),
     chart: str | None = chart_option(),
@@ -180,10 +186,10 @@ def privacy(
     if as_json:
         print_json(report, joint_error=error, detection=limit)
     else:
-        _print(report, error, limit)
+        _print_report(report, error, limit)
 
 
-def _print(report: PrivacyReport, error: JointError | None, limit: _Detectable) -> None:
+def _print_report(report: PrivacyReport, error: JointError | None, limit: _Detectable) -> None:
     """Print the sections of a report.
 
     Parameters
@@ -206,7 +212,7 @@ def _print(report: PrivacyReport, error: JointError | None, limit: _Detectable) 
     if report.promise is not None:
         print_section("What is promised", report.promise)
     if report.without_noise is not None:
-        same = "Below, only devices with the same properties are counted."
+        same = "The sections below count only devices with the same properties."
         print_section("What is sent without noise", report.without_noise, same)
     print_section(
         "Detection",

@@ -14,7 +14,7 @@ import click
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import RapporError
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json, print_parts
+from rappor.cli.console import ProgressDisplay, print_json, print_parts
 from rappor.cli.examined_params import ExaminedParams, examined_params_options
 from rappor.cli.options import (
     chart_option,
@@ -112,7 +112,8 @@ def audit(
     ),
     trials: int | None = option_field(
         "N",
-        "Number of simulated devices. More devices prove smaller losses.",
+        "Number of simulated devices. With more devices the lower bounds come closer to the true "
+        "losses, and smaller faults are found.",
         show_default="100,000; --exact 500; --client 50 to 400",
     ),
     reports: int = option_field("N", "Reports of each device, up to 100.", default=2),
@@ -123,9 +124,10 @@ def audit(
     """Test whether an encoder keeps its privacy promise.
 
     The audit treats the encoder as a black box. It prints lower bounds of the privacy loss at
-    99.99 % confidence, and tests the probability of every bit, the permanent response, the
-    independence of metrics, values and bits, and the coins. Each test fails a correct encoder once
-    in 1e9 audits. The exit code is 1 if a test finds a fault.
+    99.99 % confidence, and tests the probability of every bit, the permanent response, and the
+    independence of metrics, values and bits. For the encoder of this package it also tests the
+    random numbers (coins). Each test fails a correct encoder once in 1e9 audits. The exit code is
+    1 if a test finds a fault.
 
     A --command reads values from standard input, one value per line, each from a new device. It
     writes a line for each value: the k bits of the report as characters 0 and 1, bit 0 first, or a
@@ -133,10 +135,15 @@ def audit(
     "permanent" response. `rappor encode METRIC - --json` is such a command, and --secret-file is
     its --secret-file-option.
 
-    With --exact the audit sends secret and random numbers to the program, so that only one report
-    is right. With --client the audit records values on devices in folders: the client of this
-    package is `python -m rappor_client.audited`. The README of rappor/auditing shows the lines
-    that both programs read and write.
+    With --exact the audit sends the secret and the random numbers to the program. They determine
+    every bit of the report, so each difference from the protocol is a fault.
+
+    With --client the audit runs a client program on simulated devices, each with a folder of its
+    own. It requests that a device records values on several days, and examines the reports. For
+    the client of this package the program is `python -m rappor_client.audited`.
+
+    The README of rappor/auditing shows the lines that the programs for --exact and --client read
+    and write.
     """
     metric = examined.metric_or_placeholder
     program.check()
@@ -153,7 +160,7 @@ def audit(
     if as_json:
         print_json(result)
     else:
-        _print(result)
+        _print_audit(result)
     if not result.passed:
         raise FaultFoundError(f"{len(result.faults)} of {len(result.checks)} checks found a fault")
 
@@ -161,7 +168,10 @@ def audit(
 def _audit_exactly(
     program: _ProgramOptions, metric: Metric, trials: int | None, seed: int | None
 ) -> Audit:
-    """Compare reports of the program with the protocol, for given secrets and coins."""
+    """Compare reports of the program with the protocol, bit by bit.
+
+    The audit passes secrets and coins to the program. They determine every bit of a report.
+    """
     from rappor import auditing
 
     words = auditing.split_command(str(program.command))
@@ -178,7 +188,7 @@ def _audit_client(
 
     if examined.metric is None or examined.registry_path is None:
         raise click.UsageError("--client needs METRIC and --registry: a device has a registry")
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         return auditing.audit_client(
             auditing.split_command(command),
             examined.metric,
@@ -201,7 +211,7 @@ def _audit_encoder(
     from rappor import auditing
     from rappor.protocol.randomizer import draw_system_coins
 
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         result = auditing.audit(
             program.create_encoder(metric),
             metric,
@@ -219,12 +229,12 @@ def _audit_encoder(
 
 
 def _read_values(path: str) -> list[str]:
-    """Read one value from each line. Blanks at the ends of a line are part of the value."""
+    """Read one value from each line. Blanks at both ends of a line belong to the value."""
     lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
     return [line for line in lines if line]
 
 
-def _print(audit: Audit) -> None:
+def _print_audit(audit: Audit) -> None:
     """Print the checks, and the properties that the audit did not examine."""
     from rappor.reporting.checks_table import checks_table
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, width
-from rappor.cli.options import Output, option_field, option_group, save_chart
+from rappor.cli.console import ProgressDisplay, get_width
+from rappor.cli.options import (
+    Output,
+    RepetitionOptions,
+    option_field,
+    option_group,
+    save_chart,
+)
 from rappor.cli.reading.count_inputs import CountInputs
 from rappor.estimator.error_control import ErrorControl
 
@@ -24,8 +30,10 @@ if TYPE_CHECKING:
 class _TupleInputs(CountInputs):
     """Options for the counts of a metric with fields.
 
-    The candidates of --candidates replace those of the metric's entry. Together the two lists would
-    rarely be all combinations of the values of the fields.
+    The candidates of --candidates replace the candidates of the metric's entry. In `rappor decode`
+    they are added to them. An association needs a complete table: one list of values for each
+    field, and every combination of these values as a candidate. Two complete tables added together
+    usually lack combinations. Example: (a, x) and (b, y) lack (a, y) and (b, x).
     """
 
     candidates_path: str | None = option_field(
@@ -37,7 +45,7 @@ class _TupleInputs(CountInputs):
     )
 
     def _read_candidates(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the candidates of --candidates, or those of the metric's entry."""
+        """Read the candidates of --candidates, or the candidates of the metric's entry."""
         return self._read_candidates_file(params, metric)
 
 
@@ -57,17 +65,7 @@ def associate(
         "if the metric has more than two; the cells are summed over the other fields.",
         nargs=2,
     ),
-    devices: float | None = option_field(
-        "N",
-        "Number of devices that sent all reports, if they reported several times. Default: the "
-        "number that the counts contain, or an estimate from several files.",
-        type=float,
-    ),
-    reports_per_device: float | None = option_field(
-        "N",
-        "Number of reports of each device, instead of --devices. 1 if no device reported twice.",
-        type=float,
-    ),
+    repetition: RepetitionOptions = option_group(RepetitionOptions),
     confidence: float = option_field("SHARE", "Confidence level of the intervals.", default=0.95),
     output: Output = option_group(Output),
 ) -> None:
@@ -94,29 +92,30 @@ def associate(
     )
     from rappor.decoding.decoder import decode
 
-    counts = inputs.read()
-    # A wrong request is refused before the decode, which takes seconds, and of a product of long
-    # lists hours.
+    counts = inputs.read_counts()
+    # Wrong fields and too many combinations are refused before the decode. The decode takes
+    # seconds, and hours for the combinations of long lists. click passes an empty tuple without
+    # --fields.
     chosen = choose_fields(
         find_field_names(collection.params for collection in counts), fields or None
     )
-    candidates = inputs.candidates(counts)
+    candidates = inputs.read_candidates(counts)
     if candidates is not None:
         candidates = load_combinations(candidates)
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         estimates = decode(
             inputs.add_counts_of_epoch(counts),
             candidates,
             error_control=ErrorControl(confidence=confidence),
-            devices=devices,
-            reports_per_device=reports_per_device,
+            devices=repetition.devices,
+            reports_per_device=repetition.reports_per_device,
             complete=inputs.is_complete(counts),
             progress=progress,
         )
-    _write_outputs(associate_estimates(estimates, chosen), output)
+    _write_outputs(associate_estimates(estimates, chosen), output, inputs)
 
 
-def _write_outputs(association: Association, output: Output) -> None:
+def _write_outputs(association: Association, output: Output, inputs: CountInputs) -> None:
     """Write the requested files, and print the association."""
     from rappor.reporting.association_text import association_text
 
@@ -124,8 +123,8 @@ def _write_outputs(association: Association, output: Output) -> None:
         association.to_csv(output.csv_path)
     if output.html_path is not None:
         association.to_html(output.html_path)
-    save_chart(association, output.chart)
+    save_chart(association, output.chart, days=inputs.describe_days())
     if output.as_json:
         click.echo(association.to_json())
     else:
-        click.echo(association_text(association, width=width()))
+        click.echo(association_text(association, width=get_width()))

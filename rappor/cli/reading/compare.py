@@ -11,7 +11,7 @@ import click
 
 from rappor.base.errors import DecodeError
 from rappor.cli.commands import command
-from rappor.cli.console import Slow
+from rappor.cli.console import ProgressDisplay
 from rappor.cli.options import (
     Output,
     detection_options,
@@ -46,20 +46,20 @@ class _SampleInputs(CountInputs):
         categories are then the candidates.
         """
         samples = self._read_periods() if len(self.paths) == 1 else self._read_files()
-        # `self.candidates` refuses a sample with fewer reports than its metric demands.
+        # `read_candidates` refuses a sample with fewer reports than its metric demands.
         checked_samples = list(samples.values())
         # Counts without a metric's name, such as CSV tables, belong to any metric.
         metrics = {counts.metric for sample in checked_samples for counts in sample} - {""}
         if len(metrics) > 1:
-            # Case: samples of two metrics. Each metric has its own minimum of reports and its own
-            # list of candidates. Only the first sample is checked against its metric, and the
-            # candidates of that metric are used for all samples.
+            # Case: samples of two metrics. The command line names one metric at most, whose minimum
+            # of reports and candidates are those of the first sample. So only the first sample is
+            # checked, and all samples are compared by the candidates of its metric.
             checked_samples = checked_samples[:1]
-        return samples, self.candidates(*checked_samples)
+        return samples, self.read_candidates(*checked_samples)
 
     def read_segments(self) -> tuple[list[Counts], Candidates | None]:
         """Read the counts of segments, and the candidates as for `read_samples`."""
-        counts = [collection for collection in self.read() if collection.n_reports]
+        counts = [collection for collection in self.read_counts() if collection.n_reports]
         if not counts:
             raise DecodeError("counts must have at least 1 report, got 0")
         samples: dict[Segment, list[Counts]] = {}
@@ -67,7 +67,7 @@ class _SampleInputs(CountInputs):
             samples.setdefault(collection.params.segment, []).append(collection)
         # Each segment is checked separately, so a segment below the metric's minimum number of
         # reports is refused even if all segments together have enough reports.
-        return counts, self.candidates(*samples.values())
+        return counts, self.read_candidates(*samples.values())
 
     def _read_files(self) -> dict[str, list[Counts]]:
         """Read a sample from each file.
@@ -76,8 +76,6 @@ class _SampleInputs(CountInputs):
         different folders have their paths as names.
         """
         stems = Counter(Path(path).stem for path in self.paths)
-        if len(set(self.paths)) < len(self.paths):
-            raise click.UsageError("COUNTS must be different files")
         return {
             Path(path).stem if stems[Path(path).stem] == 1 else path: self.read_file(path)
             for path in self.paths
@@ -123,8 +121,8 @@ def compare(
     ),
     by: str | None = option_field(
         "PROPERTY",
-        "Compare groups of devices: divide counts of segments by this public property, such as "
-        "version, or by all properties with 'all'.",
+        "Compare groups of devices instead of files. A group has the same value of this public "
+        "property, such as version, or with 'all' the same values of all properties.",
     ),
     show_all: bool = flag_field(
         "List all candidates, also candidates that are not detected and did not change.",
@@ -150,7 +148,7 @@ def compare(
     from rappor.comparison.compare_samples import compare_samples
     from rappor.comparison.compare_segments import compare_segments
 
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         shared_args: dict[str, Any] = {"error_control": detection, "progress": progress}
         if by is not None:
             refuse_options("--by", "device_correlation", "baseline")
@@ -173,4 +171,6 @@ def compare(
                 complete=all(inputs.is_complete(sample) for sample in samples.values()),
                 **shared_args,
             )
-    write_outputs(comparison, output, include_all=show_all)
+    # The names of other samples are files or days.
+    days = "" if by is None else inputs.describe_days()
+    write_outputs(comparison, output, include_all=show_all, days=days)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rappor.cli.console import print_parts, print_title, width
+from rappor.cli.console import get_width, print_parts, print_title
 from rappor.cli.options import Output, save_chart
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ periods. The last steps are printed. A longer list would push the table of chang
 screen."""
 
 
-def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) -> None:
+def write_outputs(
+    comparison: Comparison, output: Output, *, include_all: bool, days: str = ""
+) -> None:
     """Write the requested files, and print the comparison.
 
     Parameters
@@ -26,8 +28,13 @@ def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) 
     comparison : the comparison.
     output : the requested files and the format.
     include_all : True for all candidates. False for candidates that changed or are detected.
+    days : days of the reports, for samples that are no periods.
     """
-    from rappor.reporting.comparison_tables import changes_of_contrast, list_significant_steps
+    from rappor.reporting.comparison_tables import (
+        changes_of_contrast,
+        explain_changes,
+        list_significant_steps,
+    )
     from rappor.reporting.footnotes import list_comparison_footnotes
     from rappor.reporting.installations import describe_installations
 
@@ -35,7 +42,7 @@ def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) 
         comparison.to_csv(output.csv_path, include_all=include_all)
     if output.html_path is not None:
         comparison.to_html(output.html_path)
-    save_chart(comparison, output.chart)
+    save_chart(comparison, output.chart, days=days)
     if output.as_json:
         click.echo(comparison.to_json(include_all=include_all))
         return
@@ -44,9 +51,13 @@ def write_outputs(comparison: Comparison, output: Output, *, include_all: bool) 
     candidates = comparison.shown_rows.tolist()
     if include_all:
         candidates = list(range(len(comparison.candidates)))
-    for contrast in comparison.primary if candidates else ():
+    # Without rows, no table is printed. The footnotes at the end still say how many shares changed.
+    contrasts = comparison.primary if candidates else ()
+    for contrast in contrasts:
         print_title(contrast.name)
-        print_parts(changes_of_contrast(comparison, contrast, candidates, width()), "")
+        print_parts(changes_of_contrast(comparison, contrast, candidates, get_width()), "")
+    if contrasts and (notes := list(explain_changes(comparison))):
+        print_parts(*notes, "")
     steps = list(list_significant_steps(comparison))
     if steps:
         more = f", the last {_MAX_STEPS}" if len(steps) > _MAX_STEPS else ""

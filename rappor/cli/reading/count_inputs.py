@@ -52,7 +52,12 @@ class CountInputs:
         type=click.Path(allow_dash=True),
     )
 
-    def read(self) -> list[Counts]:
+    def __post_init__(self) -> None:
+        """Refuse a file that is passed twice, because its reports would count twice."""
+        if len({Path(path).resolve() for path in self.paths}) < len(self.paths):
+            raise click.UsageError("COUNTS must be different files")
+
+    def read_counts(self) -> list[Counts]:
         """Read the counts of all files. Raise DecodeError if no file contains counts."""
         counts = [collection for path in self.paths for collection in self.read_file(path)]
         if not counts:
@@ -63,21 +68,30 @@ class CountInputs:
         """Read the counts of one file. A CSV table needs --registry and --metric."""
         from rappor.counts.input_files import read_counts
 
-        return read_counts(path, self.named_metric())
+        return read_counts(path, self.find_named_metric())
 
-    def named_metric(self) -> Metric | None:
+    def find_named_metric(self) -> Metric | None:
         """Return the metric of --metric; None without --registry or without --metric."""
         if self.registry_path is None or self.metric_name is None:
             return None
         return Registry.load(self.registry_path).metric(self.metric_name)
 
-    def metric(self, counts: Sequence[Counts]) -> Metric | None:
-        """Return the metric by --metric or by the name in the counts; None without a registry."""
+    def find_metric(self, counts: Sequence[Counts]) -> Metric | None:
+        """Return the metric of --metric, or the metric that the counts name.
+
+        Returns None without a registry.
+
+        Raises
+        ------
+        MetricError
+            The counts belong to several metrics, or the registry lacks the metric.
+        """
         from rappor.counts.input_files import find_metric_name
 
         if self.registry_path is None:
             if self.metric_name is not None:
                 raise click.UsageError("--metric needs --registry")
+            # The call refuses counts of several metrics. The name itself is not needed.
             find_metric_name(counts)
             return None
         registry = Registry.load(self.registry_path)
@@ -87,20 +101,21 @@ class CountInputs:
         return registry.metric(name)
 
     def add_counts_of_epoch(self, counts: list[Counts]) -> list[Counts]:
-        """Add the counts of each epoch, for a metric whose devices report once in an epoch.
+        """Add the counts of one epoch, for a metric whose devices report once in an epoch.
 
-        No device reports twice in an epoch, so the number of devices is the number of reports, and
-        the errors of the sum need no assumption about devices. Counts of other metrics are returned
-        unchanged.
+        The errors of a sum depend on how many reports each device has sent. Usually a decode has to
+        estimate this number. Here no device has sent two reports, so the decode gets one sum in
+        which each report counts as a device. Counts of a metric with a daily or weekly interval,
+        and counts of several epochs, are returned unchanged.
         """
         from rappor.counts.input_files import list_epochs
         from rappor.estimator.device_assumptions import add_collections_of_epoch
 
-        metric = self.metric(counts)
+        metric = self.find_metric(counts)
         epochs = [] if metric is None else list_epochs(self.paths, metric)
         return add_collections_of_epoch(counts, metric, epochs)
 
-    def candidates(self, *samples: list[Counts]) -> Candidates | None:
+    def read_candidates(self, *samples: list[Counts]) -> Candidates | None:
         """Check the counts of each sample against the registry, and read the candidates.
 
         Returns None for an encoding with one bit for each category, because the categories are the
@@ -109,7 +124,7 @@ class CountInputs:
         from rappor.counts.input_files import check_counts
 
         counts = [collection for sample in samples for collection in sample]
-        metric = self.metric(counts)
+        metric = self.find_metric(counts)
         if metric is not None:
             for sample in samples:
                 check_counts(sample, metric)
@@ -123,26 +138,45 @@ class CountInputs:
             )
         return None
 
-    def listed(self, counts: Sequence[Counts]) -> tuple[str, ...]:
-        """Return the strings that the metric's entry lists; an empty tuple without a list."""
-        metric = self.metric(counts)
+    def find_listed_strings(self, counts: Sequence[Counts]) -> tuple[str, ...]:
+        """Return the strings in the list `candidates` of the metric's entry, if it has a list.
+
+        The result is empty if the entry names a file, or has no candidates.
+        """
+        metric = self.find_metric(counts)
         return () if metric is None else metric.listed
 
     def is_ranked(self, counts: Sequence[Counts]) -> bool:
-        """Return whether the registry states that the order of its candidates is prior knowledge.
+        """Return whether the registry states that the order of the candidates is prior knowledge.
 
-        The statement is about the candidates of the entry, and not about those of --candidates.
+        The statement is about the candidates of the entry. With --candidates, the result is False.
         """
-        metric = self.metric(counts)
+        metric = self.find_metric(counts)
         return metric is not None and metric.ranked and self.candidates_path is None
 
     def is_complete(self, counts: Sequence[Counts]) -> bool:
         """Return whether the registry states that the categories contain every value."""
-        metric = self.metric(counts)
+        metric = self.find_metric(counts)
         return metric is not None and metric.complete
 
-    def files(self) -> tuple[InputFile, ...]:
-        """Return the files that were read, each with its hash. A pipe has no hash."""
+    def describe_days(self) -> str:
+        """Return the first and the last day of all files; empty if a file has no days."""
+        from rappor.counts.input_files import read_days
+        from rappor.counts.released_counts import Period
+
+        ranges = [read_days(path) for path in self.paths]
+        if not all(ranges):
+            return ""
+        days = [day for first_and_last in ranges for day in first_and_last]
+        # A request without a first or last day has the first or last possible date. The name of a
+        # period then has words in place of the date.
+        return Period(first=min(days), last=max(days), collections=()).name.replace("/", " to ")
+
+    def list_input_files(self) -> tuple[InputFile, ...]:
+        """Return the name and the hash of each file that was read.
+
+        Standard input and pipes are left out, because they cannot be read again for a hash.
+        """
         from rappor.counts.input_files import read_days
         from rappor.decoding.estimates_report import InputFile
 
@@ -153,26 +187,32 @@ class CountInputs:
             )
             for path in self.paths
         )
-        others = (
+        other_files = (
             InputFile(name=path, sha256=hash_file(path))
-            for path in self._other_paths()
+            for path in self._list_other_paths()
             if path is not None and path != "-" and Path(path).is_file()
         )
-        return (*counts, *others)
+        return (*counts, *other_files)
 
-    def _other_paths(self) -> tuple[str | None, ...]:
+    def _list_other_paths(self) -> tuple[str | None, ...]:
         """Return the paths of the files that are read in addition to the counts."""
         return self.registry_path, self.candidates_path
 
     def _read_candidates(self, params: Params, metric: Metric | None) -> Candidates:
-        """Read the listed candidates of the entry, followed by the candidates of --candidates."""
+        """Return the candidates of the entry and of --candidates together.
+
+        The strings that the entry lists come first, and the strings of --candidates follow. If the
+        entry lists no strings, the candidates are those of --candidates, or of the file that the
+        entry names.
+        """
         from rappor.candidates.listed_candidates import add_to_list
 
         if metric is None or not metric.listed:
             return self._read_candidates_file(params, metric)
-        is_named = self.candidates_path is not None
-        candidates = self._read_candidates_file(params, metric) if is_named else None
-        return add_to_list(metric.listed, candidates, params)
+        further = None
+        if self.candidates_path is not None:
+            further = self._read_candidates_file(params, metric)
+        return add_to_list(metric.listed, further, params)
 
     def _read_candidates_file(self, params: Params, metric: Metric | None) -> Candidates:
         """Read the file of --candidates, or the files that the metric's entry names."""
@@ -188,6 +228,9 @@ class CountInputs:
                 )
             return _check_not_empty(candidates, "standard input")
         if (path := self.candidates_path) is not None:
+            # Case: counts that were converted from google/rappor. Its tools remove the white space
+            # at both ends of each line, and an empty line is the empty string. `from_file` does
+            # neither.
             if params.layout == GOOGLE_LAYOUT:
                 return read_candidates(path)
             candidates = Candidates.from_file(
@@ -206,9 +249,11 @@ class CountInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleInputs(CountInputs):
-    """Options of `rappor decode`: counts of google/rappor, or counts in our own format.
+    """Options of `rappor decode` for counts of google/rappor, in addition to `CountInputs`.
 
-    A map of google/rappor is a CSV file with the bits of each candidate in each cohort.
+    The methods read files of google/rappor. `select_format` returns a `CountInputs` for files in
+    our own format. A map of google/rappor is a CSV file with the bits of each candidate in each
+    cohort.
     """
 
     file_format: str = option_field(
@@ -239,7 +284,7 @@ class GoogleInputs(CountInputs):
         values = {field.name: getattr(self, field.name) for field in fields(CountInputs)}
         return CountInputs(**values)
 
-    def read(self) -> list[Counts]:
+    def read_counts(self) -> list[Counts]:
         """Read the counts of every file."""
         from rappor.google import files
 
@@ -250,11 +295,11 @@ class GoogleInputs(CountInputs):
         params = files.read_params(self.params_path, client=self.client)
         return [files.read_counts(path, params) for path in self.paths]
 
-    def metric(self, counts: Sequence[Counts]) -> None:
+    def find_metric(self, counts: Sequence[Counts]) -> None:
         """Return None, because files of google/rappor contain no name of a metric."""
 
-    def candidates(self, *samples: list[Counts]) -> Candidates:
-        """Read the candidates, or the map."""
+    def read_candidates(self, *samples: list[Counts]) -> Candidates:
+        """Read the strings of --candidates, or the map, which contains their bits."""
         from rappor.google import files
 
         if self.map_path is not None:
@@ -262,7 +307,8 @@ class GoogleInputs(CountInputs):
         assert self.candidates_path is not None
         return files.read_candidates(self.candidates_path)
 
-    def _other_paths(self) -> tuple[str | None, ...]:
+    def _list_other_paths(self) -> tuple[str | None, ...]:
+        """Return the paths of the files that are read in addition to the counts."""
         return self.registry_path, self.candidates_path, self.params_path, self.map_path
 
 
@@ -273,6 +319,8 @@ class PartInputs(CountInputs):
     A part is a piece of a string, such as its first three letters, that a device reports.
     """
 
+    # The same field as in `CountInputs`, with another flag. A discovery needs no candidates. These
+    # strings are tested in addition to the strings that it finds.
     candidates_path: str | None = option_field(
         "FILE",
         "Known strings, which are tested as well, one per line. Default: the metric's candidates.",
@@ -283,7 +331,7 @@ class PartInputs(CountInputs):
         """Check the counts of the parts, and read the strings of --known or of the metric."""
         from rappor.counts.input_files import check_counts, list_epochs
 
-        metric = self.metric(counts)
+        metric = self.find_metric(counts)
         if metric is not None:
             check_counts(counts, metric)
             # A device may report another part of another value in the next epoch. The prefixes of
@@ -293,11 +341,15 @@ class PartInputs(CountInputs):
                     f"counts must be of one epoch of {metric.name}, got days of "
                     f"{' and '.join(epochs)}: ask the collector for the days of one"
                 )
-        path = self.candidates_path or self._own_candidates_path(metric)
+        path = self.candidates_path or self._find_candidates_path_of_entry(metric)
         return [] if path is None else read_lines(path)
 
-    def _own_candidates_path(self, metric: Metric | None) -> str | None:
-        """Return the path of the metric's file of candidates, relative to the registry's folder."""
+    def _find_candidates_path_of_entry(self, metric: Metric | None) -> str | None:
+        """Return the path of the file of candidates that the metric's entry names.
+
+        The name is relative to the folder of the registry. Returns None if the entry names no file.
+        Candidates that the entry lists itself are not in a file (`find_listed_strings`).
+        """
         if self.registry_path is None or metric is None or not isinstance(metric.candidates, str):
             return None
         return str(Path(self.registry_path).parent / metric.candidates)
@@ -310,6 +362,8 @@ def read_lines(path: str) -> list[str]:
 
 def _check_not_empty(candidates: Candidates, path: str) -> Candidates:
     """Return the candidates, or raise FileError for a file without a candidate."""
+    # Candidates that are not in memory are streamed from a file of more than 64 MB. Such a file has
+    # candidates, and counting them would take a pass over the file.
     if candidates.is_in_memory and len(candidates) == 0:
         raise FileError(path, "it has no candidates: write one string per line")
     return candidates

@@ -12,9 +12,10 @@ import click
 
 from rappor.base.atomic_files import save_text
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, warn_about_candidates, width
+from rappor.cli.console import ProgressDisplay, get_width, warn_about_candidates
 from rappor.cli.options import (
     Output,
+    RepetitionOptions,
     detection_options,
     flag_field,
     option_field,
@@ -34,8 +35,8 @@ _UNWEIGHTED_OPTIONS: Final = (
     *("sums", "differences", "quantiles", "devices", "reports_per_device", "show_all"),
     *("ranked", "distribution", "forged", "csv_path", "html_path", "chart"),
 )
-"""Names of the arguments that --weights does not support, because a weighted total has no rows of
-estimates."""
+"""Names of the arguments that --weights does not support. They concern the estimates of one
+collection, and a weighted total is a sum over the estimates of several segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,9 @@ class _ContrastOptions:
     sums: tuple[str, ...] = option_field(
         "GROUP",
         "Also show the total share of all candidates that match the regular expression GROUP, or "
-        "of the candidates in the file @GROUP, one per line. Choose groups before you see the "
-        "counts. May be repeated.",
+        "of the candidates in the file @GROUP, one per line. Choose groups before you see "
+        "estimates: a group of candidates that happen to have large estimates has a total that is "
+        "too large. May be repeated.",
         multiple=True,
         flags="--sum",
     )
@@ -103,22 +105,15 @@ class _ContrastOptions:
 )
 def decode(
     *,
-    inputs: CountInputs = option_group(GoogleInputs, then=GoogleInputs.select_format),
+    # The options are those of `GoogleInputs`. Unless --format is google, `select_format` returns a
+    # `CountInputs`, whose methods read files in our own format.
+    inputs: CountInputs = option_group(GoogleInputs, convert=GoogleInputs.select_format),
     detection: ErrorControl = detection_options(include_ranked=True),
-    devices: float | None = option_field(
-        "N",
-        "Number of devices that sent all reports, if they reported several times. Default: the "
-        "number that the counts contain, or an estimate from several files.",
-        type=float,
-    ),
-    reports_per_device: float | None = option_field(
-        "N",
-        "Number of reports of each device, instead of --devices. 1 if no device reported twice.",
-        type=float,
-    ),
+    repetition: RepetitionOptions = option_group(RepetitionOptions),
     show_all: bool = flag_field("Also list undetected candidates.", flags="--all"),
     distribution: bool = flag_field(
-        "Also estimate the distribution: a column with shares of at least 0."
+        "Also estimate the shares of all candidates together as a distribution, in which no share "
+        "is below 0. The table gets a further column."
     ),
     forged: bool = flag_field(
         "Show the number of forged reports that would create and hide each row, instead of "
@@ -158,20 +153,20 @@ def decode(
     if contrasts.weights_path is not None:
         refuse_options("--weights", *_UNWEIGHTED_OPTIONS)
         weighted = _decode_weighted(inputs, contrasts.weights_path, detection)
-        as_text = weighted_text(weighted, width=width())
+        as_text = weighted_text(weighted, width=get_width())
         click.echo(weighted.to_json() if output.as_json else as_text)
         return
-    counts = inputs.read()
-    candidates = inputs.candidates(counts)
-    with Slow() as progress:
+    counts = inputs.read_counts()
+    candidates = inputs.read_candidates(counts)
+    with ProgressDisplay() as progress:
         estimates = decode_counts(
             inputs.add_counts_of_epoch(counts),
             candidates,
-            listed=inputs.listed(counts),
+            listed=inputs.find_listed_strings(counts),
             error_control=replace(detection, ranked=detection.ranked or inputs.is_ranked(counts)),
             distribution=distribution,
-            devices=devices,
-            reports_per_device=reports_per_device,
+            devices=repetition.devices,
+            reports_per_device=repetition.reports_per_device,
             complete=inputs.is_complete(counts),
             progress=progress,
         )
@@ -181,7 +176,7 @@ def decode(
         click.echo(estimates.to_json(detected_only=not show_all))
     else:
         click.echo(
-            estimates_text(estimates, detected_only=not show_all, forged=forged, width=width())
+            estimates_text(estimates, detected_only=not show_all, forged=forged, width=get_width())
         )
     warn_about_candidates(candidates)
 
@@ -192,11 +187,11 @@ def _decode_weighted(
     """Decode the segments of the inputs separately, and compute the weighted totals."""
     from rappor.decoding.post_stratification import decode_weighted, read_weights
 
-    counts = inputs.read()
-    candidates = inputs.candidates(counts)
+    counts = inputs.read_counts()
+    candidates = inputs.read_candidates(counts)
     weights = read_weights(weights_path)
     complete = inputs.is_complete(counts)
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         return decode_weighted(
             counts,
             candidates,
@@ -219,14 +214,16 @@ def _is_pattern(group: str) -> bool:
 def _write_files(
     estimates: Estimates, output: Output, inputs: CountInputs, *, detected_only: bool, forged: bool
 ) -> None:
-    """Write the requested files."""
+    """Write the CSV table, the report and the chart, if the command line names their files."""
     if output.csv_path is not None:
         estimates.to_csv(output.csv_path, detected_only=detected_only)
     if output.html_path is not None:
         from rappor.decoding.estimates_report import Origin
         from rappor.reporting.page import estimates_page
 
-        typed = click.get_current_context().find_root().obj
-        origin = Origin(command=shlex.join(["rappor", *(typed or ())]), files=inputs.files())
+        # `rappor.cli.app.run` stores the words of the command line in the root context of click.
+        typed_words = click.get_current_context().find_root().obj or ()
+        command_line = shlex.join(["rappor", *typed_words])
+        origin = Origin(command=command_line, files=inputs.list_input_files())
         save_text(estimates_page(estimates, origin, forged=forged), output.html_path)
-    save_chart(estimates, output.chart)
+    save_chart(estimates, output.chart, days=inputs.describe_days())

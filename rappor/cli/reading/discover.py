@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_parts, print_table, width
+from rappor.cli.console import ProgressDisplay, get_width, print_parts, print_table
 from rappor.cli.option_values import WholeNumber, expand_alphabet
 from rappor.cli.options import (
     detection_options,
@@ -53,13 +53,15 @@ def discover(
     inputs: PartInputs = option_group(PartInputs),
     alphabet: str | None = option_field(
         "CHARACTERS",
-        "Characters of the strings. a-z stands for all letters from a to z, and a hyphen at either "
-        "end for itself. Default: the characters that the first part shows.",
+        "Characters of the strings. a-z stands for all letters from a to z. A hyphen that is the "
+        "first or last character stands for itself. Default: the characters that the reports of "
+        "the first part show.",
     ),
     longest: int | None = option_field(
         WholeNumber(1),
-        "Length of the longest string to find, in characters. Default: as many characters after "
-        "the longest prefix as there are between it and the prefix before it.",
+        "Length of the longest string to find, in characters. Default: the length of the longest "
+        "prefix, plus the number of characters by which it is longer than the next shorter one. "
+        "With prefixes of 2 and 4 characters it is 6.",
     ),
     keep: int | None = option_field(
         WholeNumber(1),
@@ -100,18 +102,18 @@ def discover(
         _search_list(inputs, list_path, detection, as_json=as_json)
         return
     letters = None if alphabet is None else expand_alphabet(alphabet)
-    counts = inputs.read()
+    counts = inputs.read_counts()
     if not all(collection.params.part for collection in counts):
         raise click.UsageError(
-            "COUNTS must be of parts, got some of a metric without parts: it has no prefixes, so "
-            "use rappor decode with a list of candidates"
+            "COUNTS must be of parts, got counts of a metric without parts: use rappor decode with "
+            "a list of candidates"
         )
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         result = part_by_part.discover(
             counts,
             letters,
             known=inputs.read_known(counts),
-            listed=inputs.listed(counts),
+            listed=inputs.find_listed_strings(counts),
             longest=longest,
             keep=keep,
             error_control=detection,
@@ -122,7 +124,7 @@ def discover(
     if as_json:
         click.echo(result.to_json())
     else:
-        _print(result)
+        _print_strings(result)
 
 
 def _search_list(
@@ -132,8 +134,8 @@ def _search_list(
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.suggestions import suggest_candidates
 
-    counts = inputs.read()
-    known_candidates = inputs.candidates(counts)
+    counts = inputs.read_counts()
+    known_candidates = inputs.read_candidates(counts)
     if known_candidates is None:
         raise click.UsageError(
             "COUNTS must be of strings: other metrics have a fixed list of categories"
@@ -145,7 +147,7 @@ def _search_list(
     listed = Candidates.from_file(
         list_path, normalize=known_candidates.normalize, field_names=known_candidates.field_names
     )
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         suggestions = suggest_candidates(
             inputs.add_counts_of_epoch(counts),
             known_candidates.strings,
@@ -169,13 +171,13 @@ def _print_suggestions(suggestions: CandidateSuggestions) -> None:
         f"the known candidates do not, at a false discovery rate of {format_short_percent(alpha)}."
     )
     if suggestions.strings:
-        print_table(_suggestions_table(suggestions))
+        print_table(_make_suggestions_table(suggestions))
     if suggestions.unexplained_bits:
         title = "Bits that no known candidate explains"
         print_table(unexplained_bits_table(title, suggestions.unexplained_bits))
 
 
-def _suggestions_table(suggestions: CandidateSuggestions) -> Table[Any]:
+def _make_suggestions_table(suggestions: CandidateSuggestions) -> Table[Any]:
     """Return the table of the suggested strings."""
     reports = suggestions.estimates.reports
     return Table(
@@ -191,13 +193,16 @@ def _suggestions_table(suggestions: CandidateSuggestions) -> Table[Any]:
     )
 
 
-def _print(result: DiscoveredStrings) -> None:
-    """Print the strings, the search by parts, and prefixes whose strings were not found."""
+def _print_strings(result: DiscoveredStrings) -> None:
+    """Print the detected strings, a table of the parts, and the unfinished prefixes.
+
+    An unfinished prefix has a larger share than the detected strings that begin with it.
+    """
     from rappor.reporting.text import estimates_text
 
-    click.echo(estimates_text(result.estimates, detected_only=True, width=width()))
-    print_table(_parts_table(result))
-    origin = "learned from the first part" if result.learned else "as given"
+    click.echo(estimates_text(result.estimates, detected_only=True, width=get_width()))
+    print_table(_make_parts_table(result))
+    origin = "learned from the first part" if result.learned else "from --alphabet"
     # The alphabet may contain a blank, which `print_parts` would drop at the end of a line.
     click.echo(
         f"\nStrings of up to {result.longest} characters, alphabet ({origin}): "
@@ -205,14 +210,20 @@ def _print(result: DiscoveredStrings) -> None:
     )
     if result.unfinished:
         n_more = len(result.unfinished) - _ROWS
-        print_table(_unfinished_table(result), *([f"and {n_more:,} more"] if n_more > 0 else []))
+        print_table(
+            _make_unfinished_table(result), *([f"and {n_more:,} more"] if n_more > 0 else [])
+        )
 
 
-def _parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
-    """Return the table of the parts: tested, detected and kept prefixes, unallocated share."""
+def _make_parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
+    """Return a table with a row for each part.
+
+    The columns are the numbers of reports and of tested, detected and kept prefixes, and the share
+    of the reports that no detected prefix explains, with its standard error.
+    """
 
     def format_row(name: str, part: Prefixes | Estimates, *numbers: int) -> tuple[str, ...]:
-        # The part of whole strings has no prefixes that are kept and continued.
+        # Whole strings are not continued, so their row has no number in the column "kept".
         empty_cells = ("",) * (4 - len(numbers))
         errors = (part.unallocated, part.unallocated_std_error)
         return (name, *(f"{n:,}" for n in numbers), *empty_cells, *map(format_percent, errors))
@@ -220,7 +231,7 @@ def _parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
     last = result.estimates
     return table_of_cells(
         "Parts",
-        ("part", "reports", "tested", "detected", "kept", "unallocated", "its error"),
+        ("part", "reports", "tested", "detected", "kept", "unallocated", "std error"),
         (
             *(
                 format_row(part.part, part, part.reports, part.candidates, part.detected, part.kept)
@@ -231,16 +242,16 @@ def _parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
     )
 
 
-def _unfinished_table(result: DiscoveredStrings) -> Table[Any]:
+def _make_unfinished_table(result: DiscoveredStrings) -> Table[Any]:
     """Return the table of prefixes with a larger share than their strings."""
     return Table(
         title="Prefixes with a larger share than their strings",
         columns=(
             Column("prefix", lambda row: row.prefix, "name"),
-            Column("share", lambda row: format_percent(row.proportion, 3)),
-            Column("its strings", lambda row: format_percent(row.found, 3)),
-            Column("rest", lambda row: format_percent(row.rest, 3)),
-            Column("its error", lambda row: format_percent(row.rest_std_error, 3)),
+            Column("share", lambda row: format_percent(row.share, 3)),
+            Column("of detected strings", lambda row: format_percent(row.detected_share, 3)),
+            Column("undetected", lambda row: format_percent(row.undetected_share, 3)),
+            Column("std error", lambda row: format_percent(row.undetected_std_error, 3)),
         ),
         rows=result.unfinished[:_ROWS],
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json
+from rappor.cli.console import ProgressDisplay, print_json
 from rappor.cli.options import detection_options, json_option, option_field, option_group
 from rappor.cli.reading.trend_inputs import TrendInputs
 from rappor.estimator.error_control import ErrorControl
@@ -48,22 +48,26 @@ def publish(
     released, candidates = inputs.read_periods()
     registry = Registry.load(inputs.registry_path)
     metric = registry.metric(inputs.metric_name or released.metric)
-    # Case: counts of a CSV table, which contain no metric. The folder of an edition has its name.
+    # Case: counts of a CSV table, which do not name their metric. The folder of an edition has the
+    # name of the metric.
     released = dataclasses.replace(released, metric=metric.name)
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         comparison = trend(
             released,
             candidates,
             by=inputs.by,
             smooth=inputs.smooth,
+            complete=metric.complete,
             error_control=detection,
             progress=progress,
         )
-    edition = write_edition(
+    site_edition = write_edition(
         Path(out), comparison, released, candidates, metric, program=registry.program
     )
     if as_json:
-        print_json(edition)
+        print_json(site_edition)
     else:
-        verb = "is" if edition.new else "was already"
-        click.echo(f"edition {edition.edition} of {edition.metric} {verb} in {edition.page}")
+        verb = "is" if site_edition.new else "was already"
+        click.echo(
+            f"edition {site_edition.edition} of {site_edition.metric} {verb} in {site_edition.page}"
+        )

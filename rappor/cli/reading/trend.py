@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rappor.cli.commands import command
-from rappor.cli.console import Slow
-from rappor.cli.options import Output, detection_options, option_group
+from rappor.cli.console import ProgressDisplay
+from rappor.cli.options import Output, detection_options, flag_field, option_group
 from rappor.cli.reading.comparison_output import write_outputs
 from rappor.cli.reading.trend_inputs import TrendInputs
 from rappor.estimator.error_control import ErrorControl
@@ -21,29 +21,36 @@ def trend(
     *,
     inputs: TrendInputs = option_group(TrendInputs),
     detection: ErrorControl = detection_options(),
+    complete: bool = flag_field(
+        "Every value is in one of the categories or buckets. A registry says so by complete = true "
+        "in the metric's entry; this option says so without a registry."
+    ),
     output: Output = option_group(Output),
 ) -> None:
     """Show how shares change over days, weeks or months.
 
     COUNTS are files from `rappor pull`, or the JSON that a collector returns. Several files are
-    joined. Counts from other commands contain no days: give --from.
+    joined. Counts files of other commands contain no days: --from names the first day of the first
+    file.
 
-    Each period is decoded separately. A line is fitted through all periods of each share, and a
-    test over all candidates decides which lines rise or fall. The command shows the mean shares of
-    the first and of the last third of the periods, and significant steps between periods. Periods
-    without reports and changes of the parameters are marked. The command lists strings that
-    changed, and strings that one period or all periods together detect.
+    Each period is decoded separately. For each string, a line is fitted through its shares in all
+    periods, and a test over all candidates decides which lines rise or fall. The command shows the
+    mean share in the first third of the periods, the mean share in the last third, and significant
+    steps from one period to the next. Marks show periods without reports, and periods with other
+    parameters of the metric than before. The command lists strings that changed, and strings that
+    one period or all periods together detect.
     """
+    # Imported here, because scipy takes most of a second, and `--help` must be fast.
     from rappor.comparison.trend import trend as compute_trend
 
     released, candidates = inputs.read_periods()
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         comparison = compute_trend(
             released,
             candidates,
             by=inputs.by,
             smooth=inputs.smooth,
-            complete=inputs.is_complete(released.collections),
+            complete=complete or inputs.is_complete(released.collections),
             error_control=detection,
             progress=progress,
         )

@@ -51,7 +51,7 @@ class TrendInputs(CountInputs):
         # Each period with reports must have the metric's minimum of reports, which `candidates`
         # checks.
         samples = [list(period.collections) for period in released.periods if period.n_reports]
-        return released, self.candidates(*samples)
+        return released, self.read_candidates(*samples)
 
     def _read_files_with_days(self) -> ReleasedCounts:
         """Read and join files with days, the results of a collector."""
@@ -59,7 +59,7 @@ class TrendInputs(CountInputs):
 
         results = []
         for path in self.paths:
-            released = read_released(path, self.named_metric())
+            released = read_released(path, self.find_named_metric())
             if released is None:
                 raise click.UsageError(
                     f"{path} has no days: give --from, the first day of the first file"

@@ -17,7 +17,7 @@ from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError
 from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json, print_parts, warn_about_candidates
+from rappor.cli.console import ProgressDisplay, print_json, print_parts, warn_about_candidates
 from rappor.cli.option_values import PROFILE_NAME, WholeNumber
 from rappor.cli.options import (
     chart_option,
@@ -52,7 +52,7 @@ SMALL: Final = 20
 """Number of values, which are also the candidates, of the option --small."""
 
 SMALL_REPORTS: Final = 10_000
-"""Default number of devices of the option --small."""
+"""Default number of devices of the option --small. More devices detect rarer words."""
 
 _ROWS: Final = 20
 """Largest number of rows of the printed table, so that it fits on a screen."""
@@ -90,8 +90,9 @@ class Demo:
     def n_false(self) -> int:
         """The number of false detections.
 
-        A detection counts as false if fewer devices have the value than one standard error. Such a
-        number of devices cannot be distinguished from 0, so noise alone caused the detection.
+        A detection counts as false if the number of devices with the value is smaller than one
+        standard error of this number. Such a number cannot be distinguished from 0, so the noise
+        caused the detection.
         """
         rows = self.estimates.rows(detected_only=True)
         return sum(self.truth.get(row["candidate"], 0) < row["std_error"] for row in rows)
@@ -154,18 +155,31 @@ def demo(
     params = Params.profile(profile)
     if small and values_path is not None:
         raise click.UsageError("give either --small or --values")
-    population, values = _select_common_words() if small else _read_population(values_path)
-    if values is not None and reports is not None:
-        raise click.UsageError("--reports must be omitted where --values counts the devices")
+    # A file of values may also say which device has which value. Otherwise the simulation draws a
+    # value for each device, by the weights of the population.
+    device_values = None
+    if small:
+        population = _select_common_words()
+    else:
+        population, device_values = _read_population(values_path)
+    if device_values is not None and reports is not None:
+        raise click.UsageError(
+            "--reports must be omitted: the file of --values says how many devices there are"
+        )
     n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
-    n_reports = n_drawn if values is None else len(values)
-    candidates = Candidates.from_list(_most_frequent_values(population))
-    # The order of the words is that of a published list of frequencies, which is prior knowledge.
-    # The order of the values of a file comes from the devices themselves, so it is not used. The
-    # weights of 20 candidates would be nearly equal.
+    n_reports = n_drawn if device_values is None else len(device_values)
+    candidates = Candidates.from_list(_select_most_frequent_values(population))
+    # A ranked test gives more weight to the first candidates of a list. The order must not come
+    # from the reports themselves. The order of English words comes from a published list of
+    # frequencies. The order of the values of a file comes from the devices of this collection, so
+    # the tests have equal weights. They have equal weights with --small, too, because the weights
+    # of only 20 candidates would hardly differ.
     error_control = ErrorControl(ranked=values_path is None and not small)
-    with Slow() as progress:
-        blocks = simulate_reports(population, params, n_reports=n_drawn, seed=seed, values=values)
+    with ProgressDisplay() as progress:
+        # With `device_values` the simulation ignores `n_drawn`.
+        blocks = simulate_reports(
+            population, params, n_reports=n_drawn, seed=seed, values=device_values
+        )
         counts, devices = _add_reports(
             blocks, params, len(population), n_reports=n_reports, progress=progress
         )
@@ -187,24 +201,29 @@ def demo(
     if as_json:
         print_json(result.to_dict())
     else:
-        _print(result)
+        _print_demo(result)
     warn_about_candidates(candidates)
 
 
-def _select_common_words() -> tuple[Population, None]:
-    """Return a population of the most frequent words. All of them are candidates."""
+def _select_common_words() -> Population:
+    """Return a population of the 20 most frequent words, with their relative frequencies."""
     from rappor.simulation.population import Population, english_words
 
     words = english_words()
-    common = _most_frequent_values(words)[:SMALL]
+    common = _select_most_frequent_values(words)[:SMALL]
     shares = dict(zip(words.values, words.weights, strict=True))
-    return Population(common, [shares[word] for word in common]), None
+    return Population(common, [shares[word] for word in common])
 
 
 def _read_population(path: str | None) -> tuple[Population, NDArray[np.int64] | None]:
     """Return the population of a file, or of English words without a file.
 
-    The second result is the index of each device's value, or None if values are drawn by weights.
+    Returns
+    -------
+    population : Population
+    device_values : (devices,) int64, or None
+        Index of the value of each device in the population. None if the file contains no numbers
+        of devices: the value of each device is then drawn by the weights of the population.
     """
     import numpy as np
 
@@ -222,14 +241,21 @@ def _read_population(path: str | None) -> tuple[Population, NDArray[np.int64] | 
     if header == "value,count":
         population, devices = Population.from_csv(path), _read_counts(text, path)
     elif "," in header:
-        needed = "the header must be value,count or value,weight: a value with a comma needs one"
-        raise FileError(path, needed, line=1)
+        # Case: values such as "Paris, France", one a line. Without a header, nobody knows whether
+        # the comma belongs to the value or separates two columns.
+        reason = (
+            "the header must be value,count or value,weight: lines without a header must contain "
+            "no comma"
+        )
+        raise FileError(path, reason, line=1)
     elif separator := next((sign for sign in ";\t" if sign in header), ""):
         # Case: spreadsheets of some countries separate columns by semicolons. Without this error,
         # each line would become one value, and the demo would detect no word.
         name = "semicolons" if separator == ";" else "tabs"
         raise FileError(path, f"its columns are separated by {name}: use commas", line=1)
     else:
+        # Case: one value a line, and each line is a device. The weights of the population are the
+        # shares of the lines, so the weight times the number of lines is the number of devices.
         population = Population.from_values(line for line in lines if line)
         devices = np.rint(population.weights * sum(map(bool, lines))).astype(np.int64)
     return population, np.repeat(np.arange(len(devices)), devices)
@@ -260,7 +286,12 @@ def _read_counts(text: str, path: str) -> NDArray[np.int64]:
 
 
 def _add_reports(
-    blocks: Iterator[ReportBlock], params: Params, n_values: int, *, n_reports: int, progress: Slow
+    blocks: Iterator[ReportBlock],
+    params: Params,
+    n_values: int,
+    *,
+    n_reports: int,
+    progress: ProgressDisplay,
 ) -> tuple[Counts, NDArray[np.int64]]:
     """Add the reports of all devices. Return the counts, and the number of devices by value."""
     import numpy as np
@@ -276,7 +307,7 @@ def _add_reports(
     return counts, devices
 
 
-def _most_frequent_values(population: Population) -> list[str]:
+def _select_most_frequent_values(population: Population) -> list[str]:
     """Return the most frequent values, at most 10,000."""
     import numpy as np
 
@@ -284,21 +315,21 @@ def _most_frequent_values(population: Population) -> list[str]:
     return [population.values[i] for i in order]
 
 
-def _print(result: Demo) -> None:
+def _print_demo(result: Demo) -> None:
     """Print the table of detected words, and sentences about false detections and privacy."""
     from rappor.reporting.footnotes import format_unallocated
     from rappor.reporting.text import detected_table
 
     estimates, n = result.estimates, result.n_detected
     ranked = ", ranked by a published list of frequencies," if estimates.weight is not None else ""
-    which = "" if n <= _ROWS else f", of which these {_ROWS} are the most frequent"
+    selection = "" if n <= _ROWS else f", of which these {_ROWS} are the most frequent"
     print_parts(
         f"Each of {format_count(estimates.reports, 'device')} has one of "
         f"{format_count(result.n_values, 'value')} and has sent one noisy report of "
         f"{format_count(result.params.k, 'bit')} (profile {result.profile}). We test "
         f"{format_count(estimates.n_candidates, 'candidate')}{ranked} against the sums of the "
         "reports and "
-        f"detect {f'{n:,}{which}:' if n else 'none of them.'}\n"
+        f"detect {f'{n:,}{selection}:' if n else 'none of them.'}\n"
     )
     if n:
         print_parts(detected_table(estimates, truth=result.truth, most=_ROWS))
@@ -315,7 +346,9 @@ def _describe_false(result: Demo) -> str:
     n, n_false = result.n_detected, result.n_false
     if not n_false:
         return (
-            "The detected one is not false." if n == 1 else f"None of the {n:,} detected is false."
+            "The detected candidate is not false."
+            if n == 1
+            else f"None of the {n:,} detected is false."
         )
     are, them = ("is", "it") if n_false == 1 else ("are", "them")
     return f"Of the {n:,} detected, {n_false:,} {are} false: hardly any device has {them}."
@@ -323,10 +356,10 @@ def _describe_false(result: Demo) -> str:
 
 def _describe_privacy(params: Params) -> str:
     """Return a sentence about the beliefs of an observer after one report and after all reports."""
-    one, any_number = epsilon_1(params), epsilon_inf(params)
+    one_report, any_number = epsilon_1(params), epsilon_inf(params)
     return (
-        "Somebody who thought it 50 % likely that a device has some value is at most "
-        f"{format_even_odds(one)} sure after its report (epsilon_1 = {one:.2f}), and at most "
-        f"{format_even_odds(any_number)} sure after any number of reports (epsilon_inf = "
-        f"{any_number:.2f})."
+        "Somebody who thought it 50 % likely that a device has a certain value is at most "
+        f"{format_even_odds(one_report)} sure after its report (epsilon_1 = {one_report:.2f}), "
+        f"and at most {format_even_odds(any_number)} sure after any number of reports (epsilon_inf "
+        f"= {any_number:.2f})."
     )

@@ -42,7 +42,9 @@ _PROCESS_LIST_WARNING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShownEncoding:
-    """Bits of a value at each step to a report, as texts of k characters 0 and 1, bit 0 first.
+    """True bits, permanent response and report of a value, for printing.
+
+    Each of them is a text of k characters 0 and 1, bit 0 first.
 
     The dataclass has no `repr`, because the record contains the true bits and must not reach a log.
 
@@ -66,7 +68,10 @@ class ShownEncoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShownBucket:
-    """Buckets of a value at each step to a report that names one bucket. Buckets count from 0.
+    """Own buckets of a value and the bucket that its report names, for printing.
+
+    Parameter sets with generalized randomized response (GRR) have such reports. The first bucket
+    has the number 0.
 
     The dataclass has no `repr`, because the own buckets reveal the value and must not reach a log.
 
@@ -76,7 +81,8 @@ class ShownBucket:
     params : fingerprint (short hash) of the parameters.
     cohort : number of the cohort that the device drew.
     own : own buckets, the buckets of the value before any noise, ascending.
-    chosen : own buckets after padding or cutting to a fixed number, ascending.
+    chosen : the own buckets after random buckets were added, or some were left out at random, until
+        their number is the fixed number of the metric, ascending.
     bucket : bucket that the report names, after the noise.
     """
 
@@ -145,9 +151,10 @@ def encode(
 
     The command prints the steps from the VALUE to a report for a METRIC of the registry: the
     cohort of the device, the true bits, the permanent response (bits after the permanent noise)
-    and one report. With the same secret, a second run changes only the report, and nothing if
-    p = 0 and q = 1. If VALUE is -, every line of standard input is a value, and the command prints
-    a line of JSON for each.
+    and one report. A second run with the same secret prints the same cohort, true bits and
+    permanent response, and another report. With p = 0 and q = 1 the report is the same, too. If
+    VALUE is -, every line of standard input is a value, and the command prints a line of JSON for
+    each.
 
     A tuple has a VALUE of the form FIELD=VALUE for each field of the metric; lines of standard
     input have the fields in their order, separated by tabs. A set has any number of values. If
@@ -163,7 +170,8 @@ def encode(
     if epoch is None:
         epoch = metric.epoch_at(today)
     if values == ("-",):
-        # Each line is a device of its own. Without an option, each device has a new secret.
+        # Each line is the value of another device. Without --secret-hex and --secret-file, each
+        # device has a new secret.
         for line in sys.stdin:
             read_value = parse_value(metric.params, line.removesuffix("\n"))
             print_json(_encode(metric, read_value, secret_options.read(), epoch))
@@ -175,7 +183,7 @@ def encode(
     else:
         for field in dataclasses.fields(encoding):
             click.echo(f"{field.name:<10} {getattr(encoding, field.name)}")
-        click.echo(_explain(metric.params))
+        click.echo(_explain_fields(metric))
     if not get_encoder(metric.params).is_representable(value):
         consequence = f"{name} has no place for this value: the report holds noise only"
         if get_encoding(metric.params).supports_items:
@@ -231,17 +239,26 @@ def _format_bits(bits: bytes, k: int) -> str:
     return "".join("1" if number >> i & 1 else "0" for i in range(k))
 
 
-def _explain(params: Params) -> str:
-    """Return sentences about the printed fields that leave a device."""
+def _explain_fields(metric: Metric) -> str:
+    """Return sentences that say which of the printed fields leave a device, and how they repeat.
+
+    The sentences contain line breaks for a terminal of 80 columns.
+    """
+    params = metric.params
+    is_once = metric.interval == "epoch"
     if params.response.is_exclusive:
+        once = "\nA device sends one report in an epoch." if is_once else ""
         return (
             "\nOnly metric, params, cohort and bucket leave the device. The bucket stays the same\n"
-            "for this value."
+            f"for this value.{once}"
         )
     report = "the report is drawn anew each time"
     if not params.has_instantaneous_noise:
         # Case: p = 0 and q = 1. A report adds no noise of its own to the permanent response.
         report = "and the report shows it as it is"
+    elif is_once:
+        # Each run of this command draws another report. A device draws one and sends no other.
+        report = "and a device\nsends one report in an epoch"
     return (
         "\nOnly metric, params, cohort and report leave the device; bit 0 comes first. The\n"
         f"permanent response stays the same for this value, {report}."

@@ -19,7 +19,7 @@ import click
 from rappor.base.errors import CollectorError
 from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
-from rappor.cli.console import Slow, print_json
+from rappor.cli.console import ProgressDisplay, print_json
 from rappor.cli.option_values import WholeNumber
 from rappor.cli.options import (
     flag_field,
@@ -83,7 +83,9 @@ class _SizeOptions:
         if (self.reports is None) == (self.devices is None):
             raise click.UsageError("give either --reports or --devices")
         if self.has_repeats and self.devices is None:
-            raise click.UsageError("give --devices where they report again, not --reports")
+            raise click.UsageError(
+                "give --devices instead of --reports with --reports-per-device or --days"
+            )
         if self.reports_per_device is not None and self.days is not None:
             raise click.UsageError("give either --reports-per-device or --days")
         if self.churn is not None and self.days is None:
@@ -114,7 +116,8 @@ class _TargetOptions:
     )
     allow_http: bool = flag_field(
         "Allow http, without encryption, to a host name without a dot, such as a service of a "
-        "container network. Everybody who can read that network then sees every report. For trials."
+        "container network. Everybody who can read that network then sees every report. Use it for "
+        "trials only."
     )
 
     def __post_init__(self) -> None:
@@ -125,8 +128,8 @@ class _TargetOptions:
             raise click.UsageError("--allow-http needs --to")
 
     @property
-    def takes_reports(self) -> bool:
-        """Whether the target takes single reports instead of counts."""
+    def has_single_reports(self) -> bool:
+        """Whether the target receives single reports. A counts file receives only their sums."""
         return self.out is None or _is_folder(self.out) or Path(self.out).suffix == ".parquet"
 
 
@@ -197,9 +200,10 @@ def simulate(
     registry = Registry.load(registry_path)
     metric = _select_segment(registry.metric(metric_name), segment)
     population = Population.from_csv(population_path)
-    if target.takes_reports and size.has_repeats:
+    if target.has_single_reports and size.has_repeats:
         raise click.UsageError(
-            "a collector or a .parquet file gets one report per device: write counts"
+            "--days and --reports-per-device need a counts file: a collector, a .parquet file and "
+            "a folder get one report of each device"
         )
     if metric.interval == "epoch" and (size.reports_per_device or 1) > 1:
         raise click.UsageError(
@@ -208,11 +212,11 @@ def simulate(
         )
     groups = _split_devices(metric, size, seed)
     if target.out is None:
-        _send(population, metric, groups, target, as_json=as_json)
+        _send_reports(population, metric, groups, target, as_json=as_json)
         return
     out = target.out
     Path(out).parent.mkdir(parents=True, exist_ok=True)
-    if target.takes_reports:
+    if target.has_single_reports:
         written = _write_reports(population, metric, groups, out)
     else:
         written = _save_counts(_simulate_counts(population, metric, size, groups), out)
@@ -226,13 +230,18 @@ def simulate(
 
 
 def _select_segment(metric: Metric, pairs: Iterable[str]) -> Metric:
-    """Return the metric with the parameters of devices that have the given properties.
+    """Return the metric with the parameters of the devices of one segment.
 
-    `pairs` contains properties in the form NAME=VALUE.
+    Parameters
+    ----------
+    metric : the metric.
+    pairs : public properties of the devices, in the form NAME=VALUE. Without properties, the metric
+        is returned unchanged.
     """
     properties = {}
     for pair in pairs:
-        name, _, properties[name] = pair.partition("=")
+        name, _, value = pair.partition("=")
+        properties[name] = value
         if name not in {segment.name for segment in metric.segments}:
             raise click.UsageError(f"--segment must name a segment of {metric.name}, got {pair!r}")
     return metric.in_segment(properties) if properties else metric
@@ -255,7 +264,10 @@ def _simulate_counts(
 ) -> Iterator[tuple[str, Counts]]:
     """Yield the counts of each group of devices and, with --days, of each day.
 
-    The text of a pair becomes a part of the name of the counts file.
+    Yields
+    ------
+    A suffix for the name of the counts file, such as "prefix:3-07" for a part and a day, and the
+    counts. The suffix is empty if there is only one file.
     """
     from rappor.simulation.collection import simulate_counts
     from rappor.simulation.repeated_reports import simulate_days, simulate_repeated
@@ -268,6 +280,8 @@ def _simulate_counts(
                 n_devices=group.n_devices,
                 n_days=size.days,
                 churn=size.churn or 0.0,
+                # Every simulated epoch has the length of the longest one, because the simulation
+                # has days, and no calendar.
                 once_in=LONGEST_EPOCH_DAYS[metric.epoch] if metric.interval == "epoch" else None,
                 seed=group.seed,
                 metric=metric.name,
@@ -276,9 +290,13 @@ def _simulate_counts(
             for day, counts in enumerate(days, start=1):
                 yield "-".join(filter(None, (group.suffix, f"{day:0{width}}"))), counts
         elif size.reports_per_device is not None:
-            devices = {size.reports_per_device: group.n_devices}
+            # All devices of the group send the same number of reports.
             repeated = simulate_repeated(
-                population, group.params, devices=devices, seed=group.seed, metric=metric.name
+                population,
+                group.params,
+                devices={size.reports_per_device: group.n_devices},
+                seed=group.seed,
+                metric=metric.name,
             )
             yield group.suffix, repeated.counts
         else:
@@ -310,13 +328,13 @@ def _write_reports(
     day = datetime.datetime.now(datetime.UTC).date()
     for group in groups:
         path = _add_suffix(out, group.suffix)
-        with Slow() as progress:
+        with ProgressDisplay() as progress:
             blocks = _draw_blocks(population, group, progress)
             write(path, blocks, params=group.params, metric=metric.name, day=day)
         yield path, group.n_devices
 
 
-def _send(
+def _send_reports(
     population: Population,
     metric: Metric,
     groups: Iterable[_DeviceGroup],
@@ -326,14 +344,17 @@ def _send(
 ) -> None:
     """Send the reports of each group, and print the number of accepted reports.
 
-    Raises CollectorError if the collector refused a report. A collection with only a part of the
-    reports would have another population than the simulated population.
+    Raises
+    ------
+    CollectorError
+        The collector refused a report. The population of the accepted reports would differ from the
+        simulated population, and estimates could not be compared with it.
     """
     from rappor.remote.bulk_upload import send_reports
     from rappor.remote.http_exchange import HttpExchange
 
     statuses: Counter[str] = Counter()
-    with Slow() as progress:
+    with ProgressDisplay() as progress:
         transport = HttpExchange(str(target.to), allow_http=target.allow_http)
         for group in groups:
             statuses += send_reports(transport, _draw_reports(population, metric, group, progress))
@@ -350,7 +371,7 @@ def _send(
 
 
 def _draw_reports(
-    population: Population, metric: Metric, group: _DeviceGroup, progress: Slow
+    population: Population, metric: Metric, group: _DeviceGroup, progress: ProgressDisplay
 ) -> Iterator[Report]:
     """Yield the reports of a group of devices."""
     from rappor.protocol.wire import Report
@@ -362,27 +383,32 @@ def _draw_reports(
 
 
 def _draw_blocks(
-    population: Population, group: _DeviceGroup, progress: Slow
+    population: Population, group: _DeviceGroup, progress: ProgressDisplay
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint16]]]:
     """Yield blocks of reports of a group of devices: packed bits and cohorts."""
     from rappor.simulation.collection import simulate_reports
 
-    n, seed, done = group.n_devices, group.seed, 0
+    n, seed, n_drawn = group.n_devices, group.seed, 0
     for block in simulate_reports(
         population, group.params, n_reports=n, seed=seed, block=_BLOCK_REPORTS
     ):
         yield block.packed, block.cohorts
-        done += len(block.packed)
-        progress("drawing reports", done, n)
+        n_drawn += len(block.packed)
+        progress("drawing reports", n_drawn, n)
 
 
 def _add_suffix(out: str, suffix: str) -> str:
-    """Return a path with a suffix in its name, or the path itself for an empty suffix."""
+    """Return a path with a suffix in its name, or the path itself for an empty suffix.
+
+    Examples: week.counts becomes week-prefix-3.counts, and reports/ becomes reports-prefix-3/.
+    """
     if not suffix:
         return out
     path = Path(out)
+    # Windows allows no colon in the name of a file.
     renamed = path.with_stem(f"{path.stem}-{suffix.replace(':', '-')}")
-    return str(renamed) + "/" * _is_folder(out)
+    # `Path` drops the slash, which says that the path is a folder.
+    return f"{renamed}/" if _is_folder(out) else str(renamed)
 
 
 def _is_folder(out: str) -> bool:

@@ -36,7 +36,7 @@ part of the fingerprint, so counts of two layouts never mix.
 
 DIGEST_BYTES: Final = 16
 """Length of the SHA-256 prefix that MurmurHash3 hashes, in bytes. Two strings with equal prefixes
-have equal bits in all cohorts; to find two such strings takes about 2^64 attempts."""
+have equal bits in all cohorts. To find two such strings takes about 2^64 attempts."""
 
 
 class Bloom(Encoding):
@@ -58,7 +58,10 @@ class Bloom(Encoding):
         check_can_hash(self.params)
 
     def find_set_bits(self, value: object, cohort: int) -> list[int]:
-        """Return the bits of the reported part of a text, which is hashed in UTF-8."""
+        """Return the bits of a text, which is hashed in UTF-8.
+
+        A metric may report only a part of the text, such as a prefix of some length.
+        """
         self.check_can_encode()
         return hash_to_bits(self.extract_reported_part(value).encode(), cohort, self.params)
 
@@ -82,6 +85,7 @@ class Bloom(Encoding):
         return self.params.normalize == "none" or normalize(self.params.normalize, value) != ""
 
     def _is_representable_tuple(self, value: object) -> bool:
+        """Return whether no field contains the separator, or is empty after normalizing."""
         texts = self.normalize_fields(value)
         normalizers = list_normalizers(self.params.normalize, len(texts))
         return all(
@@ -97,10 +101,12 @@ class Bloom(Encoding):
     def compute_largest_loss(self, up: float, down: float) -> float:
         """Return the privacy loss between two Bloom filters of 1 to h set bits each, in nats.
 
-        Two filters differ most if no bit is set in both. If k >= 2 h, both can have h set bits, and
-        the loss is h (up + down) ([EPK14] Theorem 1). The paper does not treat k < 2 h. In this
-        case the larger filter has min(h, k - 1) set bits, and the smaller filter has the remaining
-        bits, at least one.
+        Every bit that only one of the filters sets adds to the loss. If k >= 2 h, both can have h
+        set bits without a common bit, and the loss is h (up + down) ([EPK14] Theorem 1). The paper
+        does not treat k < 2 h. There the two filters differ in at most k bits. The loss is
+        largest if each of the k bits is set in exactly one filter, and if the value whose bits lose
+        more (`up` or `down`) sets as many bits as possible: min(h, k - 1), because the other value
+        sets at least one bit. The other value sets the remaining bits.
 
         Parameters
         ----------
@@ -144,5 +150,6 @@ def hash_to_bits(value: bytes, cohort: int, params: EncodingParams) -> list[int]
     # chosen string in all cohorts. SHA-256 prevents this.
     digest = hashlib.sha256(value).digest()[:DIGEST_BYTES]
     seeds = range(cohort * params.h, (cohort + 1) * params.h)
-    # The product maps a uniform 32-bit integer to 0..k-1 without the bias of a modulo.
+    # The product maps 32-bit integers to 0..k-1. Each result has floor(2^32 / k) or one more of
+    # them, as with a modulo, but no division is needed.
     return [mmh3.hash(digest, seed, signed=False) * params.k >> 32 for seed in seeds]

@@ -10,6 +10,7 @@ from rappor.base.errors import ParamsError, ReportError
 from rappor.protocol.encodings.encoding import Encoding, EncodingParams, describe_value
 
 _TEXTS: Final = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+"""Boolean values by their texts on a command line, in lower case."""
 
 
 class Boolean(Encoding):
@@ -41,12 +42,16 @@ class Boolean(Encoding):
 
     def find_set_bits(self, value: object, cohort: int) -> list[int]:  # noqa: ARG002  (one cohort)
         """Return bit 0 for True, and no bit for False."""
+        return [0] if value else []
+
+    def _convert_value(self, value: object) -> bool:
+        """Convert a boolean of Python or numpy to Python's."""
         # A numpy boolean is accepted like Python's. Only a program that has imported numpy can pass
         # a numpy boolean, so numpy is looked up here and never imported: devices run without numpy.
         numpy_bool = getattr(sys.modules.get("numpy"), "bool_", bool)
         if not isinstance(value, bool | numpy_bool):
             raise ReportError(f"a value must be True or False, got {describe_value(value)}")
-        return [0] if value else []
+        return bool(value)
 
     @property
     def true_bit_counts(self) -> range:

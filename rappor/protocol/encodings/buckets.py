@@ -54,6 +54,10 @@ class Buckets(Encoding):
             return list_unlisted_bits(self.params)
         return [bisect.bisect_right(self.edges, _convert_number(value))]
 
+    def _convert_value(self, value: object) -> int | float:
+        """Convert a number to Python's int or float."""
+        return _convert_number(value)
+
     def is_representable(self, value: object) -> bool:
         """Return whether a number is not NaN."""
         number = _convert_number(value)
@@ -86,9 +90,10 @@ class Buckets(Encoding):
     @property
     def most_different_pairs(self) -> list[tuple[str, str]]:
         """A number of each bucket, paired with a number of the next bucket."""
-        edges = self.edges
-        inner = [low + (high - low) / 2 for low, high in itertools.pairwise(edges)]
-        return pair_neighbours([repr(number) for number in (edges[0] - 1, *inner, edges[-1])])
+        # Each edge is the lowest number of the bucket above it. Bad cases of other numbers: the
+        # middle of two edges overflows or equals an edge, and 1e17 - 1 equals 1e17.
+        below_edges = math.nextafter(self.edges[0], -math.inf)
+        return pair_neighbours([repr(number) for number in (below_edges, *self.edges)])
 
     @property
     def unlisted_values(self) -> tuple[str, ...]:
@@ -173,12 +178,12 @@ def _check_edges(edges: Sequence[str]) -> None:
     The fingerprint hashes the texts, so each edge must have exactly one text.
     """
     try:
-        numbers = [float(edge) for edge in edges]
+        values = [float(edge) for edge in edges]
     except ValueError:
         raise ParamsError("edges must be decimal numbers") from None
-    if not all(math.isfinite(number) for number in numbers):
+    if not all(math.isfinite(value) for value in values):
         raise ParamsError("edges must be finite")
-    if any(low >= high for low, high in itertools.pairwise(numbers)):
+    if any(low >= high for low, high in itertools.pairwise(values)):
         raise ParamsError("edges must increase")
-    if any(edge != format_edge(number) for edge, number in zip(edges, numbers, strict=True)):
+    if any(edge != format_edge(value) for edge, value in zip(edges, values, strict=True)):
         raise ParamsError("edges must be written as shortest decimals; use format_edge")

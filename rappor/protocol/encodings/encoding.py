@@ -37,6 +37,7 @@ from rappor.protocol.tuples import (
     normalize_fields,
     parse_assignments,
     parse_fields,
+    read_fields,
     split_fields,
 )
 
@@ -117,7 +118,8 @@ class Encoding(ABC):
     """Whether values are hashed. Then any string is a value, and decoding needs candidates."""
 
     is_exclusive: ClassVar[bool] = True
-    """Whether a device has exactly one value, so that the shares of all values sum to one."""
+    """Whether a device has exactly one of the estimated values, so that their shares sum to one. It
+    is False for booleans, because only the share of true is estimated."""
 
     supports_rappor: ClassVar[bool] = True
     """Whether RAPPOR's responses, which randomize each bit on its own, can randomize the bits."""
@@ -136,8 +138,8 @@ class Encoding(ABC):
     """Whether a value is a set of items, so that the number of own buckets is a free choice."""
 
     share_unit: ClassVar[str] = "reports"
-    """Noun of the things of which an estimated share is a proportion, for texts. A report has one
-    value, except for sets: whether a device has an item is a question about devices."""
+    """Noun for the population of an estimated share, for texts: "reports", or "devices" for sets. A
+    share of a set's item is the proportion of devices that have the item."""
 
     supports_normalizer: ClassVar[bool] = False
     """Whether values are texts, which a normalizer may rewrite."""
@@ -159,7 +161,8 @@ class Encoding(ABC):
             for letter, value in (("h", params.h), ("m", params.m)):
                 if value != 1:
                     raise ParamsError(f"{letter} must be 1 for encoding {cls.name}, got {value}")
-        if cls.categories_key is None and params.categories:
+        # Bad case: [] or None in place of () would give two unequal sets with one fingerprint.
+        if cls.categories_key is None and params.categories != ():
             raise ParamsError(f"categories must be empty for encoding {cls.name}")
         if params.normalize != "none" and not cls.supports_normalizer:
             raise ParamsError(f"normalize must be none for encoding {cls.name}")
@@ -207,6 +210,36 @@ class Encoding(ABC):
             raise ReportError(f"a value must be one argument, got {len(texts)}")
         return self.parse_value(texts[0])
 
+    def read_value(self, value: object) -> object:
+        """Return a recorded value in Python's own types: a str, bool, int, float, dict or set.
+
+        Only this method reads objects of the host program. It needs no cohort, so a device can
+        check a value before it reads its secret.
+
+        Raises
+        ------
+        ReportError
+            The value has the wrong type, contains a lone surrogate where it cannot be left out, or
+            cannot be read. The message contains the type and the length of the value and never the
+            value.
+        """
+        # The class of a value may raise anything while it is read: a mapping of a closed file, a
+        # proxy of a web framework outside a request, an array of numpy without dimensions. Another
+        # exception than ReportError would pass for a failure of the disk, and its text may contain
+        # the value.
+        try:
+            return self._convert_value(value)
+        except (MemoryError, ReportError):  # the machine's memory is no mistake of the program
+            raise
+        except Exception:  # noqa: BLE001
+            raise ReportError("a value must be readable, got one that raises an error") from None
+
+    def _convert_value(self, value: object) -> object:
+        """Convert a recorded value to Python's own types. This version is for texts and tuples."""
+        if self.params.field_names:
+            return read_fields(self.params.field_names, value)
+        return normalize("none", value)
+
     def read_text(self, value: object) -> str:
         """Return the normalized text of a value: of a tuple, its normalized fields joined."""
         if self.params.field_names:
@@ -219,17 +252,11 @@ class Encoding(ABC):
 
     @abstractmethod
     def find_set_bits(self, value: object, cohort: int) -> Iterable[int]:
-        """Return the indices of the bits that a value sets in a cohort.
+        """Return the indices of the bits that a value of `read_value` sets in a cohort.
 
         A value of the right type outside all categories sets the last bit if the parameter set has
         a bucket for other values. Otherwise it sets no bit, and the device reports the empty
         pattern. A missing report would reveal such a value.
-
-        Raises
-        ------
-        ReportError
-            The value has the wrong type. The message contains the type and the length of the value
-            and never the value.
         """
 
     def encode(self, value: object, cohort: int) -> bytes:
@@ -238,26 +265,19 @@ class Encoding(ABC):
         Raises
         ------
         ReportError
-            The value has the wrong type, or the cohort is outside [0, m).
+            `read_value` refuses the value, or the cohort is outside [0, m).
         """
         # A bool is an int in Python, and a cohort outside the range would be another cohort's hash.
         m = self.params.m
         if not isinstance(cohort, int) or isinstance(cohort, bool) or not 0 <= cohort < m:
             raise ReportError(f"cohort must be an integer in [0, {m - 1}], got {cohort!r}")
         packed = 0
-        for i in self.find_set_bits(value, cohort):
+        for i in self.find_set_bits(self.read_value(value), cohort):
             packed |= 1 << i
         return packed.to_bytes(self.params.n_bytes, "little")
 
-    def check_value_type(self, value: object) -> None:
-        """Raise ReportError for a value of the wrong type.
-
-        The check needs no cohort, so a device can check a value before it reads its secret.
-        """
-        tuple(self.find_set_bits(value, 0))
-
     def is_representable(self, value: object) -> bool:  # noqa: ARG002  (any string is)
-        """Return whether the bits represent a value of the right type.
+        """Return whether the bits represent a value of `read_value`.
 
         A category that does not exist, a NaN, or a text without a host is not representable. Such a
         value is reported like any other, and the device counts it.
@@ -306,7 +326,7 @@ class Encoding(ABC):
     def field_categories(self) -> tuple[tuple[str, ...], ...]:
         """Categories of each field of a tuple, in the order of the fields.
 
-        The labels are all combinations of these categories; the last field varies fastest. The
+        The labels are all combinations of these categories. The last field varies fastest. The
         property is empty if the values are no tuples, or if they are hashed.
         """
         return ()
@@ -331,7 +351,7 @@ class Encoding(ABC):
         """Pairs of values, as texts, whose bits differ as much as the bits of any two values.
 
         Together the pairs set every bit, so an audit that encodes them tests every bit. The list is
-        empty if values are hashed. Such values must be searched.
+        empty if values are hashed, because an audit then searches for such pairs itself.
         """
         return [] if self.is_hashed else pair_neighbours(self.params.categories)
 
@@ -353,11 +373,13 @@ def check_category_names(kind: type[Encoding], params: EncodingParams, least: in
         raise ParamsError("categories must be a tuple of texts")
     if len(names) < least:
         raise ParamsError(f"{noun} must number at least {least}, got {len(names)}")
-    needed = kind.count_bits(names)
-    if needed is not None and params.k != (needed := needed + params.has_other_bucket):
-        raise ParamsError(
-            f"k must be {needed}, the number of bits that the {noun} need, got {params.k}"
-        )
+    n_categories = kind.count_bits(names)
+    if n_categories is not None:
+        n_bits = n_categories + params.has_other_bucket
+        if params.k != n_bits:
+            raise ParamsError(
+                f"k must be {n_bits}, the number of bits that the {noun} need, got {params.k}"
+            )
     for name in names:
         # The separator of the fields of a tuple is a control character.
         for text in split_fields(name) if params.field_names else (name,):

@@ -18,7 +18,7 @@ from rappor.protocol.encodings.sets import Sets
 ENCODINGS: Final[Mapping[str, type[Encoding]]] = {
     kind.name: kind for kind in (Bloom, OneHot, Boolean, Buckets, Sets)
 }
-"""Every encoding class by its name. Documents and messages list encodings in this order."""
+"""Maps names to encoding classes. Documents and messages list encodings in this order."""
 
 _REMOVED: Final[Mapping[str, str]] = {
     "flags": "use a metric of encoding boolean for each flag",
@@ -37,7 +37,9 @@ def get_encoding_class(name: object) -> type[Encoding]:
 def get_encoding(params: EncodingParams) -> Encoding:
     """Return the encoding of a parameter set, to read its properties.
 
-    The encoding may be unable to encode values. `get_encoder` checks that it can.
+    Some parameter sets describe counts only, for example counts of other software with another hash
+    layout. Their encoding has properties, but encodes no value. To encode values, call
+    `get_encoder`, which raises ParamsError for such a parameter set.
     """
     return ENCODINGS[params.encoding](params)
 
@@ -49,7 +51,9 @@ def get_encoder(params: EncodingParams) -> Encoding:
     ------
     ParamsError
         No value can be encoded: the parameters have the hash layout of other software, or the
-        normalizer maps two categories to the same text.
+        normalizer maps two categories to the same text or a category to the empty text.
+    MissingExtraError
+        The normalizer is `domain`, and the public-suffix list is not installed.
 
     Examples
     --------
@@ -64,7 +68,11 @@ def get_encoder(params: EncodingParams) -> Encoding:
 
 @functools.lru_cache(maxsize=256)
 def _get_cached_encoder(params: EncodingParams) -> Encoding:
-    """Return a checked encoding. A device asks for the encoder three times for each report."""
+    """Return a checked encoding.
+
+    The cache saves the check, which takes longer than encoding a value. A device gets the encoder
+    of a metric several times for each report.
+    """
     encoding = get_encoding(params)
     encoding.check_can_encode()
     return encoding

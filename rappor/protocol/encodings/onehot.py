@@ -89,13 +89,13 @@ class OneHot(Encoding):
     def unlisted_values(self) -> tuple[str, ...]:
         """The empty text, and a text that is not a category.
 
-        Of a tuple, one field has such a text, and all other fields have a category.
+        Of a tuple, the first field has such a text, and all other fields have a category.
         """
-        first_lists = self.field_categories or (self.params.categories,)
-        others = [names[0] for names in first_lists[1:]]
+        first_field, *other_fields = self.field_categories or (self.params.categories,)
+        other_texts = [names[0] for names in other_fields]
         texts = ("", "none of these categories")
         return tuple(
-            FIELD_SEPARATOR.join((text, *others)) for text in texts if text not in first_lists[0]
+            FIELD_SEPARATOR.join((text, *other_texts)) for text in texts if text not in first_field
         )
 
     @property

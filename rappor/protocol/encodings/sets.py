@@ -95,16 +95,18 @@ class Sets(Encoding):
                 buckets.update(hash_to_bits(text.encode(), cohort, self.params))
         return buckets
 
-    def check_value_type(self, value: object) -> None:
-        """Raise ReportError for a value that is not a collection of texts."""
-        _read_items(value)
+    def _convert_value(self, value: object) -> set[str]:
+        """Convert a collection of texts to a set of its distinct items."""
+        return _read_items(value)
 
     def is_representable(self, value: object) -> bool:
         """Return whether no item is left out. The device counts the values with items left out.
 
-        - An item with a lone surrogate cannot be hashed. Names of files can have one.
-        - Of more than `items` items, buckets are cut. Items that share a bucket count twice here,
-          because the cohort of the device is not known yet.
+        - An item with a lone surrogate is left out, because it cannot be hashed. Names of files can
+          have a lone surrogate.
+        - Of a set with more than `items` buckets, the response keeps `items` buckets. The method
+          compares the number of distinct items: two items may have one bucket, but the bucket
+          depends on the cohort, which is not known yet.
         """
         texts: set[str] = set()
         for item in _read_items(value):
@@ -144,23 +146,15 @@ def _read_items(value: object) -> set[str]:
     Raises
     ------
     ReportError
-        The value is not a collection, cannot be read, or has an item that is not a text. The
-        message contains no item.
+        The value is not a collection, or has an item that is not a text. The message contains no
+        item.
     """
     expected = "a value must be a collection of texts"
     if isinstance(value, _NO_SETS) or not isinstance(value, Collection):
         raise ReportError(f"{expected}, got {describe_value(value)}")
-    # The class of a value may raise anything while it is read: an array of numpy without dimensions
-    # raises TypeError. Another exception than ReportError would pass for a failure of the disk, and
-    # its text may contain an item.
-    try:
-        items = list(value)
-    except MemoryError:  # no mistake of the program
-        raise
-    except Exception:  # noqa: BLE001
-        raise ReportError(f"{expected}, got {describe_value(value)} that cannot be read") from None
-    # Types first: an unhashable item, such as a list, would raise TypeError in a set. The type
-    # itself is asked, because an object such as a mock may call itself a text.
+    items = list(value)
+    # Check the types before a set is built: an unhashable item, such as a list, would raise
+    # TypeError. `isinstance` would trust the attribute `__class__`, which a mock can set to str.
     for item in items:
         if not issubclass(type(item), str):
             raise ReportError(f"{expected}, got an item {describe_value(item)}")

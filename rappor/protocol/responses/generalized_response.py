@@ -22,8 +22,11 @@ The response depends on the secret, the scope and the true bits alone, so all re
 equal, and any number of reports loses as much as one report. The loss covers the whole set: its
 items and their number.
 
-Padding with distinct buckets (instead of drawing one item and padding afterwards) keeps the shares
-shares of devices: whatever else a set contains, an own bucket is named with probability q*.
+A device pads its set with distinct buckets before it draws. The bucket of an item is then named
+with probability q* in every set of at most n items, so the counts show the share of the devices
+that have the item. The alternative, to draw one item of the set first, would name an item of a
+large set less often than the item of a small set. Bad case: a set with more than n buckets is cut
+to n of them, so the share of its items is estimated too low.
 
 Two values in one scope add their losses. A device reports two values in a scope only if an older
 copy of its folder is restored.
@@ -49,8 +52,10 @@ from rappor.protocol.responses.response import Coins, Response, ResponseParams
 from rappor.protocol.thresholds import ONE, compute_threshold
 
 _NEUTRAL: Final = {"h": 1, "f": 0.0, "g": 0.5, "p": 0.0, "q": 1.0}
-"""Values of RAPPOR's parameters in a parameter set of GRR: one hash, and noise that changes no
-bit."""
+"""RAPPOR's parameters in a parameter set of GRR. They stand for one hash function (h) and for noise
+that changes no bit: no bit is forced (f = 0), a permanent 0 is sent as 0 (p = 0), a permanent 1 as
+1 (q = 1). g is the share of forced bits that become 1. With f = 0 it has no effect, so it has the
+default of `Params`."""
 
 
 class GeneralizedResponse(Response):
@@ -60,11 +65,17 @@ class GeneralizedResponse(Response):
     probabilities: ClassVar[tuple[str, ...]] = ("keep",)
     coin_label: ClassVar[bytes] = b"rappor/1/grr\0"
     is_exclusive: ClassVar[bool] = True
+    # A metric reports once an epoch. A second report of the epoch would be equal to the first
+    # report. It would add no information, but link the two reports.
     needs_interval_epoch: ClassVar[bool] = True
 
     @classmethod
     def check_encoding(cls, encoding: type[Encoding]) -> None:
-        """Raise ParamsError for an encoding whose bits have less variance under RAPPOR."""
+        """Raise ParamsError unless the encoding is one-hot, buckets or set (`supports_grr`).
+
+        The bits of other encodings, such as the Bloom bits of a string, have less variance under
+        RAPPOR.
+        """
         if not encoding.supports_grr:
             raise ParamsError(f"keep must be absent for encoding {encoding.name}")
 
@@ -82,9 +93,7 @@ class GeneralizedResponse(Response):
         assert params.keep is not None
         threshold = compute_threshold(params.keep)
         if not 0 < threshold < ONE:
-            raise ParamsError(
-                f"keep must be at least 2^-32 and less than 1 by as much, got {params.keep!r}"
-            )
+            raise ParamsError(f"keep must be in [2^-32, 1 - 2^-32], got {params.keep!r}")
         # With n = k every bucket would be an own bucket, and a report would depend on no value.
         if params.items >= params.k:
             raise ParamsError(
@@ -93,7 +102,7 @@ class GeneralizedResponse(Response):
         return {**_NEUTRAL, "keep": threshold / ONE}
 
     def check_secure(self) -> None:
-        """Return: no report reveals a value with certainty, because keep is less than 1."""
+        """Accept every parameter set: with keep < 1, no report reveals a value with certainty."""
 
     @property
     def t_keep(self) -> int:
@@ -124,16 +133,26 @@ class GeneralizedResponse(Response):
     def regression_probabilities(self) -> tuple[float, float]:
         """Probabilities p' and q' of a bucket in the regression on items.
 
-        Every device owns exactly n buckets. A device without an item owns the bucket of the item
-        with probability n / k, averaged over hashes, and a device with the item owns every other
-        bucket with probability (n - 1) / (k - 1). So a share pi changes the bucket of the item by
-        (q* - p*) (k - n) / k pi, and all other buckets together by the opposite. These are the
-        probabilities of a response with one own bucket and
+        The regression assumes that a device owns one bucket. These are the p' and q' with which
+        such a response has the same mean as GRR with n own buckets. Let a share pi of the devices
+        have an item. A device without the item owns its bucket all the same with probability n / k,
+        averaged over hashes. So a report names the bucket of the item with probability
 
-            q' - p' = keep / n (k - n) / (k - 1),    p' = (1 - (q' - p')) / k
+            pi q* + (1 - pi) ((n / k) q* + (1 - n / k) p*)
+                = constant + pi (q* - p*) (k - n) / k
 
-        With n = 1 they are p* and q*. Without the factor every share would be too low: by 1.5 %
-        for 8 items and 4 nats, by 18 % for 1 nat.
+        A response with one own bucket has n = 1, and p' and q' in place of p* and q*. Its factor of
+        pi is (q' - p') (k - 1) / k. The factors are equal if, with q* - p* = keep / n,
+
+            q' - p' = keep / n (k - n) / (k - 1)
+
+        The probabilities of all k buckets sum to 1, q' + (k - 1) p' = 1, so
+
+            p' = (1 - (q' - p')) / k
+
+        With n = 1 they are p* and q*. Without the factor (k - n) / (k - 1) every share would be too
+        low. Under the profile `once`, 8 items have k = 464 buckets, and shares would be 1.5 % too
+        low. With a loss of 1 nat they have 40 buckets, and shares would be 18 % too low.
         """
         n, k = self.params.items, self.params.k
         gap = self._keep / n * (k - n) / (k - 1)
@@ -201,6 +220,8 @@ class GeneralizedResponse(Response):
         bytes
             Packed bits, of which exactly one is 1.
         """
+        # `coins` returns the same numbers at every call, because they follow from the secret. So
+        # `choose_own_buckets` uses the first n of these coins.
         n, k, u = self.params.items, self.params.k, coins(self.n_coins)
         buckets = self.choose_own_buckets(bits, coins)
         bucket = buckets[u[n + 1] * n >> 32] if u[n] < self.t_keep else u[n + 1] * k >> 32
@@ -212,10 +233,12 @@ class GeneralizedResponse(Response):
 
     @property
     def description(self) -> str:
-        """A bucket that is drawn at random."""
+        """The noise in one sentence: the probability of an own bucket, and any bucket otherwise."""
+        n, k = self.params.items, self.params.k
+        own = "the bucket of its value" if n == 1 else f"one of the {n} buckets of its items"
         return (
-            "The device sends one bucket, drawn at random: often one of its own, and often one of "
-            "all buckets."
+            f"The device names one of {k:,} buckets: {own} with {100 * self._keep:.3g} % "
+            "probability, otherwise any of them, drawn at random."
         )
 
     @property

@@ -26,7 +26,7 @@ Example: f1 = f0 = 0.25, p = 0.5, q = 0.75 and h = 2 lose epsilon_1 = 1.07 nats,
 2 h ln((1 - 0.25) / 0.25) = 4.39 nats ([EPK14] section 5.2).
 
 [EPK14] states n = 1 (Theorem 2) and the limit n to infinity (Theorem 1), both for f1 = f0 = f/2. It
-leaves n reports open. The formula above fills the gap; tests compare it with an enumeration of all
+leaves n reports open. The formula above fills the gap. Tests compare it with an enumeration of all
 coins.
 
 [EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014, arXiv 1407.6981.
@@ -87,13 +87,13 @@ class RapporResponse(Response):
         - If no bit is forced to 0 and q = 1, a true 1 is always sent as 1: a 0 proves a true 0.
         """
         if self.t_1 == 0 and self.t_p == 0:
-            forced = "f g must be greater than 0 where p is 0"
+            condition = "f g must be greater than 0 where p is 0"
         elif self.t_0 == 0 and self.t_q == ONE:
-            forced = "f (1 - g) must be greater than 0 where q is 1"
+            condition = "f (1 - g) must be greater than 0 where q is 1"
         else:
             return
         raise ParamsError(
-            f"{forced}, got f = {self.params.f:g} and g = {self.params.g:g}, under which one "
+            f"{condition}, got f = {self.params.f:g} and g = {self.params.g:g}, under which one "
             "report reveals the value; set insecure to allow it"
         )
 
@@ -165,9 +165,11 @@ class RapporResponse(Response):
         else:
             # Log-likelihood of the observation under the less likely permanent bit, less the
             # log-likelihood under the more likely one. All reports show a 1 (or all a 0).
-            log_ratio_of_ones = sum(n * _log_ratio(used.p, used.q) for used, n in reports.items())
+            log_ratio_of_ones = sum(
+                n * _log_ratio(params.p, params.q) for params, n in reports.items()
+            )
             log_ratio_of_zeros = sum(
-                n * _log_ratio(1 - used.q, 1 - used.p) for used, n in reports.items()
+                n * _log_ratio(1 - params.q, 1 - params.p) for params, n in reports.items()
             )
         # For ones the target state is a permanent 1: a true 0 gets into it with f1, and a true 1
         # out of it with f0. For zeros the roles are exchanged.
@@ -204,15 +206,15 @@ class RapporResponse(Response):
 
         [EPK14] section 2 has f/2 for both.
         """
-        # The coin's range is divided into [0, t_1): 1, [t_1, t_1 + t_0): 0, and the rest: the true
-        # bit.
-        always, never = self.t_1, self.t_1 + self.t_0
+        # A coin in [0, t_1) forces the bit to 1, a coin in [t_1, t_1 + t_0) forces the bit to 0,
+        # and any other coin keeps the true bit.
+        end_of_ones, end_of_zeros = self.t_1, self.t_1 + self.t_0
         true_bits = int.from_bytes(bits, "little")
         response = 0
         for i, u in zip(range(self.params.k), coins(self.params.k), strict=True):
-            if u < always:
+            if u < end_of_ones:
                 bit = 1
-            elif u < never:
+            elif u < end_of_zeros:
                 bit = 0
             else:
                 bit = true_bits >> i & 1

@@ -83,7 +83,8 @@ class Response(ABC):
     """Whether exactly one bit of a report is 1, so that the bits of a report exclude each other."""
 
     needs_interval_epoch: ClassVar[bool] = False
-    """Whether a metric of a registry must have `interval = "epoch"`, one report in an epoch."""
+    """Whether a metric of a registry must have `interval = "epoch"`. A device then sends one report
+    in each epoch, because a second report would be equal to the first report."""
 
     @classmethod
     @abstractmethod
@@ -98,8 +99,9 @@ class Response(ABC):
         Returns
         -------
         dict of float
-            f, g, p, q and, if the response has it, keep. Each is a probability that 32-bit coins
-            produce, and differs from the argument by 2^-33 at most.
+            f, g, p, q and, if the response has it, keep. p, q, keep and the products f g and
+            f (1 - g) are probabilities that 32-bit coins produce. They differ from the arguments by
+            2^-33 at most, and f by 2^-32.
 
         Raises
         ------
@@ -171,8 +173,8 @@ class Response(ABC):
         first, second : probabilities mu_1 and mu_2 that the bits are 1; numbers, or arrays that
             numpy multiplies.
         """
-        independent = 0.0 if self.is_exclusive else self.p_star
-        return -(first - independent) * (second - independent)
+        mean_of_zero = 0.0 if self.is_exclusive else self.p_star
+        return -(first - mean_of_zero) * (second - mean_of_zero)
 
     @property
     @abstractmethod

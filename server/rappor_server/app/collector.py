@@ -167,8 +167,8 @@ class Collector:
     ) -> None:
         """Open the database, and start the worker processes and background tasks.
 
-        The call may block for `database_seconds` while it waits for the database. No connection is
-        accepted yet, so nothing else waits.
+        The call may block while it waits for the database: up to `database_seconds` for the schema,
+        and again for the inbox. No connection is accepted yet, so nothing else waits.
 
         Parameters
         ----------
@@ -183,12 +183,13 @@ class Collector:
         """
         self.settings = settings
         self.today = today
-        # Checks and limits of requests.
+        # These parts check and limit requests.
         self.suspicious = Suspicious(settings.suspicious)
         self.rate_limit = RateLimit(settings.rate)
         self.body_budget = BodyBudget(settings.max_bodies, proxies=settings.proxies)
         self.health = Health()
-        # Computations for analysts. The processes of a pool start with their first tasks.
+        # The readers compute answers for analysts. The processes of a pool start with their first
+        # tasks.
         self.readers = _create_pool(
             settings, "rappor-reader", settings.readers, module="rappor_server.queries.counts"
         )
@@ -206,14 +207,16 @@ class Collector:
         self._query_threads = ThreadPoolExecutor(
             _QUERY_THREADS, thread_name_prefix="rappor-look-up"
         )
-        # Probes have a thread of their own. Queries to a hanging database block the other threads.
+        # Probes have a thread of their own, because queries to a hanging database block the other
+        # threads.
         self._probe_thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-probe")
-        # The state of uploads.
+        # The following attributes are the state of uploads.
         self._loop = asyncio.get_running_loop()
         # Uploads of the current turn of the event loop, which the writer does not have yet.
         self._new_uploads: list[tuple[Submission, ResponseFuture]] = []
         # Deadline of each upload that has no result, in seconds of the loop's clock.
         self._deadlines: dict[ResponseFuture, float] = {}
+        # The argument is the number of queued uploads. The writer exists later than the metrics.
         self.metrics = Metrics(lambda: len(self._writer))
         # `adopt` sets both attributes, now and at each reload. It comes before the database is
         # opened: an invalid file must fail at once, and not after a minute of waiting.
@@ -226,9 +229,10 @@ class Collector:
             wait(lambda: open_inbox(self.engine)),
             # A reload replaces `accepted_params`, so the method must be looked up at each call.
             merge_bytes=lambda *sizes: self.accepted_params.merge_bytes(*sizes),  # noqa: PLW0108
-            today=self._day_of_receipt,
+            today=self._determine_day_of_receipt,
         )
-        # Unreadable batches by the last status of the merge process; the log gets only increases.
+        # Number of unreadable batches in the last status of the merge process. The log gets a line
+        # only if the next status has a larger number.
         self._n_unreadable = 0
         self._merge_process = MergeProcess(settings.database, self._handle_merge_status)
         self._totals = UploadTotals()
@@ -270,7 +274,7 @@ class Collector:
         self._totals.write_line()
         await asyncio.to_thread(self._close_readers)
 
-    def _day_of_receipt(self) -> datetime.date | None:
+    def _determine_day_of_receipt(self) -> datetime.date | None:
         """Return today, or None on PostgreSQL, which inserts the day of its own clock.
 
         Several hosts may write to one PostgreSQL database. A host whose clock is wrong would
@@ -289,6 +293,8 @@ class Collector:
     def adopt(self, inputs: InputFiles) -> None:
         """Put the registry, the keys and the stops of input files in force, at start or reload.
 
+        A stop is the decision of the operator that all devices skip a metric until a day.
+
         An upload that is parsed but not yet committed keeps the decisions of the previous registry.
 
         Raises
@@ -299,6 +305,8 @@ class Collector:
         accepted_params = inputs.parse_accepted_params(self.settings, today=self.today())
         registry, digest = accepted_params.registry, accepted_params.digest
         rules = rules_in_force((registry, *accepted_params.older))
+        # No parameter sets were in force before the start.
+        earlier: AcceptedParams | None = getattr(self, "accepted_params", None)
         # Parsing the keys is the last step that can fail, and it comes before the first assignment.
         # The keys and the registry in force therefore never belong to different reloads.
         self._keys = inputs.parse_upload_keys(self.settings)
@@ -308,6 +316,12 @@ class Collector:
         # A name that is mistyped stops nothing, so the operator must see it.
         for name in accepted_params.stops.ignored:
             logs.log_event("stop ignored", level=logging.WARNING, metric=name)
+        # Case: the operator has replaced the registry, and the setting `older` does not name the
+        # earlier file. This may happen because a reload reads files and no settings. Reports of
+        # devices with the earlier registry are then refused. This line of the log tells the
+        # operator. Otherwise only the number of refusals would show it.
+        for name in accepted_params.list_metrics_with_lost_params(earlier or accepted_params):
+            logs.log_event("old parameters refused", level=logging.WARNING, metric=name)
 
     async def look_up(
         self,
@@ -327,7 +341,9 @@ class Collector:
 
         A day is to close if it has ended and has reports that are in no block.
         """
-        # Before the check of the clocks, which may fail: the gauges show that nothing is closed.
+        # `due_days` are days that were not moved into blocks. `overdue_days` is how many days too
+        # long deduplication keys have been stored. The gauges are set before the clocks are
+        # checked. If this check fails, nothing is closed, and the gauges show it.
         due_days = await self.look_up(count_due_days, self._rules.keys(), today=self.today())
         overdue_days = await self.look_up(count_overdue_days, self.today())
         self.metrics.show_maintenance(max(due_days.values(), default=0), overdue_days)
@@ -380,10 +396,11 @@ class Collector:
         await self.results.prepare(query for query in queries if query.subject.has_candidates)
 
     def allocate_for_analyst(self) -> BodyAllocation:
-        """Return an allocation for the body of an analyst, which leaves half of the memory free.
+        """Return an allocation for the body of an analyst's request.
 
-        Without the reserve, two queries of 64 MB filled the budget, and every upload got 503 until
-        the queries ended.
+        The allocation leaves half of the memory for bodies free, for uploads. When it left nothing
+        free, two queries of 64 MB filled the budget, and every upload got 503 until the queries
+        ended.
         """
         return self.body_budget.allocate(min_free=self.settings.max_bodies // 2)
 

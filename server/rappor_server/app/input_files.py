@@ -1,7 +1,8 @@
 """Input files of a collector: registries, upload keys, stops, TLS certificate.
 
-A stop is the last day until which all devices skip a metric (`ingest/stops.py`). An older registry
-is a registry under which devices that were not updated still report.
+A stop makes all devices skip a metric until a day, which is included (`ingest/stops.py`). The file
+of stops has that day for each stopped metric. An older registry is a registry under which devices
+that were not updated still report.
 
 The settings name the files, and `serve` reads them at its start and on SIGHUP. `InputFiles` holds
 their texts and parses them. All files are read and checked together. A reload puts all of them in
@@ -62,8 +63,8 @@ class InputFiles:
         Parameters
         ----------
         settings : settings with the paths of the files
-        today : present day (UTC). A stop must end soon after it, and a metric whose last day is
-            before it has expired.
+        today : present day (UTC). A stop must end within 30 days, because devices accept no longer
+            stop. A metric whose last day is before `today` has expired.
 
         Raises
         ------
@@ -82,7 +83,9 @@ class InputFiles:
         # anything is changed.
         inputs.parse_accepted_params(settings, today=today)
         inputs.parse_upload_keys(settings)
-        if inputs.certificate:
+        # The setting decides and not the text: an empty file is an invalid certificate. Otherwise a
+        # collector whose certificate file is empty would serve HTTP without TLS.
+        if settings.tls_certificate:
             inputs.load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         return inputs
 
@@ -128,27 +131,37 @@ class InputFiles:
         Raises
         ------
         ConfigError
-            Certificate and key do not belong together, or the key has a passphrase.
+            Certificate and key do not belong together, the key has a passphrase, or the temporary
+            folder cannot be written.
         """
+        try:
+            self._load_certificate_files(context)
+        except (ssl.SSLError, ValueError):
+            raise ConfigError(
+                "tls_certificate and tls_key must be PEM files that belong together, the key "
+                "without a passphrase"
+            ) from None
+        except OSError as error:  # for example, the disk of the temporary folder is full
+            raise ConfigError(
+                "tls_certificate and tls_key must be copied into a temporary folder: "
+                f"{error.strerror}"
+            ) from None
+
+    def _load_certificate_files(self, context: ssl.SSLContext) -> None:
+        """Write certificate and key into a temporary folder, and load them into a TLS context."""
         with tempfile.TemporaryDirectory(prefix="rappor-server-") as folder:
             chain, key = Path(folder) / "chain.pem", Path(folder) / "key.pem"
             chain.write_text(self.certificate, encoding="utf-8")
             key.write_text(self.private_key, encoding="utf-8")
-            try:
-                # Without a password, OpenSSL would ask the terminal for the passphrase of a key. A
-                # collector that reloads its files would wait for the terminal and stop serving.
-                context.load_cert_chain(chain, key, password="")
-            except (ssl.SSLError, ValueError):
-                raise ConfigError(
-                    "tls_certificate and tls_key must be PEM files that belong together, the key "
-                    "without a passphrase"
-                ) from None
+            # Without a password, OpenSSL would ask the terminal for the passphrase of a key. A
+            # collector that reloads its files would wait for the terminal and stop serving.
+            context.load_cert_chain(chain, key, password="")
 
 
 def read_registries(settings: Settings, *, today: datetime.date) -> list[Registry]:
     """Return the current registry, then the older registries, checked as `serve` checks them.
 
-    Commands such as `prune` and `publish` use this function; they need neither keys nor stops.
+    Commands such as `prune` and `publish` use this function. They need neither keys nor stops.
     """
     return _parse_registries(map(read_text, _list_registry_paths(settings)), settings, today)
 

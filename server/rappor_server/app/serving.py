@@ -39,7 +39,7 @@ from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.base import logs
 from rappor_server.base.errors import ConfigError
-from rappor_server.base.processes import end_within
+from rappor_server.base.processes import start_kill_timer
 from rappor_server.base.source_quota import SourceQuota
 from rappor_server.http.application import create_application
 from rappor_server.http.bounded_protocol import (
@@ -170,7 +170,7 @@ class Server(uvicorn.Server):
         )
         self.config.load()
         self._tls: ssl.SSLContext | None = None
-        if inputs.certificate:
+        if settings.tls_certificate:
             # CLIENT_AUTH is Python's name of a context for servers. Nobody checks certificates of
             # clients.
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -233,7 +233,7 @@ class Server(uvicorn.Server):
         upload is lost: it is in the inbox, and the next start merges it.
         """
         # Commits in progress may take `commit_seconds` beyond the grace period.
-        self._kill_timer = end_within(_GRACE_SECONDS + self._settings.commit_seconds)
+        self._kill_timer = start_kill_timer(_GRACE_SECONDS + self._settings.commit_seconds)
         notify_systemd("STOPPING=1")
         for task in self._tasks:  # the acceptor of TLS and the monitor of slow readers
             task.cancel()

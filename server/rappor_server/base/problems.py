@@ -1,8 +1,9 @@
 """Error responses over HTTP: one table of status codes, and one format, the problem document.
 
-Code below the endpoints raises a `RapporError`, which knows nothing of HTTP. Code that knows HTTP
-raises a `Problem`. `make_error_handlers` converts both into responses for Starlette. A program
-receives a problem document (RFC 9457), a person receives a page with the same sentence:
+Code below the endpoints does not depend on HTTP, and raises a `RapporError`. The endpoints, and the
+limits of requests, raise a `Problem`, which has a status code. `make_error_handlers` converts both
+into responses for Starlette. A program receives a problem document (RFC 9457), a person receives a
+page with the same sentence:
 
     HTTP/1.1 429 Too Many Requests
     Content-Type: application/problem+json
@@ -53,7 +54,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 @dataclass
 class Problem(Exception):  # noqa: N818 - named after the problem document that is sent
-    """An error response, raised as an exception by code that knows HTTP.
+    """An error response, raised as an exception by endpoints and by limits of requests.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class ProblemDocument(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    type : always "about:blank": the status code says everything that programs distinguish
+    type : always "about:blank". By RFC 9457, the problem then means no more than its status code.
     title : standard phrase of the status code
     status : status code
     detail : one sentence for the person who reads the response

@@ -1,8 +1,9 @@
 """Child processes of the collector: start, set-up, and forced end.
 
 The collector starts workers for queries (`queries/worker.py`) and a merge process
-(`storage/merge_process.py`) as children. A child is a daemon of `multiprocessing`: it ends with
-its parent. `start` is called in the parent, `begin` at the beginning of a child.
+(`storage/merge_process.py`) as children. A child is a daemon process of `multiprocessing`, which
+ends when its parent ends. The parent calls `start_child`. The function that runs in the child
+calls `set_up_child` first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MAX_NAME_BYTES: Final = 15
 """Longest name of a process in bytes. Linux limits names to 15 bytes and a NUL."""
 
 
-def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
+def start_child(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
     """Start `target(*arguments)` in a new process, and return the process.
 
     The child is spawned, not forked. A forked child would inherit the sockets of devices and the
@@ -42,7 +43,7 @@ def start(target: Callable[..., None], *arguments: Any) -> SpawnProcess:
     return process
 
 
-def end_within(seconds: float) -> threading.Timer:
+def start_kill_timer(seconds: float) -> threading.Timer:
     """Start a timer that kills this process and its children, and return the timer.
 
     A hanging database or disk may block every thread, so that no regular end is possible. Then
@@ -75,7 +76,8 @@ def _run(target: Callable[..., None], *arguments: Any) -> None:
     Python would print the message and the traceback, which may contain uploaded data.
     """
     logs.configure()
-    logging.captureWarnings(True)  # noqa: FBT003 - a library's warning would be plain text
+    # Python writes warnings of libraries as plain text. Each line of the collector's log is JSON.
+    logging.captureWarnings(capture=True)
     try:
         target(*arguments)
     except Exception as error:  # noqa: BLE001 - Python would write a traceback
@@ -83,11 +85,12 @@ def _run(target: Callable[..., None], *arguments: Any) -> None:
         sys.exit(1)
 
 
-def begin(name: str) -> None:
+def set_up_child(name: str) -> None:
     """Set up a child process: name it, and ignore Ctrl-C.
 
-    A terminal sends Ctrl-C to the parent and all children. The parent then ends its children in
-    order: a merge process must outlive the writer whose last batch it merges.
+    A terminal sends Ctrl-C to the parent and all children. The parent ends its children in order.
+    Case: the parent writes a last batch of uploads while it stops. The merge process must merge
+    this batch, so it must not end before.
 
     Parameters
     ----------

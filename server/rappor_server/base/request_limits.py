@@ -95,8 +95,8 @@ class BodyBudget:
         Problem
             503 if fewer than `min_free` bytes would be free, 429 if the source has too many.
         """
-        # The rest of a refused body is not read. `Connection: close` ends the connection, because
-        # the unread bytes would otherwise be parsed as the next request.
+        # `Connection: close` ends the connection. Otherwise the client would go on to send the rest
+        # of the refused body, which nobody uses and no limit counts.
         if n_bytes > self._free - min_free:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -293,7 +293,7 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
         new_key: Callable[[], bytes] = lambda: os.urandom(32),
         max_sources: int = 100_000,
-        what: str = "uploads",
+        noun: str = "uploads",
     ) -> None:
         """Allow `rate` requests in a minute.
 
@@ -304,10 +304,10 @@ class RateLimit:
         new_key : returns a new key of the hash, 32 random bytes
         max_sources : largest number of sources with a count of their own. 100,000 counts use about
             10 MB of memory.
-        what : noun for the counted requests, in the message of the problem
+        noun : noun of the counted requests in the message of the problem, such as "uploads"
         """
         self._rate = rate
-        self._what = what
+        self._noun = noun
         self._max_sources = max_sources
         self._clock = clock
         self._new_key = new_key
@@ -329,7 +329,7 @@ class RateLimit:
         if self._counts[source] > self._rate:
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"a source must send at most {self._rate} {self._what} a minute",
+                f"a source must send at most {self._rate} {self._noun} a minute",
                 retry_after=self._until - now,
             )
 
@@ -339,7 +339,8 @@ class RateLimit:
         The sign-in of the pages counts every attempt before it knows the result, and takes back a
         successful attempt. An address of many honest people is therefore never locked out.
         """
-        # The minute may have ended since `check`. Then the new dict lacks the source.
+        # The dict lacks the source in two cases: the minute has ended since `check`, or the source
+        # had no count of its own (`max_sources`). The attempt then stays in the shared count.
         if (source := self._hash_source(address)) in self._counts:
             self._counts[source] -= 1
 
@@ -348,6 +349,7 @@ class RateLimit:
 
 
 def _make_too_large(max_bytes: int) -> Problem:
+    """Return the problem 413 for a body above a limit."""
     return Problem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"a body must be at most {max_bytes:,} bytes",

@@ -21,8 +21,10 @@ def main() -> None:
 
     Without the extra `server`, the command names the extra and exits with 2.
     """
-    # Without a handler, SIGHUP ends a process. `serve` takes seconds until it has a handler, and a
-    # reload in these seconds ended it. It reads its files at the start anyway. Windows has no
+    # SIGHUP asks a running collector to read its files again. A process without a handler for
+    # SIGHUP is killed by it, and `serve` installs its handler only seconds later, when the
+    # collector is open (`app/serving.py`). A reload during these seconds killed the collector.
+    # Ignoring the signal loses nothing, because `serve` is just reading its files. Windows has no
     # SIGHUP.
     if sys.argv[1:2] == ["serve"] and hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

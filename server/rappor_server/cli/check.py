@@ -1,8 +1,9 @@
 """`rappor-server check`: check a registry before it is served.
 
 The command needs no database, so a developer can run it before a change of the registry is merged.
-On the machine of a collector it reads the names of the metrics whose sums are stored. It prints
-one finding a line, `LEVEL: SENTENCE` (`ingest/registry_check.py`).
+If there is a database, the command also warns of metrics whose sums are still stored although the
+registry does not contain them any more. Each finding is one line, `LEVEL: SENTENCE`
+(`ingest/registry_check.py`).
 """
 
 from __future__ import annotations
@@ -40,21 +41,24 @@ if TYPE_CHECKING:
     metavar="N",
 )
 def check(registry: str, against: str | None, devices: int | None) -> int:
-    """Check a REGISTRY, the files that it names, and a change of it.
+    """Check a REGISTRY, the files that it names, and its changes since a previous registry.
 
     The command warns of weak parameters, of metrics that expire within 30 days, and of unusable
     files of candidates. It shows how much of a device's budget each metric reserves, what a change
     costs a device, and which metrics have too many cohorts for their devices.
 
-    Reports wait until they can be released together with others. With --against, the command warns
-    if a change weakens this protection of reports that wait. A smaller min_cohort or min_reports
-    releases them with fewer others than the old registry promised. If min_reports rises from 0, an
-    analyst has seen the waiting reports one by one and can subtract them from a later sum.
+    A collector holds reports back until it can release a sum of enough reports. With --against, the
+    command warns of a change that weakens the protection of reports that are held back. First case:
+    min_cohort or min_reports falls. Then a sum has fewer reports than the previous registry
+    promised. Second case: min_reports rises from 0. While min_reports is 0, analysts see every
+    report at once, and they can subtract these reports from a later sum.
 
-    The command also names the metrics that left the registry and whose sums are still stored: in
-    the SQLite file beside one of the registries, or in the database of the variable
-    RAPPOR_SERVER_DATABASE. The exit code is 1 if the registry must not be served, because a change
-    is refused, or because a metric that reports every event has no min_cohort of its own.
+    The command also names the metrics that are not in the registry any more and whose sums are
+    still stored. It looks in the database of the variable RAPPOR_SERVER_DATABASE. Without the
+    variable, it looks in the SQLite file beside REGISTRY, or beside the previous registry.
+
+    The exit code is 1 if --against finds a change that is refused: a metric or a category is gone,
+    or a metric has another meaning. Such a registry must not be served.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,
@@ -79,9 +83,14 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
 
 
 def _find_database(*registries: str | None) -> str | None:
-    """Return the URL of the collector's database, or None if there is none yet.
+    """Return the URL of the collector's database, or None if the machine has no database.
 
-    It is the database of the variable, or the SQLite file beside the first registry that has one.
+    The variable RAPPOR_SERVER_DATABASE names the database. Without the variable, it is the SQLite
+    file beside the first of the registries that has such a file.
+
+    Parameters
+    ----------
+    registries : paths of registries; None is skipped
     """
     from rappor_server.storage.database import sqlite_url
 
@@ -92,7 +101,7 @@ def _find_database(*registries: str | None) -> str | None:
 
 
 def _check_stored(registry: Registry, database: str | None) -> list[Finding]:
-    """Return a warning for each metric that left the registry and whose sums are still stored."""
+    """Return a warning for each metric whose sums are stored and that the registry lacks."""
     from rappor_server.ingest.registry_changes import Finding
     from rappor_server.storage.database import open_database
     from rappor_server.storage.forgetting import list_stored_metrics

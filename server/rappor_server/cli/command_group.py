@@ -25,7 +25,7 @@ from rappor_server.cli.serve import serve
 from rappor_server.cli.token_commands import token
 
 _NAME: Final = "rappor-server"
-"""Name of the program in messages and help."""
+"""Name of the program in messages and help pages."""
 _FAILED: Final = 2
 """Exit code that means wrong use, wrong input, or a database that fails."""
 _INTERRUPTED: Final = 130
@@ -48,6 +48,8 @@ def server() -> None:
 
     Exit codes: 0 done, 1 the answer is no, 2 wrong use or input, 130 interrupted.
     """
+    # The answer is no: `healthy` gets no response, `check` refuses a registry, or `token revoke`
+    # finds no token. `serve` has the further exit code 3 (`cli/serve.py`).
 
 
 @server.command(
@@ -60,7 +62,7 @@ def server() -> None:
 def completion(shell: str) -> None:
     """Print the completion script of a SHELL."""
     script_class = get_completion_class(shell)
-    assert script_class is not None  # click ships these three
+    assert script_class is not None  # click supports these three shells by itself
     click.echo(script_class(server, {}, _NAME, "_RAPPOR_SERVER_COMPLETE").source())
 
 
@@ -98,8 +100,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except RapporError as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # The program that read standard output has ended, such as `head`. `run_command` handles the
-        # error. It is an OSError, so it must not reach the next branch.
+        # The program that read standard output has ended, such as `head`. `run_command`, which
+        # calls this function, ends the command without a message. BrokenPipeError is an OSError, so
+        # the next branch would print a message.
         raise
     except OSError as error:
         # A file cannot be read or written: it does not exist, is not allowed, or the disk is full.

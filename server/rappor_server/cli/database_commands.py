@@ -1,15 +1,17 @@
 """Commands that maintain the database: migrate, backup, restore, prune, forget, export.
 
-| command | database     | collectors may run | changes                                           |
-|---------|--------------|--------------------|---------------------------------------------------|
-| migrate | older schema | of that version    | the schema; copies an SQLite file first           |
-| backup  | any          | yes                | nothing but a new file                            |
-| restore | empty        | no                 | fills the database                                |
-| prune   | any          | yes                | deletes old keys and expired sums, closes blocks  |
-| forget  | any          | yes                | deletes the sums of a metric                      |
-| export  | any          | yes                | nothing but new files                             |
+| command | needs a database    | may collectors run?     | effect                                |
+|---------|---------------------|-------------------------|---------------------------------------|
+| migrate | with an old schema  | yes, of the old version | changes the schema; an SQLite file is |
+|         |                     |                         | copied first                          |
+| backup  | with tables         | yes                     | writes a file                         |
+| restore | that is empty       | no                      | fills the database                    |
+| prune   | with tables         | yes                     | deletes old keys and expired sums,    |
+|         |                     |                         | and closes blocks                     |
+| forget  | with tables         | yes                     | deletes the sums of a metric          |
+| export  | with tables         | yes                     | writes files                          |
 
-A timer of systemd runs `prune` and `backup` every day (`packaging/`).
+Timers of systemd run `prune` and `backup` every day (`server/packaging/`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rappor.base.errors import RapporError
 from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import Command
 from rappor.cli.options import flag, option
@@ -35,6 +38,7 @@ from rappor_server.cli.setting_options import (
 from rappor_server.storage.database import utc_today
 
 if TYPE_CHECKING:
+    from rappor_server.app.settings import Settings
     from rappor_server.storage.forgetting import Forgotten
 
 
@@ -99,7 +103,10 @@ def restore(path: Path, **options: Any) -> None:
     with open_database(settings) as engine:
         valid = [token.id for token in tokens.list_all(engine) if token.is_valid(utc_today())]
     if valid:
-        click.echo(f"valid tokens: {', '.join(valid)}; revoke those revoked after the backup again")
+        click.echo(
+            f"valid tokens: {', '.join(valid)}; revoke again the tokens that were revoked after "
+            "the backup"
+        )
 
 
 @click.command(
@@ -111,14 +118,18 @@ def restore(path: Path, **options: Any) -> None:
 def prune(*, yes: bool, **options: Any) -> None:
     """Delete deduplication keys after 14 days, and sums after the retention of their metric.
 
-    The command also closes the blocks of past days. Run it once a day. It deletes nothing if the
-    clock looks wrong: today is more than two days after the last day on which a collector ran,
-    the collector did not run for more than two days before that day, or no upload came for more
-    than 14 days. The exit code is 2 while the database contains batches that no merge can read.
+    The command also closes the blocks of past days. Run it once a day.
+
+    A clock that is ahead would delete too much. The command therefore deletes nothing after a gap
+    that a jump of the clock may have made: more than two days between the last two days on which a
+    collector ran, or between the last of them and today, or more than 14 days without an upload. If
+    the clock is right and there was no collector or no upload, use --yes.
+
+    The exit code is 2 while the database contains uploads that cannot be read.
     """
     from rappor_server.app.input_files import read_registries
     from rappor_server.operations import retention
-    from rappor_server.operations.closing import close_all, earlier_of_clocks
+    from rappor_server.operations.closing import close_ended_days
     from rappor_server.storage.blocks import rules_in_force
     from rappor_server.storage.database import translate_errors
     from rappor_server.storage.inbox import count_unreadable
@@ -133,18 +144,20 @@ def prune(*, yes: bool, **options: Any) -> None:
         merge_all(engine)
         n_keys = retention.prune(engine, today=utc_today())
     click.echo(f"deleted {format_count(n_keys, 'deduplication key')}")
-    # The registries are read last. If one is invalid, the keys have been deleted nevertheless.
+    # The registries are read only now. The keys above need no registry, so an invalid registry does
+    # not keep them beyond their 14 days.
     registries = read_registries(settings, today=utc_today())
     rules = rules_in_force(registries)
     with open_database(settings) as engine:
         forgotten = retention.forget_expired(engine, registries[0].values(), today=utc_today())
         for name, deleted in forgotten.items():
             click.echo(_format_forgotten(name, deleted))
-        close_all(engine, rules, earlier_of_clocks(engine, utc_today()))
+        close_ended_days(engine, rules, utc_today())
         with translate_errors(), engine.connect() as db:
             unreadable = count_unreadable(db)
-        # The failed unit tells the operator of uploads that nobody counts. Everything else of the
-        # command is done.
+        # Unreadable batches contain uploads that no merge can count. With this error, the service
+        # of systemd that runs `prune` fails, and the operator notices. It is raised last, so that
+        # one damaged batch does not stop the other work.
         if unreadable:
             raise StoreError(
                 f"every batch of uploads must be readable, got {unreadable:,} unreadable: see the "
@@ -166,23 +179,60 @@ def prune(*, yes: bool, **options: Any) -> None:
 def forget(metric: str, before: datetime.datetime | None, **options: Any) -> None:
     """Delete the counters and blocks of a METRIC for good.
 
-    METRIC may have left the registry. With --before, release windows that are dated on that day or
-    later stay, with all of their days. Collectors may run meanwhile, and reports that arrive are
-    counted. A backup from before still has the deleted sums: after a restore, run the command
-    again.
+    METRIC need not be in the registry any more. Collectors may run meanwhile, and reports that
+    arrive are counted. If METRIC is still collected, the command says so after it has deleted all
+    days.
+
+    Analysts read release windows, which are sums of several days, and a window is deleted as a
+    whole or not at all. With --before, a window whose last day is that day or later stays, also
+    with its days before that day. Active installations and weekly trends then begin with the first
+    week or epoch of which nothing was deleted.
+
+    An earlier backup still contains the deleted sums. After a restore, run the command again.
     """
     from rappor_server.operations.retention import forget_metric
     from rappor_server.storage.forgetting import list_stored_metrics
 
+    first_kept = before.date() if before else None
+    # --before 2062-01-01 with a mistyped year must not delete all days.
+    if first_kept is not None and first_kept > utc_today():
+        raise ConfigError(f"--before must be at most today, {utc_today()}, got {first_kept}")
     settings = read_settings(options)
     with open_database(settings) as engine:
+        deleted = forget_metric(engine, metric, before=first_kept)
+        # The metrics are listed after `forget_metric`, which merges the inbox. Before the merge,
+        # all reports of a new metric may be in the inbox, and the metric would be called unknown.
         stored = sorted(list_stored_metrics(engine))
-        deleted = forget_metric(engine, metric, before=before.date() if before else None)
-    # A typing error must not look like success.
+    # Nothing was deleted and nothing is stored, so the name is probably mistyped. The command must
+    # not report success.
     if metric not in stored and not any(deleted):
         names = ", ".join(stored) or "none"
         raise ConfigError(f"METRIC must have counters or blocks, got {metric}: stored are {names}")
     click.echo(_format_forgotten(metric, deleted))
+    # With --before, the metric is meant to go on.
+    last_day = None if before else _find_last_day(settings, metric)
+    if last_day is not None:
+        click.echo(
+            f"{metric} is still collected until {last_day}, and new reports are counted; to end "
+            "it, remove it from the registry, or stop it (stop_file)"
+        )
+
+
+def _find_last_day(settings: Settings, name: str) -> datetime.date | None:
+    """Return the last day on which reports of a metric are accepted; None if it has passed.
+
+    Returns None for an unknown metric, and if a registry cannot be read. Sums can be deleted with
+    an invalid registry, too.
+    """
+    from rappor_server.app.input_files import read_registries
+
+    try:
+        registries = read_registries(settings, today=utc_today())
+    except RapporError:
+        return None
+    # Devices that were not updated report under an older registry until its last day.
+    days = [registry[name].expires for registry in registries if name in registry]
+    return max((day for day in days if day >= utc_today()), default=None)
 
 
 def _format_forgotten(metric: str, deleted: Forgotten) -> str:
@@ -214,16 +264,16 @@ def export(
 ) -> None:
     """Write the counts of a metric into a FOLDER as Parquet files.
 
-    The files contain what analysts may read: the windows of blocks that are dated on these days.
-    The days must have ended. The files are in partitions (folders named column=value), which
-    Spark, DuckDB and warehouses read. The command needs the extra `arrow`.
+    The files contain what analysts may read: the release windows (sums of several days) whose last
+    day is one of these days. The days must have ended. The files are in partitions (folders named
+    column=value), which Spark, DuckDB and warehouses read. The command needs the extra `arrow`.
     """
     from rappor_server.releases.export import export_counts
 
     if first > last:
         raise click.UsageError(f"--from must not be after --to, got {first:%Y-%m-%d}")
-    # A day that has not ended gets further reports. A later export of the same day would then
-    # contain another number.
+    # A day that has not ended gets further reports. A later export of the same days would then
+    # contain other counts.
     if last.date() >= utc_today():
         raise click.UsageError(f"--to must be a day that has ended (UTC), got {last:%Y-%m-%d}")
     settings = read_settings(options)

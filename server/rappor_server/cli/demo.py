@@ -7,7 +7,8 @@ The demo shows the dashboard without real devices. The command runs the collecto
 2. The blocks of all days are closed. The second run has the true clock and serves the pages.
 
 Each run is an ordinary collector in the main thread, because only the main thread receives Ctrl-C.
-What happens beside it (sending reports, printing the link) runs in a second thread.
+A second thread does the work of the demo while the collector runs: it sends the reports in the
+first run, and prints the link to the pages in the second run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _DECODE_SECONDS = 600.0
 """Longest time of one computation, in seconds, ten times the default of a collector. A demo on a
 busy machine should be slow and not fail. A larger value lets a hanging computation hang longer."""
 _POLL_SECONDS = 0.05
-"""Time between two looks at whether the server has started, in seconds. A larger value delays the
+"""Time in seconds between two checks whether the server has started. A larger value delays the
 demo."""
 
 
@@ -70,9 +71,9 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
     """Show a full dashboard: eight weeks of reports from simulated devices.
 
     A collector starts on this machine, simulated devices send it about 270,000 reports over HTTP,
-    and the pages open in the browser. The metrics are a string whose share rises, a new string that
-    no category covers, a question by category in two segments, and sets of plugins. Ctrl-C ends
-    the demo.
+    and the pages open in the browser. The four metrics are search engines, one of which becomes
+    more frequent; editors, with a new one that no list of candidates contains; a choice of three
+    categories in two segments; and sets of plugins. Ctrl-C ends the demo.
     """
     with _open_folder(keep) as folder:
         registry = write_registry(folder)
@@ -86,9 +87,13 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
         )
         if not _simulate_reports(settings, registry):
             return _INTERRUPTED
+        _close_ended_days(settings)
         _serve_pages(settings, open_browser=not no_browser)
         if keep is not None:
-            click.echo(f"kept: rappor-server serve {registry} --admin 127.0.0.1:9090 --pages")
+            click.echo(
+                f"The registry and the database are in {folder}. To show the pages again, run\n"
+                f"rappor-server serve {registry} --admin 127.0.0.1:9090 --pages"
+            )
     return 0
 
 
@@ -106,9 +111,11 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _simulate_reports(settings: Settings, registry: Path) -> bool:
-    """Run a collector while simulated devices report every day; return whether all days are done.
+    """Run a collector while simulated devices report, day by day, from the first day to today.
 
-    The result is False if Ctrl-C ended the collector before the last day.
+    Returns
+    -------
+    True if the devices have reported on every day; False if Ctrl-C ended the collector before.
     """
     last = utc_today()
     clock = Clock(compute_first_day(last))
@@ -117,7 +124,7 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
 
     def print_week(week: int) -> None:
         if sys.stdout.isatty():
-            # Each number overwrites the previous one.
+            # A terminal shows one line, which each week overwrites.
             click.echo(f"\r{week} of {WEEKS} weeks", nl=week == WEEKS)
         else:
             click.echo(f"{week} of {WEEKS} weeks")
@@ -127,7 +134,7 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
             send_reports(url, registry, clock, last, print_week)
         except Exception as error:  # noqa: BLE001 - raised again below, in the main thread
             failures.append(error)
-        # `send_all` runs in a thread. The server in the main thread stops at its next tick.
+        # The server runs in the main thread. Its loop reads this attribute several times a second.
         server.should_exit = True
 
     _run_collector(replace(settings, pages=False), clock, send_all)
@@ -138,14 +145,15 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
 
 def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
     """Serve the pages until Ctrl-C; print a link that signs in once, and open it in a browser."""
-    link = _create_link(settings)
+    secret = _create_sign_in_secret(settings)
 
-    # `_run_collector` also passes the public address. The pages are at the operator's address.
+    # `url` is the address for devices. The pages are at the admin address.
     def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - argument of the callback
         admin = f"http://127.0.0.1:{server.admin_port}"
-        click.echo(f"Open {admin}/pages/once/{link} (it signs in once). Ctrl-C ends the demo.")
+        link = f"{admin}/pages/once/{secret}"
+        click.echo(f"Open {link} (it signs in once). Ctrl-C ends the demo.")
         if open_browser and _has_desktop():
-            webbrowser.open(f"{admin}/pages/once/{link}")
+            webbrowser.open(link)
 
     _run_collector(settings, utc_today, print_link)
 
@@ -181,30 +189,42 @@ def _run_collector(
 
         thread = threading.Thread(target=wait_for_start, daemon=True)
         thread.start()
-        # uvicorn handles Ctrl-C, stops, and then raises it again.
+        # After Ctrl-C, uvicorn completes the requests in progress, closes the collector, and then
+        # raises KeyboardInterrupt. The demo goes on to clean up.
         with contextlib.suppress(KeyboardInterrupt):
             server.run()
         server.should_exit = True
         thread.join()
 
 
-def _create_link(settings: Settings) -> str:
-    """Close the blocks of all ended days, and return the secret of a link that signs in once.
+def _close_ended_days(settings: Settings) -> None:
+    """Close the blocks of all ended days.
 
-    The link contains no token: the address stays in the history of the browser, and a link that
-    worked once is worthless there.
+    The collector of the second run would do the same after its start. Without this call, the first
+    pages that a person sees could be empty.
     """
     from rappor_server.app.input_files import read_registries
     from rappor_server.cli.setting_options import open_database
     from rappor_server.operations.closing import close_all
-    from rappor_server.storage import tokens, visits
     from rappor_server.storage.blocks import rules_in_force
 
     with open_database(settings) as engine:
         rules = rules_in_force(read_registries(settings, today=utc_today()))
         close_all(engine, rules, utc_today())
+
+
+def _create_sign_in_secret(settings: Settings) -> str:
+    """Create a token for today, and return the secret of a link that signs in with the token once.
+
+    The link contains this secret in place of the token, because the browser keeps the link in its
+    history. The secret is worthless there after its first use, and a token would stay valid.
+    """
+    from rappor_server.cli.setting_options import open_database
+    from rappor_server.storage import tokens, visits
+
+    with open_database(settings) as engine:
         token = tokens.create(engine, metrics=None, expires=utc_today(), today=utc_today())
-        # A token is "rappor.ID.SECRET". A visit belongs to the token with the public ID.
+        # A token is "rappor.NAME.SECRET". The link signs in with the token of this public name.
         _, token_id, _ = token.split(".")
         return visits.begin(engine, token_id, once=True)
 

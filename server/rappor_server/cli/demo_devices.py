@@ -28,10 +28,10 @@ from rappor_server.base.errors import ConfigError
 from rappor_server.cli.demo_metrics import WEEKS, Stream, write_populations
 
 _PROCESSES: Final = 2
-"""Number of simulators. Two simulators and the collector occupy a laptop. More are faster on a
-machine with more cores, and slower on a machine with fewer."""
+"""Number of simulators. Two simulators and the collector keep three cores busy. More simulators are
+faster on a machine with more cores, and slower on a machine with fewer."""
 _DAY: Final = datetime.timedelta(days=1)
-_READ_COMMANDS: Final = """\
+_SIMULATOR_PROGRAM: Final = """\
 import json, sys
 from rappor.cli.app import run
 for line in sys.stdin:
@@ -71,7 +71,8 @@ def send_reports(
     ----------
     url : URL of the collector
     registry : path of the registry
-    clock : clock of the collector, which is moved to the day after `last`
+    clock : clock of the collector. The function sets it to the next day after the reports of each
+        day, and in the end to the day after `last`
     last : last day with reports
     on_week : called with the number of complete weeks
 
@@ -85,14 +86,15 @@ def send_reports(
         populations = list(write_populations(Path(folder)))
         while clock.day <= last:
             day = (clock.day - first).days
-            # If today is a Sunday, the days up to today are nine whole weeks. The ninth week uses
-            # the values of the eighth.
+            # The eight whole weeks end on the Sunday before the current week. The days of the
+            # current week up to today are a ninth week, which has the population of the eighth.
             week = min(day // 7, WEEKS - 1)
             run([
                 _format_command(stream, path, url, registry, seed=len(populations) * day + number)
                 for number, (stream_week, stream, path) in enumerate(populations)
                 if stream_week == week
             ])  # fmt: skip
+            # The ninth week is complete if today is a Sunday. It is not counted.
             if day % 7 == 6 and day // 7 < WEEKS:
                 on_week(day // 7 + 1)
             clock.day += _DAY
@@ -106,11 +108,11 @@ def _format_command(
     Parameters
     ----------
     stream : devices that report
-    path : CSV of their values and weights
+    path : CSV with the values of these devices and their weights
     url : URL of the collector
     registry : path of the registry
-    seed : seed of the simulation, another one for each stream and day, so that a demo is the same
-        at every run
+    seed : seed of the simulation, which makes every demo show the same numbers. Each stream and day
+        needs a seed of its own. With one seed, the noise of all days would be the same
     """
     segment = ["--segment", stream.segment] if stream.segment else []
     return [
@@ -128,8 +130,9 @@ def _start_simulators() -> Iterator[Callable[[list[list[str]]], None]]:
 
     def run(commands: list[list[str]]) -> None:
         """Distribute command lines over the simulators, and wait for all of them."""
-        shares = [commands[number::_PROCESSES] for number in range(_PROCESSES)]
-        list(threads.map(_run_commands, processes, shares))
+        batches = [commands[number::_PROCESSES] for number in range(_PROCESSES)]
+        # `list` waits for all threads, and raises the error of a failed one.
+        list(threads.map(_run_commands, processes, batches))
 
     try:
         yield run
@@ -143,7 +146,7 @@ def _start_simulators() -> Iterator[Callable[[list[list[str]]], None]]:
 def _start_simulator() -> subprocess.Popen[str]:
     """Start a process that runs command lines from its standard input."""
     return subprocess.Popen(  # noqa: S603 - this interpreter, and a program from this file
-        [sys.executable, "-c", _READ_COMMANDS],
+        [sys.executable, "-c", _SIMULATOR_PROGRAM],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -161,13 +164,15 @@ def _run_commands(process: subprocess.Popen[str], commands: list[list[str]]) -> 
             process.stdin.write(json.dumps(command) + "\n")
             process.stdin.flush()
         except OSError:
-            # The simulator has ended, for example because the memory was full.
+            # The simulator has ended, for example because the system ended it when memory was full.
             raise _make_failure() from None
-        # The command prints its own output before the line with the exit code.
+        # The lines before the exit code are the output of the command, which nobody needs. There is
+        # no line with an exit code if the simulator has ended.
         status = next((line for line in process.stdout if line.startswith("status ")), "")
         if status.strip() != "status 0":
             raise _make_failure()
 
 
 def _make_failure() -> ConfigError:
-    return ConfigError("the demo must be able to simulate devices, but rappor simulate failed")
+    """Return the error of a simulation that failed. The simulator has printed the reason."""
+    return ConfigError("the demo cannot simulate devices: rappor simulate failed, see above")

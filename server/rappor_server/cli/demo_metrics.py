@@ -7,7 +7,11 @@ Four metrics show what the pages can show:
 | search_engine | bloom, list in a file |         1,000 | duckduckgo.com rises, google.com falls |
 | editor        | bloom, with parts     |         2,000 | zed appears, which no list contains    |
 | theme         | onehot, two segments  |     2 x 400   | phones turn dark, desktops do not      |
-| plugins       | set, once a quarter   |           600 | ai-assistant rises; shares of devices  |
+| plugins       | set, once a quarter   |           600 | ai-assistant rises                     |
+
+Devices report `search_engine`, `editor` and `theme` once a week, so their reports of a day are a
+seventh of their devices. A device reports `plugins` once a quarter, as a set of several items. The
+share of a plugin is the share of the devices that have it, and the shares do not add to 100 %.
 """
 
 from __future__ import annotations
@@ -33,16 +37,17 @@ name = "Sketch"
 metric = "search_engine"
 
 [budget]
-total = 65             # nats that a device may lose in a calendar year
+total = 65             # nats that a device may lose in a calendar year. The metrics reserve 64:
+                       # each of the four metrics costs 4 nats in each of the four quarters
 
 [metrics.search_engine]
 description = "Which search engine a typed query goes to"
 owner = "search-team@example.org"
 expires = 2099-12-31
 encoding = "bloom"
-k = 128                # the noise of the profile "balanced", in as many cohorts as a
-h = 1                  # thousand devices a day fill
-m = 32
+k = 128                # the numbers of the profile "balanced", written out as an example. The
+h = 1                  # last digits of p and q are rounded towards more noise. m is small, so
+m = 32                 # that a thousand reports a day are enough reports for each cohort
 f = 0.426739
 g = 0.062659
 p = 0.101442
@@ -79,17 +84,18 @@ segments = {platform = ["desktop", "phone"]}
 description = "Which plugins are installed"
 owner = "plugin-team@example.org"
 expires = 2099-12-31
-encoding = "set"       # a device has several plugins, and reports one bucket of their hashes
+encoding = "set"       # a device has several plugins. It reports one of 464 buckets, from the
+                       # hash of one plugin or at random
 items = 8
 candidates = ["git", "spell-check", "python", "markdown", "vim-mode", "ai-assistant", "docker"]
 profile = "once"
 m = 32
 epoch = "quarter"
-interval = "epoch"     # one report of a device in a quarter, at a random day
+interval = "epoch"     # one report of a device in a quarter, on a random day
 """
 
-# The file of candidates has strings that no device reports (mojeek.com), and lacks one that some
-# devices report (somewhere.example). The pages show both cases.
+# Two cases that the pages show: the file of candidates contains strings that no device reports,
+# such as mojeek.com, and lacks a string that some devices report, somewhere.example.
 _ENGINES: Final = """\
 google.com bing.com duckduckgo.com ecosia.org yahoo.com qwant.com startpage.com brave.com \
 yandex.com baidu.com naver.com ask.com mojeek.com swisscows.com kagi.com"""
@@ -103,9 +109,11 @@ class Stream:
     ----------
     metric : name of the metric
     reports : number of reports on each day
-    weights : relative frequency of each value in the first week, in any unit. For sets, the
-        probability that a device has each item, in per cent
-    steps : change of a weight from one week to the next, in the same unit
+    weights : weight of each value in the first week. The share of a value is its weight divided by
+        the sum of all weights. For sets: the probability of each item that a device has it, in per
+        cent
+    steps : change of a weight from one week to the next, in the unit of the weights. A value that
+        is not in `steps` keeps its weight
     segment : segment of the devices such as "platform=phone", or an empty text
     has_sets : whether a value is a set of independent items
     """
@@ -127,13 +135,14 @@ class Stream:
             for value, first_weight in self.weights.items()
         }
         for value, weight in (_weigh_sets(weights) if self.has_sets else weights).items():
-            if weight > 0:  # a value that falls to 0 is gone
+            # A falling weight may become negative, which `rappor simulate` refuses.
+            if weight > 0:
                 table.writerow([value, f"{weight:g}"])
         return text.getvalue()
 
 
 def _weigh_sets(percentages: Mapping[str, float]) -> dict[str, float]:
-    """Return the probability of each set of independent items.
+    """Return the probability of each set, for devices that have each item independently.
 
     Parameters
     ----------
@@ -142,15 +151,17 @@ def _weigh_sets(percentages: Mapping[str, float]) -> dict[str, float]:
     Returns
     -------
     The probabilities by set. A set is the text of its items, separated by tabs, as `rappor
-    simulate` reads it. n items have 2^n sets.
+    simulate` reads it. n items have 2^n sets. The probability of a set is the product of the
+    probabilities of its items and of the complements (1 - probability) of all other items.
     """
-    has_item = itertools.product((True, False), repeat=len(percentages))
+    # One tuple for each set, with a boolean for each item: whether the set contains it.
+    selections = itertools.product((True, False), repeat=len(percentages))
     return {
-        "\t".join(itertools.compress(percentages, chosen)): math.prod(
-            percentage / 100 if is_chosen else 1 - percentage / 100
-            for percentage, is_chosen in zip(percentages.values(), chosen, strict=True)
+        "\t".join(itertools.compress(percentages, selection)): math.prod(
+            percentage / 100 if is_in_set else 1 - percentage / 100
+            for percentage, is_in_set in zip(percentages.values(), selection, strict=True)
         )
-        for chosen in has_item
+        for selection in selections
     }
 
 

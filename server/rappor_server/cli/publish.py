@@ -1,9 +1,14 @@
 """`rappor-server publish`: publish the last whole weeks of metrics on a static site.
 
-Edition: a published trend whose address never changes. For each metric, the command closes the
-blocks of ended days, reads the counts that analysts may read, estimates the trend by week and
-writes one edition, which begins with the active installations of the program. A timer of systemd
-runs it every Monday.
+An edition is a published trend whose address never changes. The command writes one edition for each
+metric, in four steps:
+
+1. Close the blocks of all days that have ended. A running collector does the same after midnight,
+   and may not be done when a timer of systemd runs this command early on Monday.
+2. Read the counts of the last whole weeks that analysts may read.
+3. Estimate the share of each candidate in each week.
+4. Write the edition. It begins with the number of active installations, if the registry has a
+   metric that counts them.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 @option(
     "--metric",
     "NAME",
-    "A metric to publish. May be repeated. Default: all metrics with a minimum of reports.",
+    "A metric to publish. May be repeated. Default: all metrics whose min_reports is above 0.",
     name="metrics",
     multiple=True,
 )
@@ -69,6 +74,8 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     registry, rules = registries[0], rules_in_force(registries)
     requested = [registry.metric(name) for name in metrics]
     with open_database(settings) as engine:
+        # A metric whose min_reports is 0 is a trial, which shows every report at once. It is
+        # published only if the operator names it.
         for metric in requested or [entry for entry in registry.values() if entry.min_reports]:
             try:
                 click.echo(_publish_metric(engine, registry, metric, rules, settings, out))
@@ -92,16 +99,18 @@ def _publish_metric(
     Parameters
     ----------
     engine : the database
-    registry : the current registry, with the name of the program
-    metric : the metric
-    rules : rules of blocks of all metrics, by name
-    settings : settings of the collector, with the folder of uploaded lists
+    registry : the current registry. It contains the name of the program, and the name of the metric
+        that counts installations
+    metric : the metric to publish
+    rules : rules by which blocks close (`min_cohort` and `min_reports`), by name of the metric
+    settings : settings of the collector. `analysis_folder` contains the lists of candidates that
+        analysts uploaded
     out : folder of the site
     """
     from rappor.comparison.trend import trend
     from rappor.estimator.error_control import ErrorControl
     from rappor.reporting.site_files import write_edition
-    from rappor_server.operations.closing import close_all, earlier_of_clocks
+    from rappor_server.operations.closing import close_ended_days
     from rappor_server.queries.candidate_lists import CandidateLists
     from rappor_server.queries.candidate_sources import find_candidates
     from rappor_server.queries.page_queries import read_whole_weeks
@@ -109,10 +118,13 @@ def _publish_metric(
     from rappor_server.releases.installations import read_installations
     from rappor_server.storage.blocks import find_last_day
 
-    names = {metric.name, registry.installations}
-    rules_of_metric = {name: rules[name] for name in rules if name in names}
-    close_all(engine, rules_of_metric, earlier_of_clocks(engine, utc_today()))
+    # The edition shows the metric, and the number of installations. Installations are the reports
+    # of the metric `registry.installations`, which is None if the registry counts none.
+    shown_names = {metric.name, registry.installations}
+    rules_of_shown = {name: rules[name] for name in rules if name in shown_names}
+    close_ended_days(engine, rules_of_shown, utc_today())
     lists = CandidateLists(Path(settings.analysis_folder) / "lists", days=settings.list_days)
+    # The empty digest chooses the candidates of the registry, or the newest uploaded list.
     source = find_candidates(metric, "", registry=settings.registry, lists=lists)
     subject = Subject(metric=metric, source=source, error_control=ErrorControl())
     collections = read_whole_weeks(
@@ -121,11 +133,12 @@ def _publish_metric(
     if not collections.periods:
         return f"{metric.name}: no whole week is released yet"
     if registry.installations is not None:
-        # The last day of the weeks, and not yesterday: the same weeks must give the same edition.
-        counted = registry.metric(registry.installations)
-        installations = read_installations(engine, counted, collections.last)
+        # Installations are counted up to the last day of the weeks. If they were counted up to
+        # yesterday, a second run in the same week would write another edition of the same weeks.
+        counting_metric = registry.metric(registry.installations)
+        installations = read_installations(engine, counting_metric, collections.last)
         collections = replace(collections, installations=installations)
     candidates = subject.read_candidates()
-    result = trend(collections, candidates, by="week")
+    result = trend(collections, candidates, by="week", complete=metric.complete)
     page = write_edition(out, result, collections, candidates, metric, program=registry.program)
     return f"{metric.name}: edition {page.edition} in {page.page}"

@@ -1,11 +1,13 @@
 """`rappor-server serve`: start a collector from a registry.
 
-The order of the start decides what an operator sees of an error:
+The start has five steps. How an operator sees an error depends on the step that fails:
 
-    settings and input files   one sentence on standard error, exit code 2
-    logs.configure             from here on, every line is JSON
-    database, sockets          one sentence on standard error, exit code 2
-    start of the collector     the line `start failed` in the log, exit code 3
+    1. read settings and input files   one sentence on standard error, exit code 2
+    2. logs.configure                  every line of the log is JSON from here on
+    3. wait for the database, and
+       create or check its tables      one sentence on standard error, exit code 2
+    4. bind the addresses              one sentence on standard error, exit code 2
+    5. open the collector              the line `start failed` in the log, exit code 3
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ _VISIBLE_SETTINGS: Final = {
     "origins",
 }
 """Settings whose options `--help` shows. `--help-all` shows all options."""
-_NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.name != "registry"]
+_OPTION_NAMES: Final = [
+    field.name for field in dataclasses.fields(Settings) if field.name != "registry"
+]
+"""All settings that are options of `serve`. The registry is its argument, and not an option."""
 
 
 @click.command(
@@ -46,23 +51,27 @@ _NAMES: Final = [field.name for field in dataclasses.fields(Settings) if field.n
     ),
 )
 @click.argument("registry", type=click.Path(), envvar="RAPPOR_SERVER_REGISTRY", required=False)
-@add_setting_options(*_NAMES, hidden=tuple(set(_NAMES) - _VISIBLE_SETTINGS))
+@add_setting_options(*_OPTION_NAMES, hidden=tuple(set(_OPTION_NAMES) - _VISIBLE_SETTINGS))
 @add_help_all_option
 def serve(**options: Any) -> None:
     """Run the collector for the metrics of a REGISTRY.
 
     Without options it listens on http://127.0.0.1:8080 and stores counts in an SQLite file beside
     the registry. The settings file may name the registry instead. On SIGHUP the collector reads
-    the registry, the keys, the stops and the certificate again. On SIGTERM it commits the uploads
-    that are waiting, and stops. The exit code is 3 if the database fails while the collector
-    starts.
+    the registry, the keys, the stops and the certificate again. On SIGTERM it stores the uploads
+    that it has received, and stops.
+
+    The exit code is 2 if a setting or a file is invalid, an address is in use, or the database does
+    not respond within --database-seconds. The exit code is 3 if the database fails afterwards,
+    while the collector starts.
     """
     from rappor_server.base import logs
 
     settings = read_settings(options)
     # An invalid file must fail at once, and not after a minute of waiting for the database.
     inputs = InputFiles.read(settings, today=utc_today())
-    # An invalid setting or file is printed as one sentence. From here on, the process writes JSON.
+    # An invalid setting or file was reported as one sentence, for the person at the terminal. From
+    # here on the process writes JSON, for the program that collects the logs.
     logs.configure()
     prepare_database(settings)
     run_server(settings, inputs)
@@ -74,16 +83,18 @@ def prepare_database(settings: Settings) -> None:
     Raises
     ------
     StoreError
-        The database did not respond in time, or has the schema of another version: then an operator
-        must run `rappor-server migrate`, because a migration may take long and copies the database.
+        The database did not respond in time, or has the schema of another version. A database with
+        an older schema is not migrated here, because a migration may take long and copies the
+        database. An operator runs `rappor-server migrate`.
     """
     from rappor_server.app.collector import wait_for_database
     from rappor_server.storage.database import open_database
     from rappor_server.storage.schema_versions import check_schema, is_empty, migrate
 
     with open_database(settings.database) as engine:
-        if wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds):
-            migrate(settings.database)
+        is_new = wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds)
+        if is_new:
+            migrate(settings.database)  # creates the tables, and has nothing to convert
         check_schema(engine)
 
 

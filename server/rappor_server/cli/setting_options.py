@@ -38,19 +38,21 @@ if TYPE_CHECKING:
 
 
 _PREFIX: Final = "RAPPOR_SERVER_"
-"""Beginning of the names of all environment variables of settings."""
+"""The names of all environment variables of settings begin with this prefix."""
 _CONFIG: Final = f"{_PREFIX}CONFIG"
 """Variable that names the TOML file of settings. It is not a setting itself."""
-_LINK: Final = re.compile(
+_SERVICE_VARIABLE: Final = re.compile(
     r"SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
 """Pattern of the variables that Kubernetes sets for a service named rappor-server, without the
-prefix. `_is_link` treats the variable PORT by itself, because PORT is also a setting."""
+prefix. The pattern lacks the variable PORT, which Kubernetes sets as well. An operator may set the
+same variable, because `port` is a setting. `_is_set_by_kubernetes` decides by the value of PORT who
+has set it."""
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Settings)}
 """Field of each setting, by name. Its metadata are the arguments of its option."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Such a function adds options to the function of a command."""
+"""Type of a decorator that adds options to the function of a command."""
 
 
 def _load_config(context: click.Context, _: click.Parameter, path: str | None) -> None:
@@ -61,7 +63,8 @@ def _load_config(context: click.Context, _: click.Parameter, path: str | None) -
     Raises
     ------
     ConfigError
-        The file is not TOML, names no setting, or has a list in place of one value.
+        The file is not TOML, or has a key that is not a setting, or has a list for a setting with
+        one value, or one value for a setting with a list.
     """
     if path is None:
         return
@@ -71,8 +74,8 @@ def _load_config(context: click.Context, _: click.Parameter, path: str | None) -
         raise ConfigError(f"{path} must be TOML: {error}") from None
     for name, value in context.default_map.items():
         _check_name(f"{path}: {name}", name)
-        # click would take the string "a.toml" for a list of six characters. A default of () marks a
-        # setting that is a list.
+        # Without this check, click would take the string "a.toml" for a list of six characters. A
+        # setting whose default is () is a list.
         if isinstance(value, list) != (_FIELDS[name].default == ()):
             expected = "one value" if isinstance(value, list) else "a list"
             raise ConfigError(f"{path}: {name} must be {expected}, got {value!r}")
@@ -83,8 +86,9 @@ def _check_name(subject: str, name: str) -> None:
 
     Parameters
     ----------
-    subject : begin of the message, for example "server.toml: prot"
-    name : name in the form of a field of `Settings`
+    subject : first words of the message: the name as the operator wrote it, and the file that
+        contains it, such as "server.toml: prot"
+    name : the name, spelled like a field of `Settings`, such as "prot"
     """
     if name not in _FIELDS:
         similar = difflib.get_close_matches(name, _FIELDS, n=1)
@@ -98,7 +102,7 @@ def add_setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
     Parameters
     ----------
     names : names of the settings
-    hidden : names of the settings that only --help-all shows
+    hidden : names of the settings whose options `--help` leaves out and `--help-all` shows
     """
     options = [_make_option(name, is_hidden=name in hidden) for name in names]
     options.append(
@@ -124,30 +128,33 @@ def add_setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
 
 
 class _SettingOption(Option):
-    """Option whose variable is ignored if Kubernetes set the variable for a service."""
+    """Option of a setting. It ignores an environment variable that Kubernetes has set."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the text of the variable, or None if it is not set by an operator."""
-        is_link = isinstance(self.envvar, str) and _is_link(self.envvar)
-        return None if is_link else super().resolve_envvar_value(ctx)
+        """Return the value of the variable, or None if no operator has set it."""
+        if isinstance(self.envvar, str) and _is_set_by_kubernetes(self.envvar):
+            return None
+        return super().resolve_envvar_value(ctx)
 
 
-def _is_link(variable: str) -> bool:
-    """Return whether a variable describes a service of Kubernetes named rappor-server.
+def _is_set_by_kubernetes(variable: str) -> bool:
+    """Return whether Kubernetes has set a variable to describe a service named rappor-server.
 
-    Kubernetes sets such variables in all containers of a namespace, for example
-    RAPPOR_SERVER_PORT=tcp://10.96.0.12:8080. Without this test the collector did not start there.
+    Kubernetes tells all containers of a namespace the addresses of all services, in variables that
+    begin with the name of the service. For a service named rappor-server they have the prefix of
+    settings: RAPPOR_SERVER_PORT=tcp://10.96.0.12:8080. A collector that took them for settings did
+    not start, because tcp://10.96.0.12:8080 is no port.
     """
     name = variable.removeprefix(_PREFIX)
     is_address = name == "PORT" and "://" in os.environ.get(variable, "")
-    return is_address or _LINK.fullmatch(name) is not None
+    return is_address or _SERVICE_VARIABLE.fullmatch(name) is not None
 
 
 def _make_option(name: str, *, is_hidden: bool) -> Decorator:
-    """Return the option of one setting.
+    """Return the decorator that adds the option of one setting.
 
-    Three kinds of settings follow from the default: False marks a flag, an empty tuple marks an
-    option that may be repeated, and anything else is an option with one value.
+    The default of the setting decides the kind of the option. With the default False it is a flag,
+    and with an empty tuple it may be repeated. With any other default it has one value.
     """
     field = _FIELDS[name]
     return click.option(
@@ -164,10 +171,11 @@ def _make_option(name: str, *, is_hidden: bool) -> Decorator:
 
 
 add_database_options = add_setting_options("registry", "database")
-"""Adds --registry, --database and --config to a command, as a decorator."""
+"""Decorator that adds --registry, --database and --config to a command."""
 add_closing_options = add_setting_options("registry", "older", "database")
-"""Decorator that adds these options and --older to a command that closes blocks. The rules of a
-block depend on the older registries, too."""
+"""Decorator that adds --registry, --older, --database and --config to a command that closes blocks.
+A block may contain reports of devices that were not updated and still have an older registry. It
+closes by the largest `min_cohort` and `min_reports` of all these registries (`rules_in_force`)."""
 
 
 def _show_all_options(context: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -204,7 +212,8 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
         missing, or settings contradict each other.
     """
     for variable in os.environ:
-        if variable.startswith(_PREFIX) and not (variable == _CONFIG or _is_link(variable)):
+        is_setting = variable.startswith(_PREFIX) and variable != _CONFIG
+        if is_setting and not _is_set_by_kubernetes(variable):
             _check_name(variable, variable.removeprefix(_PREFIX).lower())
     # Every account of a machine can list the flags of all processes. A password there would leak
     # while the command runs, even if the command fails.
@@ -257,8 +266,9 @@ def check_database(settings: Settings) -> None:
     url = parse_url(settings.database)
     fault = "is empty"
     if url.drivername == "sqlite" and not Path(str(url.database)).exists():
-        # The name of the database follows from the name of the registry. After a typing error in
-        # the registry, the message must name the registry, and not a database that nobody named.
+        # Without --database, the database is the file beside the registry with the same name and
+        # the ending .sqlite3. If the path of the registry is mistyped, both files are missing. The
+        # message must then name the registry, because the operator has not typed the database.
         if not Path(settings.registry).exists():
             raise FileError(settings.registry, "it does not exist")
         fault = "does not exist"
@@ -267,6 +277,6 @@ def check_database(settings: Settings) -> None:
             if not is_empty(engine):
                 return
     raise ConfigError(
-        f"database must be that of a collector, got {url.render_as_string()}, which {fault}: run "
-        "rappor-server serve or migrate to create the tables"
+        f"database must contain the tables of a collector, got {url.render_as_string()}, which "
+        f"{fault}: run rappor-server serve or migrate to create the tables"
     )

@@ -1,7 +1,8 @@
 """`rappor-server token`: create, list and revoke the read tokens of analysts.
 
-A token is `rappor.NAME.SECRET`. Lists show its public name, by which an operator revokes it. The
-commands work on the database, while collectors run. A revoked token is refused at the next request.
+A token is `rappor.NAME.SECRET`. NAME is the public name of the token: `token list` shows it, and
+`token revoke` takes it as its argument. The commands read and write the database directly, so
+collectors may run meanwhile. A collector refuses a revoked token at the next request.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     from rappor_server.storage import tokens
 
     settings = read_settings(options)
-    # A token for a mistyped metric would be created and would read nothing. `metric` raises for an
-    # unknown name.
+    # Without this check, a mistyped name would give a token that reads nothing. `registry.metric`
+    # raises MetricError for an unknown name.
     registry = Registry.load(settings.registry, today=utc_today())
     for name in metrics:
         registry.metric(name)
@@ -82,10 +83,15 @@ def list_tokens(**options: Any) -> None:
     from rappor_server.storage import tokens
 
     with open_database(read_settings(options)) as engine:
-        for row in tokens.list_all(engine):
+        rows = tokens.list_all(engine)
+        if not rows:
+            # Standard output stays empty, so that a script reads no name of a token.
+            click.echo("no token exists; `rappor-server token create` creates one", err=True)
+        for row in rows:
             metrics = "all metrics"
             if row.metrics is not None:
-                # A token whose row is damaged allows no metric. `create` never makes such a token.
+                # `create` stores one metric or more. An empty tuple means that `list_all` could not
+                # parse the metrics of the row, so that the token may read nothing.
                 metrics = ", ".join(row.metrics) or "damaged"
             state = f"revoked {row.revoked}" if row.revoked else f"until {row.expires or '-'}"
             click.echo(f"{row.id}  {state}  {metrics}")

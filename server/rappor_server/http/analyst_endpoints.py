@@ -73,12 +73,13 @@ async def post_estimates(request: Request) -> Response:
 
     The request waits for the result, at most `decode_seconds` after the queries before it. If the
     client disconnects, the query is cancelled. The same query about the same counts is computed
-    once; later requests get the stored result.
+    once. Later requests get the stored result.
     """
     collector, metric, token = await _authorize(request)
-    # An unsupported Accept header must fail before a minute of computation.
+    # A request with an unsupported Accept header must fail before the computation, which may take a
+    # minute.
     media_type = choose_media_type(request)
-    # The memory of the body is allocated until the end, because the query contains the body.
+    # The memory of the body stays allocated until the end, because the query contains the body.
     with collector.allocate_for_analyst() as allocation:
         body, url_query = await read_estimate_body(request, allocation)
         query = EstimatesQuery(
@@ -100,8 +101,8 @@ async def post_estimates(request: Request) -> Response:
 async def _authorize(request: Request) -> tuple[Collector, Metric, Token]:
     """Return the collector, the metric in the path, and the token of a request.
 
-    The token is compared with the name before the registry is asked. A token for some metrics
-    therefore cannot find out which other metrics exist.
+    The token is checked before the name is looked up in the registry. The owner of a token for some
+    metrics therefore cannot find out which other metrics exist.
 
     Raises
     ------

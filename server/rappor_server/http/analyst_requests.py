@@ -1,13 +1,13 @@
 """Parsers of requests of analysts: bodies, query parameters, accepted media types.
 
-A query about counts stands in the URL. A query for estimates stands in a JSON body, or in the URL
-if the body is a list of candidates:
+The URL contains a query about counts. A JSON body contains a query for estimates. If the body is a
+list of candidates, the URL contains this query:
 
     GET  /v1/metrics/search_engine/counts?from=2026-11-01&to=2026-11-30&by=week
     POST /v1/metrics/search_engine/estimates            {"from": "2026-11-01", "all": true}
     POST /v1/metrics/search_engine/estimates?all=true   (one candidate per line)
 
-Every mistake of the analyst gets a problem with a sentence that says how to correct it.
+The response to a wrong request is a problem whose sentence contains the remedy.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
 
     Attributes
     ----------
-    first, last : first and last day (UTC) such as 2026-11-30, both included. The parameters are
-        called `from` and `to`, which are keywords of Python. None leaves the range open.
+    first, last : first and last day (UTC) such as 2026-11-30, both included. The query parameters
+        have the names `from` and `to`. None leaves the range open.
     by : length of the periods, or None for one sum
     params : fingerprint of a parameter set, or None for the current one
     segments : whether to return the counts of each segment. A URL has only texts, so the value is

@@ -1,6 +1,6 @@
 """The ASGI application of a collector: routes, middleware, error handlers, start and end.
 
-`create_application` joins the endpoints of this package, and the pages if the settings want them,
+`create_application` joins the endpoints of this package, and the pages if the settings enable them,
 into one Starlette application. Its lifespan (ASGI's word for start and end) opens and closes the
 `Collector`, which all endpoints find as `app.state.collector`.
 """
@@ -41,7 +41,7 @@ from rappor_server.http.operator_endpoints import (
 )
 from rappor_server.pages import page_routes
 
-_METRIC: Final = "/v1/metrics/{name}"
+_METRIC_PATH: Final = "/v1/metrics/{name}"
 _REGISTRY_PATH: Final = "/v1/registry"
 # `UploadShortcut` calls this endpoint for POST. The route answers 405 to any other method.
 _UPLOAD_ENDPOINT: Final = UploadEndpoint()
@@ -49,8 +49,8 @@ ROUTES: Final = (
     Route(UPLOAD_PATH, _UPLOAD_ENDPOINT, methods=["POST"]),
     Route(_REGISTRY_PATH, get_registry, methods=["GET"]),
     Route("/v1/metrics", get_metrics, methods=["GET"]),
-    Route(f"{_METRIC}/counts", get_counts, methods=["GET"]),
-    Route(f"{_METRIC}/estimates", post_estimates, methods=["POST"]),
+    Route(f"{_METRIC_PATH}/counts", get_counts, methods=["GET"]),
+    Route(f"{_METRIC_PATH}/estimates", post_estimates, methods=["POST"]),
     Route("/", get_root, methods=["GET"]),
     Route("/healthz", get_liveness, methods=["GET"]),
     Route("/readyz", get_readiness, methods=["GET"]),
@@ -108,12 +108,13 @@ def create_application(
         try:
             collector = open_collector(settings)
         except RapporError as error:
-            # uvicorn exits with status 3 and without the reason.
+            # uvicorn exits with status 3 and does not write the reason.
             logs.log_event("start failed", level=logging.ERROR, reason=str(error))
             raise
         except Exception as error:
-            # A programming error or a broken installation. uvicorn would write only its own line,
-            # and an operator would not learn the class of the error or the line of code.
+            # Another exception comes from a programming error or a broken installation. uvicorn
+            # would write only its own line, and an operator would not learn the class of the error
+            # or the line of code.
             logs.log_unexpected_error(error)
             raise
         app.state.collector = collector
@@ -134,8 +135,8 @@ def create_application(
         middleware=_list_middleware(settings, admin_port),
         exception_handlers=problems.make_error_handlers(problems.render_problem),
     )
-    # A path with a slash at the end gets the problem 404. With a redirect, a program would send
-    # every request twice, and nobody would notice.
+    # A path with a slash at the end gets the problem 404. With a redirect, a program with such a
+    # path would send every request twice without an error.
     app.router.redirect_slashes = False
     return app
 

@@ -1,8 +1,8 @@
 """HTTP connections with limits on their number, and on the cost of slow or flooding clients.
 
-Terms: the head of a request is its request line and headers. Pipelining means that a client sends
-further requests before it has received the response to the first one. Trailers are headers that
-follow a chunked body.
+The *head* of a request consists of its request line and its headers. *Pipelining* means that a
+client sends further requests before it has received the response to the first request. *Trailers*
+are headers that follow a chunked body.
 
 uvicorn's protocol trusts its clients. `BoundedProtocol` extends it by a limit for each way in which
 a client may be slow or flood the process:
@@ -43,7 +43,7 @@ Invariants:
 - Each accepted connection uses one unit of the quota of its source until the connection is lost.
 
 Example: a client sends three uploads and then garbage in one packet. The three heads and bodies are
-complete, so three responses with 200 are sent; then the connection is closed. If the third upload
+complete, so three responses with 200 are sent. Then the connection is closed. If the third upload
 is broken in the middle of its body, the client gets 200, 200, 400.
 
 `SlowReaderMonitor` closes connections whose clients do not read their responses.
@@ -88,9 +88,9 @@ _NOT_COUNTED: Final = -1
 """Value of `_n_head_bytes` until the end of the packet in which a head or trailers begin."""
 _MAX_PIPELINE: Final = 16
 """Largest number of requests of a connection that wait for a previous response. Devices do not
-pipeline; a few tools do. A larger value lets one packet start more work."""
+pipeline requests, but a few tools do. A larger value lets one packet start more work."""
 _DISCARDED: Final[deque[Any]] = deque(maxlen=0)
-"""List of headers that stores nothing, because a deque of length 0 drops what is appended."""
+"""Target of headers that the parser reports after a head. A deque of length 0 stores nothing."""
 _MIN_READ_RATE: Final = 1000
 """Smallest rate at which a client must read its responses, in bytes per second. The slowest mobile
 networks (GPRS) reach more. A larger value disconnects slower networks."""
@@ -142,7 +142,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > self._settings.max_connections:
             status = HTTPStatus.SERVICE_UNAVAILABLE
             return "max_connections", _make_too_many_connections("the collector", status)
-        address = self.client[0] if self.client else ""
+        if self.client is None:
+            # The client has reset the connection before the process accepted it, so the socket has
+            # no address of a client any more. `connection_lost` follows.
+            return None
+        address, _ = self.client
         limit = limit_scarce(len(self.connections) - 1, self._settings.max_connections)
         if not self.app_state[QUOTA].acquire(address, limit=limit):
             status = HTTPStatus.TOO_MANY_REQUESTS
@@ -163,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._count_head(len(data))
 
     def on_message_begin(self) -> None:
-        """Note that a head begins. The parser calls this method.
+        """Record that a head begins. The parser calls this method.
 
         The packet in which the head begins is not counted, because the packet may also contain the
         end of a large body.
@@ -190,7 +194,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _PipelineFullError
 
     def on_chunk_complete(self) -> None:
-        """Note that trailers may follow. The parser calls this method after each chunk."""
+        """Record that trailers may follow. The parser calls this method after each chunk."""
         self._is_in_head, self._n_head_bytes = True, _NOT_COUNTED
 
     def on_body(self, body: bytes) -> None:
@@ -199,10 +203,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note in the ASGI scope that the whole body has arrived. The parser calls this method.
+        """Record in the ASGI scope that the whole body has arrived. The parser calls this method.
 
         The application starts in a later turn of the event loop. If the body came in the same
-        packet as the head, `read_body` sees the note and needs no timer.
+        packet as the head, `read_body` reads the entry of the scope and needs no timer.
         """
         self._is_in_head = False
         self.scope[HAS_WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
@@ -211,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer and return the unit of the quota. asyncio calls this method once."""
         self._stop_timer()
-        if self._address:
+        if self._address:  # empty if the connection was refused, or lost its client before
             self.app_state[QUOTA].release(self._address)
             self._address = ""
         super().connection_lost(exc)
@@ -380,7 +384,9 @@ class SlowReaderMonitor:
             if not n_unsent:
                 continue
             current[connection] = len(connection.pipeline), connection.cycle, n_unsent
-            *requests, n_previous = self._previous.get(connection, (0, None, 0))
+            if connection not in self._previous:
+                continue
+            *requests, n_previous = self._previous[connection]
             has_same_requests = requests == list(current[connection][:2])
             # Example of the comparison: see the docstring of the class. More unsent bytes than
             # before mean that the application writes faster than the client reads.

@@ -1,7 +1,7 @@
 """Endpoints for devices: POST /v1/reports (uploads) and GET /v1/registry.
 
-An upload is one HTTP request with a JSON body; devices put one report into each upload. The checks
-of an upload are in this order, from cheap to expensive. The first failure ends the request:
+An upload is one HTTP request with a JSON body. Devices put one report into each upload. An upload
+is checked in this order, from cheap to expensive checks. The first failure ends the request:
 
 | check                                      | status  | reason in the counts of refusals    |
 |--------------------------------------------|---------|-------------------------------------|
@@ -47,15 +47,15 @@ _JSON: Final = b"application/json"
 class UploadEndpoint:
     """POST /v1/reports: store an upload, and respond after the upload is on the disk.
 
-    The method of the request is not checked here: only POST requests reach the endpoint.
+    The method of the request is not checked here, because only POST requests reach the endpoint.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Store the upload in the body of a request, or respond with a problem."""
         collector: Collector = scope["app"].state.collector
         try:
-            # The bytes of the body stay allocated until the commit, because the queue holds the
-            # reports of the upload.
+            # The bytes of the body stay allocated until the commit, because the queue contains
+            # the reports of the upload.
             with collector.body_budget.allocate(_get_address(scope)) as allocation:
                 submission = await _parse_request(scope, receive, collector, allocation)
                 stored = await collector.enqueue(submission)
@@ -88,10 +88,10 @@ class UploadShortcut:
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
     """Count a refused upload by its status, and return the response.
 
-    This is a function of its own for a reason. The traceback of the error references the frames
-    that contain the body. If the frame that caught the error kept a reference to the error, error
-    and frame would form a cycle, and the body would wait for the garbage collector. A flood of
-    refused uploads used a hundred megabytes in this way.
+    Its caller keeps no reference to the error. The traceback of the error references the frames
+    that contain the body. If the frame that caught the error referenced the error, too, error and
+    frame would form a cycle, and only the garbage collector would free the body. A flood of refused
+    uploads once used a hundred megabytes in this way.
     """
     problem = error if isinstance(error, Problem) else convert_error(error)
     collector.metrics.uploads.labels(problem.status.value).inc()
@@ -102,8 +102,8 @@ async def get_registry(request: Request) -> Response:
     """GET /v1/registry: return the text of the registry, or 304 if the client has it already."""
     collector: Collector = request.app.state.collector
     current = collector.accepted_params
-    # "no-cache" allows a cache to store the text, and requires a question with the ETag before each
-    # use. A reload therefore reaches all clients at once.
+    # "no-cache" allows a cache to store the text, but before each use the cache must ask the
+    # collector with the ETag. A reload therefore reaches all clients at once.
     headers = {"ETag": f'"{current.digest}"', "Cache-Control": "no-cache"}
     if _matches_digest(request.headers.get("if-none-match", ""), current.digest):
         return Response(status_code=HTTPStatus.NOT_MODIFIED.value, headers=headers)

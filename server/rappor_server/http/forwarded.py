@@ -1,7 +1,7 @@
 """The address of a client behind a proxy: `X-Forwarded-For` and `Forwarded` (RFC 7239).
 
-Input: the headers of a request whose connection comes from a trusted proxy (the setting `proxies`).
-Output: `client` and `scheme` of the ASGI scope, as if the client had connected itself.
+The input is the headers of a request that a trusted proxy sends (the setting `proxies`). The output
+is `client` and `scheme` of the ASGI scope, as if the client had connected without a proxy.
 
 uvicorn reads `X-Forwarded-For` and `X-Forwarded-Proto`. This middleware writes the addresses and
 the scheme of `Forwarded` into the same two headers, so that uvicorn's rule holds for all of them:
@@ -30,11 +30,14 @@ from rappor_server.base.problems import Problem, render_problem
 from rappor_server.base.source_quota import identify_source
 
 _PAIR: Final = re.compile(
-    r"""[ \t]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]+)[ \t]*([;,]|$)"""
+    r"""[ \t]*([!#$%&'*+.^_`|~0-9A-Za-z-]+)=("(?:[^"\\]|\\.)*"|[^\s;,"]+)[ \t]*"""
+    r"""(?:(?:;[ \t]*)*(,|$)|(?:;[ \t]*)+)"""
 )
 """Pattern of one pair NAME=VALUE and of the separator after the pair. A value with a space, comma,
 semicolon or quotation mark must stand in quotation marks. A semicolon separates the pairs of one
-element, and a comma separates the elements. Each proxy appends one element."""
+element, and a comma separates the elements. Each proxy appends one element. The grammar of RFC 7239
+allows further semicolons, also at the end of an element: `for=192.0.2.60;`. The third group is the
+comma or the empty text at the end of an element, and None before a further pair."""
 _FOR: Final = b"x-forwarded-for"
 _PROTO: Final = b"x-forwarded-proto"
 
@@ -114,17 +117,17 @@ def parse_forwarded(text: str) -> _Forwarded:
         match = _PAIR.match(text, position)
         if match is None:
             raise ValueError("Forwarded must be written as in RFC 7239")
-        name, value, separator = match.groups()
+        name, value, element_end = match.groups()
         if value.startswith('"'):
             value = re.sub(r"\\(.)", r"\1", value[1:-1])
         if name.lower() == "for":
             address = value
         elif name.lower() == "proto":
             scheme = value.lower()
-        if separator != ";":
-            # The end of an element. A proxy that does not know the address of its client, or hides
-            # it, may leave `for` out. "unknown" takes the place of the address. Without it, the
-            # last address in the list would be the address of an earlier client.
+        if element_end is not None:
+            # A proxy that hides the address of its client, or lacks it, may
+            # omit `for`. "unknown" then takes the place of the address. Otherwise the last address
+            # in the list would be the address of an earlier client.
             addresses.append(address or "unknown")
             address = ""
         position = match.end()

@@ -12,8 +12,8 @@ A connection passes through three states:
     handshake     A task runs the handshake. The connection uses one unit of the quota of its
                   source. The handshake fails after `seconds`.
     established   `make_protocol` has created the HTTP protocol, which is counted by
-                  `protocols`. `BoundedProtocol` applies the quota of sources again, from now on by
-                  the address that a trusted proxy reports.
+                  `protocols`. The unit of the quota is released, and `BoundedProtocol` acquires a
+                  unit of the quota of connections for the same source.
 
 Invariant: handshakes plus established connections are at most `max_connections`.
 

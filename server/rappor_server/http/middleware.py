@@ -1,7 +1,8 @@
 """Middleware around all endpoints: security headers, response times, admin address, CORS.
 
-Middleware: an ASGI application that calls another one and changes requests or responses. Requests
-pass through the middleware in this order (`app/serving.py`, `http/application.py`):
+A middleware is an ASGI application that calls another application and changes its requests or
+responses. Requests pass through the middleware in this order (`app/serving.py`,
+`http/application.py`):
 
     ForwardedHeaders     always (`http/forwarded.py`). Finds the client behind a trusted proxy
     ResponseMiddleware   always. Adds headers, and measures times for Prometheus
@@ -32,8 +33,8 @@ _HEADERS: Final = (
 """Headers of each response that does not set them itself, as (name in lower case, value). The pages
 set a content security policy of their own."""
 _HTTPS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
-"""Further header of a response over HTTPS. Browsers then use HTTPS only, for a year in seconds, the
-shortest time that browsers' preload lists accept."""
+"""Further header of a response over HTTPS. A browser that has received it uses only HTTPS for a
+year. Preload lists of browsers accept no shorter time."""
 
 
 class ResponseMiddleware:
@@ -102,8 +103,8 @@ class PublicPathFilter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond with 404 to a request for another path, unless it came to the admin port."""
         if scope["type"] == "http" and scope["path"] not in self._public_paths:
-            # The port is a property of the socket. The header Host comes from the client, who could
-            # write the admin address there.
+            # The port is a property of the socket. The header Host comes from the client, and could
+            # contain the admin address.
             _, port = scope.get("server") or ("", None)
             if port != self._admin_port:
                 status = HTTPStatus.NOT_FOUND
@@ -116,7 +117,7 @@ class PublicPathFilter:
 class DeviceCors:
     """Allows web pages of other origins to call the endpoints for devices, and no others.
 
-    CORS: headers by which a browser learns that a page of another origin may read a response.
+    With the headers of CORS, a response permits that a page of another origin reads it.
     """
 
     def __init__(self, app: ASGIApp, *, paths: Collection[str], origins: Sequence[str]) -> None:

@@ -253,6 +253,8 @@ _add_operation(
     parameters=[_NAME_PARAMETER],
     requestBody={
         "required": True,
+        "description": "The query as JSON, or candidates as plain text, one a line. With plain "
+        "text, the other fields of EstimateBody are query parameters.",
         "content": _make_content(_make_reference(EstimateBody.__name__)) | _PLAIN,
     },
 )

@@ -1,9 +1,10 @@
 """Endpoints for operators: name of the service, liveness, readiness, metrics for Prometheus.
 
-None of them needs a token. With the setting `admin`, only `/` and `/healthz` are at the public
-address; the others are at the admin address. `/healthz` is for a supervisor that restarts a dead
-process. `/readyz` is for a load balancer that chooses a process. A database that is away makes the
-process unready, but a restart of the process would not help, so the process stays alive.
+These endpoints need no token. With the setting `admin`, only `/` and `/healthz` are at the public
+address, and the other paths are at the admin address. A supervisor requests `/healthz`, and
+restarts a dead process. A load balancer requests `/readyz`, and chooses a process that is ready. If
+the database does not respond, the process is not ready. It stays alive, because a restart would not
+help.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ counters. A conflict is one of these changes of a metric:
 | `min_cohort` falls                          | warning | a device could send a larger part of a  |
 |                                             |         | block than was promised                 |
 
-Promised is what the privacy notice of the old registry says. A report waits from its arrival until
+The privacy notice of the old registry makes the promises. A report waits from its arrival until
 a block that contains its day is closed (`storage/blocks.py`). The minimums of the registry that is
 in force then decide about the block, even if devices sent its reports under an earlier registry.
 

@@ -218,8 +218,10 @@ def _check_year_of_change(old: Registry, new: Registry) -> Iterator[Finding]:
     if added and before + added > new.total:
         yield Finding(
             "warning",
-            f"A device that has reported every metric reserves {before + added:g} nats in the year "
-            f"of the change, of {new.total:g}: what finds no room is silent until that year ends",
+            f"A device that has reported every metric under the old registry needs "
+            f"{before + added:g} nats in the year of the change, and the budget of a year has "
+            f"{new.total:g} nats; metrics that exceed the budget are skipped on this device until "
+            "the year ends",
         )
 
 
@@ -272,5 +274,5 @@ def _describe_costs(old: Metric, new: Metric) -> Iterator[str]:
     if not old.accepted.keys() <= new.accepted.keys():
         yield (
             "Clients that are not updated are refused, and their reports that wait are not "
-            "released, unless --older names the old registry."
+            "released, unless the setting `older` of the collector names the old registry."
         )

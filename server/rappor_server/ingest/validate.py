@@ -45,7 +45,7 @@ import msgspec
 from rappor.base.errors import ReportError
 from rappor.protocol.params import Params
 from rappor.protocol.wire import decode_base64url, parse_report, parse_upload_entries
-from rappor_server.ingest.accepted_params import Accepted, AcceptedParams
+from rappor_server.ingest.accepted_params import AcceptedParams, AcceptedParamSet
 from rappor_server.ingest.canonical import Entry, read_canonical, unpack
 from rappor_server.ingest.retry_keys import key_of_upload
 
@@ -177,10 +177,10 @@ def read_upload(
     # needs no count.
     max_values = _MAX_OTHER_VALUES + _MAX_VALUES_PER_REPORT * max_reports
     if len(body) > max_values and count_values(body) > max_values:
-        raise _too_many(max_reports)
+        raise _make_too_many_error(max_reports)
     upload_id, entries = read_canonical(body) or _read_strictly(body)
     if len(entries) > max_reports:
-        raise _too_many(max_reports)
+        raise _make_too_many_error(max_reports)
     decision = _ReportDecisions(accepted_params, today, suspicious)
     decision.decide_all(entries)
     return Submission(
@@ -207,7 +207,7 @@ def _read_strictly(body: bytes) -> tuple[bytes, list[Any]]:
     return decode_base64url("id", upload_id), entries
 
 
-def _too_many(max_reports: int) -> ReportError:
+def _make_too_many_error(max_reports: int) -> ReportError:
     return ReportError(f"reports must be at most {max_reports:,}", code="too-many")
 
 
@@ -233,7 +233,7 @@ class _ReportDecisions:
     def encode_response(self) -> bytes:
         """Return the JSON of the response."""
         if not self.refusals:
-            return _all_accepted(len(self.accepted))
+            return _encode_all_accepted(len(self.accepted))
         return msgspec.json.encode(UploadResponse(self._statuses))
 
     def decide_all(self, entries: Sequence[Any]) -> None:
@@ -254,7 +254,7 @@ class _ReportDecisions:
                         # Bits beyond k in the last byte are padding and must be 0. So the report,
                         # read as an integer, must be below `end` = 2^k.
                         number = int.from_bytes(bits, "little")
-                        if number < accepted.end:
+                        if number < accepted.bits_end:
                             self._decide(accepted, entry.cohort, bits, number.bit_count())
                             continue
                 self._parse_strictly(msgspec.structs.asdict(entry))
@@ -285,7 +285,7 @@ class _ReportDecisions:
         is_listed = entry["metric"] in self._accepted_params.registry
         return "unknown-params" if is_listed else "unknown-metric"
 
-    def _decide(self, accepted: Accepted, cohort: int, bits: bytes, n_ones: int) -> None:
+    def _decide(self, accepted: AcceptedParamSet, cohort: int, bits: bytes, n_ones: int) -> None:
         """Accept a well-formed report unless its metric has ended or its popcount is impossible."""
         if self._today > accepted.last_day:
             self._refuse(accepted.name, "expired")
@@ -319,11 +319,11 @@ class _ReportDecisions:
         """Count a refused report; the metric is empty if the report names none of the registry."""
         key = metric, reason
         self.refusals[key] = self.refusals.get(key, 0) + 1
-        self._statuses.append(_refused(reason))
+        self._statuses.append(_make_refused_status(reason))
 
 
 @functools.lru_cache(maxsize=64)
-def _all_accepted(n: int) -> bytes:
+def _encode_all_accepted(n: int) -> bytes:
     """Return the response to an upload of n accepted reports.
 
     Most uploads have few reports, so the cache contains the response to nearly every upload.
@@ -332,6 +332,6 @@ def _all_accepted(n: int) -> bytes:
 
 
 @functools.cache
-def _refused(reason: str) -> ReportStatus:
+def _make_refused_status(reason: str) -> ReportStatus:
     """Return the status of a refused report. The cache stays small, because reasons are few."""
     return ReportStatus("refused", reason)

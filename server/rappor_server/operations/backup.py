@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, select, text, update
+from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
 
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
@@ -19,8 +19,8 @@ from rappor_server.storage.database import (
     copy_sqlite,
     erase_traces,
     open_database,
+    read_snapshot,
     sqlite_url,
-    translate_errors,
     write_transaction,
 )
 from rappor_server.storage.day_tables import PART, UPLOAD, list_days, table_of
@@ -58,13 +58,20 @@ def backup(database: str, path: Path) -> None:
                 if engine.dialect.name == "sqlite":
                     copy_sqlite(Path(str(engine.url.database)), part)
                     with write_transaction(copy) as db:
-                        # The copy gets an inbox file of its own, which is empty. The number of the
-                        # last merged batch would make the copy reject that file.
+                        # The batches of an inbox file have rising numbers, and `last_merged` is the
+                        # number of the last batch that was added to the sums. The copy gets an
+                        # inbox file of its own, which is empty and begins with batch 1. An older
+                        # number would make the copy reject that file as outdated.
                         db.execute(update(schema.last_merged).values(seq=0))
+                        # Such batches contain single reports, and a backup contains only sums.
                         db.execute(delete(schema.unreadable_batch))
+                        # Sessions, and the key that signs their cookies: whoever has the backup
+                        # must not be able to sign in to the original. `_copy_tables` leaves both
+                        # out, and its new schema draws a key of its own (`_create_cookie_key`).
                         db.execute(delete(schema.visit))
                         key = secrets.token_bytes(32)
                         db.execute(update(schema.cookie_key).values(secret=key))
+                    # The write-ahead log of the copy still contains the deleted rows.
                     erase_traces(part)
                 else:
                     _copy_tables(engine, copy)
@@ -100,15 +107,16 @@ def restore(path: Path, database: str) -> None:
 
 def _copy_tables(source: Engine, target: Engine) -> None:
     """Copy every row of every table into a new schema, or leave the database empty."""
-    with translate_errors(), source.connect() as old, write_transaction(target) as new:
+    # The backup reads all tables as of one moment. Otherwise a day might be counted twice: the
+    # backup reads its sums in the counters of the day (`tally`), a collector then moves them into
+    # the sums of several days (`block`), and the backup reads them there again.
+    with read_snapshot(source) as old, write_transaction(target) as new:
         create_tables(new)
-        # All tables as of one moment. Otherwise a day could be in the counters and, moved by a
-        # collector meanwhile, in the blocks too.
-        if source.dialect.name == "postgresql":
-            old.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         for table in schema.metadata.sorted_tables:
             if table not in schema.NOT_IN_BACKUPS:
                 _copy_rows(old, new, table)
+        # Tables of each day with the deduplication keys of its uploads and of single reports. They
+        # are not in `schema.metadata`, because their names contain the day.
         for kind in (UPLOAD, PART):
             for day in list_days(old, kind):
                 table = table_of(kind, day)

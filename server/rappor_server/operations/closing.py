@@ -32,8 +32,8 @@ from rappor_server.storage.database import read_today, translate_errors
 from rappor_server.storage.merge import merge_all
 
 _TASK_SECONDS: Final = 5.0
-"""Time in seconds after which a task stops and leaves the remaining days to the next task. With
-more, a task of a long backlog would be killed at the time limit of worker processes."""
+"""Time in seconds after which a task stops and leaves the remaining days to the next task. A
+larger value would let a task of a long backlog exceed the time limit of worker processes."""
 _POLL_SECONDS: Final = 30.0
 """Time in seconds between two looks for ended days. A larger value delays the release of a day."""
 
@@ -52,11 +52,33 @@ class CloseTask:
     def run(self, engine: Engine, report_step: ReportStep) -> None:
         """Merge, and close blocks from the first metric on that has ended days."""
         report_step("closing")
-        # Uploads of the last minute of a day may still be in the inbox. After the day was moved,
-        # their reports would be late.
-        merge_all(engine)
-        today = earlier_of_clocks(engine, self.today)
-        close_all(engine, self.rules, today, until=time.monotonic() + self.seconds)
+        close_ended_days(engine, self.rules, self.today, seconds=self.seconds)
+
+
+def close_ended_days(
+    engine: Engine,
+    rules: Mapping[str, Rules],
+    today: datetime.date,
+    *,
+    seconds: float = math.inf,
+) -> None:
+    """Merge the inbox, then close the blocks of all days that have ended.
+
+    Parameters
+    ----------
+    engine : the database
+    rules : rules of each metric, as `rules_in_force` returns them
+    today : day (UTC) by the clock of this machine
+    seconds : time in seconds after which no further transaction begins
+    """
+    # Uploads of the last minute of a day may still be in the inbox. After the day was moved, their
+    # reports would be late. So the day is determined first, and all uploads of the days before it
+    # are merged afterwards. Bad case: with the opposite order, midnight came between the two steps,
+    # and a day was closed whose last uploads were in the inbox.
+    today = earlier_of_clocks(engine, today)
+    merge_all(engine)
+    check_uploads(engine, today)  # the merged uploads may show that the clock is far ahead
+    close_all(engine, rules, today, until=time.monotonic() + seconds)
 
 
 def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
@@ -91,10 +113,10 @@ def close_all(
             if not close_blocks(engine, metric, rules_of_metric, today=today, until=until):
                 return
         except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
-            # Metrics are closed in the order of the registry. Without this, no metric after a
-            # damaged one would ever be released.
+            # Metrics are closed in the order of the registry. If the error were raised here, no
+            # metric after a damaged one would ever be released.
             if isinstance(error, StoreError):
-                # The line of the log must say which of a hundred metrics it is.
+                # The line of the log must name the metric, of which there may be a hundred.
                 reason = f"blocks of {metric}: {error}"
                 errors.append(StoreError(reason, retryable=error.retryable))
             else:
@@ -108,7 +130,7 @@ def close_all(
 def select_due(
     engine: Engine, rules: Mapping[str, Rules], today: datetime.date
 ) -> dict[str, Rules]:
-    """Return the rules of the metrics that have ended days in no block."""
+    """Return the rules of the metrics with ended days that no block contains yet."""
     day_counts = count_due_days(engine, rules.keys(), today=today)
     return {metric: rules[metric] for metric in day_counts}
 
@@ -128,23 +150,33 @@ async def keep_closing(
     ----------
     run : runs a task in a worker process
     stop_idle : ends the worker process when there is nothing to do, until the next midnight
-    find_due : returns the rules of the metrics that have ended days in no block
+    find_due : returns the rules of the metrics with ended days that no block contains yet
     today : returns the day by the clock of this machine
     after_closing : does the work that follows from closed blocks, such as pages
     poll_seconds : seconds between two calls of `find_due`
     """
+
+    async def close_due() -> None:
+        while rules := await find_due():
+            await run(CloseTask(rules=rules, today=today()))
+        await stop_idle()
+
+    steps = [close_due] if after_closing is None else [close_due, after_closing]
     is_failing = False
     while True:
-        try:
-            while rules := await find_due():
-                await run(CloseTask(rules=rules, today=today()))
-            await stop_idle()
-            if after_closing is not None:
-                await after_closing()
-            is_failing = False
-        except RapporError as error:
-            # One line when it begins to fail: every 30 seconds the same line would fill the log.
-            if not is_failing:
-                logs.log_event("closing blocks failed", level=logging.WARNING, reason=str(error))
-            is_failing = True
+        errors: list[RapporError] = []
+        for step in steps:
+            # The second step runs even if the first one fails. Case: the counters of one metric are
+            # damaged, so `close_due` fails for good. The blocks of all other metrics were closed
+            # before it fails, and `after_closing` computes their pages.
+            try:
+                await step()
+            except RapporError as error:
+                errors.append(error)
+        # Only the first of several failures is logged. The same line every 30 seconds would fill
+        # the log.
+        if errors and not is_failing:
+            reason = str(errors[0])
+            logs.log_event("closing blocks failed", level=logging.WARNING, reason=reason)
+        is_failing = bool(errors)
         await asyncio.sleep(poll_seconds)

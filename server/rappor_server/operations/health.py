@@ -30,7 +30,7 @@ minute at most. A larger value notices failing merges later."""
 
 
 class Health:
-    """Results of the last commits, probes and merges. Thread-safe."""
+    """Keeps the results of the last commits, probes and merges. Any thread may call it."""
 
     def __init__(
         self,

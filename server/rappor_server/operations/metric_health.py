@@ -2,7 +2,7 @@
 
 The state is the first of these that applies: a metric with several problems shows the most severe.
 
-    expired      The metric has expired; devices report nothing.
+    expired      The metric has expired. Devices report nothing.
     suspicious   A cohort has more reports than honest devices send.
     sparse       More reports of the last week were set aside than released, or many ended days are
                  not yet released. The cohorts have too few devices.
@@ -10,7 +10,8 @@ The state is the first of these that applies: a metric with several problems sho
     silent       No report came in the last week.
     refusing     Many reports of the last week were refused.
     expiring     The metric expires soon.
-    good         None of these.
+    collecting normally
+                 None of these.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ _DAYS_LISTED: Final = 31
 """Largest number of withheld days that the health page lists. A larger value makes the page longer.
 """
 _MAX_REFUSED_SHARE: Final = 0.05
-"""Largest ratio of refused to released reports in a week of a metric that is good. A larger value
-hides more lost reports, a smaller one reports a few devices with wrong parameters."""
+"""Largest ratio of refused to released reports in a week of a metric that is collecting normally. A
+larger value hides more lost reports, a smaller one reports a few devices with wrong parameters."""
 _MAX_WITHHELD_DAYS: Final = 7
-"""Largest number of ended days without a release of a metric that is good. A metric with weekly
-reports always has some days that wait for the end of the week."""
+"""Largest number of ended days without a release of a metric that is collecting normally. A
+metric with weekly reports always has some days that wait for the end of the week."""
 _SOON_DAYS: Final = 30
 """Number of days before the expiry of a metric at which its state becomes `expiring`."""
 
@@ -59,9 +60,9 @@ class RefusalCount:
 
 
 class State(NamedTuple):
-    """State of a metric: one word, and a phrase that explains the word."""
+    """State of a metric: its name, and a phrase that explains it."""
 
-    word: str
+    name: str
     reason: str
 
 
@@ -72,9 +73,9 @@ class MetricHealth:
     Attributes
     ----------
     metric : the metric
-    today : number of today's reports, rounded down to two significant digits, or None if the number
-        is below the minimum of the metric. An exact number that grows by one would show the time
-        of a single report.
+    reports_today : number of today's reports, rounded down to two significant digits, or None if
+        the number is below the minimum of the metric. An exact number that grows by one would show
+        the time of a single report.
     released : number of released reports
     days : reports of the last days on which windows are dated
     n_days : number of all such days
@@ -85,7 +86,7 @@ class MetricHealth:
     """
 
     metric: Metric
-    today: int | None
+    reports_today: int | None
     released: int
     days: tuple[DayReports, ...]
     n_days: int
@@ -129,7 +130,7 @@ class MetricHealth:
         if n_withheld > _MAX_WITHHELD_DAYS:
             days = f"{format_count(n_withheld, 'past day')} not yet released"
             return State("sparse", f"{days}: cohorts or parameter sets have too few reports")
-        if not self.released_week and not self.today and not self.withheld:
+        if not self.released_week and not self.reports_today and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
         if self.refused_week > _MAX_REFUSED_SHARE * self.released_week:
             reason = next(count.reason for count in self.refused if count.reason != SET_ASIDE)
@@ -137,7 +138,9 @@ class MetricHealth:
             return State("refusing", f"{reports} in 7 days, most: {reason}")
         if self.days_left < _SOON_DAYS:
             return State("expiring", f"in {format_count(self.days_left, 'day')}")
-        return State("good", f"{format_count(self.released_week, 'report')} in 7 days")
+        return State(
+            "collecting normally", f"{format_count(self.released_week, 'report')} in 7 days"
+        )
 
     @property
     def _today(self) -> datetime.date:
@@ -201,7 +204,7 @@ def _read_health(
     arrived = warning_signs.count_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,
-        today=None if arrived < metric.min_reports else _round_down(arrived),
+        reports_today=None if arrived < metric.min_reports else _round_down(arrived),
         released=overview.reports,
         days=overview.days,
         n_days=overview.n_days,

@@ -1,9 +1,10 @@
 """Counters and gauges of one process, for Prometheus. They contain nothing about single devices.
 
 A counter only grows; Prometheus computes its rate. A gauge is set to the present value. A histogram
-counts observations in buckets of durations or sizes. A label divides one of them: the counter
-`rappor_refusals` has a number of its own for each reason of a refusal. `Metrics` creates all of
-them at the start of the process. The following events change them:
+counts observations in buckets of durations or sizes. A label divides a counter, gauge or histogram
+into several numbers: the counter `rappor_refusals` has a number of its own for each reason of a
+refusal. `Metrics` creates all counters, gauges and histograms at the start of the process. In the
+names of this module, a metric is what devices report. The following events change the numbers:
 
 | event                                  | caller                       | method or attribute   |
 |----------------------------------------|------------------------------|-----------------------|
@@ -15,8 +16,9 @@ them at the start of the process. The following events change them:
 |                                        | `http/bounded_protocol.py`   |                       |
 | a response of any route ends           | `http/middleware.py`         | `observe_request`     |
 | the merge process sends its status     | `app/collector.py`           | `show_inbox`          |
-| maintenance begins: it counts the days | `app/collector.py`           | `show_maintenance`    |
-| that are to close, and old keys        |                              |                       |
+| maintenance begins, and counts the     | `app/collector.py`           | `show_maintenance`    |
+| overdue work: days whose reports are   |                              |                       |
+| not moved to blocks, and expired keys  |                              |                       |
 | the database was probed                | `app/collector.py`           | `show_health`         |
 | a registry comes into force            | `app/collector.py`           | `show_registry`       |
 | GET /metrics                           | `http/operator_endpoints.py` | `render`              |
@@ -54,7 +56,8 @@ _REASONS: Final = (
 )
 """Reasons that a refusal can have. Each is a label of the counter of refusals."""
 
-# The library would publish when each counter was created: the time of the first report of a metric.
+# The library would publish the time at which each counter was created. Some counters are created
+# at the first event of their label, so the time could be that of an upload.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -77,7 +80,8 @@ class Metrics:
         self.refused_connections = counter(
             "rappor_refused_connections", "Refused connections, by limit", ["bound"]
         )
-        # A rate needs the value 0 to show the first event.
+        # Prometheus computes a rate from the difference of two scraped values. If the counter
+        # appeared with the first event, with value 1, the difference would miss this event.
         for bound in ("max_connections", "max_source_connections"):
             self.refused_connections.labels(bound)
         self.commit_seconds = histogram(
@@ -120,7 +124,8 @@ class Metrics:
         }
         self._unclosed_days = gauge(
             "rappor_unclosed_days",
-            "Ended days whose reports are in no block, of the metric with the most such days",
+            "Number of ended days whose reports are not in a block yet: the largest number over "
+            "all metrics",
         )
         self._overdue_key_days = gauge(
             "rappor_overdue_key_days",
@@ -139,7 +144,7 @@ class Metrics:
         self._create_labels()
 
     def _create_labels(self) -> None:
-        """Create the labels with value 0. A rate needs the 0 to show the first event."""
+        """Create the labels with value 0, so that a rate includes the first event."""
         for status in _STATUSES:
             self.uploads.labels(status)
         for reason in _REASONS:
@@ -154,7 +159,8 @@ class Metrics:
 
         Parameters
         ----------
-        unclosed_days : ended days whose reports are in no block, of the metric with the most
+        unclosed_days : number of ended days whose reports are not in a block (the stored counts
+            of ended days) yet. It is the largest number over all metrics.
         overdue_key_days : days for which `prune` should have deleted deduplication keys already
         """
         self._unclosed_days.set(unclosed_days)

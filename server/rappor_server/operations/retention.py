@@ -78,8 +78,11 @@ def forget_expired(
     """
     deleted = {}
     for metric in metrics:
-        if metric.retention_days is not None:
-            before = today - datetime.timedelta(days=metric.retention_days)
+        days = metric.retention_days
+        # Bad case: a retention such as "9999 years" begins before the year 1, which no date has.
+        # Such a metric keeps all its sums.
+        if days is not None and days < today.toordinal():
+            before = today - datetime.timedelta(days=days)
             deleted[metric.name] = forget_metric(engine, metric.name, before=before)
     return {name: numbers for name, numbers in deleted.items() if any(numbers)}
 

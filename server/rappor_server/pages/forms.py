@@ -1,9 +1,9 @@
 """Parser of HTML forms and query strings, with limits, and the check against cross-site forms.
 
 A form arrives as the body of a POST request in one of two encodings. Forms with a file use
-multipart/form-data; the others use application/x-www-form-urlencoded, which is also the form of a
-query string. `Form` offers typed access to the fields; a wrong field raises ParamsError (422) with
-the name of the field and its range.
+multipart/form-data. Forms without a file use application/x-www-form-urlencoded, which is also the
+encoding of a query string. `Form` returns its fields with a type. A wrong field raises ParamsError
+(422) with the name of the field and its range.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ async def _parse_multipart(request: Request, body: bytes) -> Form:
     """Return the fields and files of a form; raise Problem 422 if the body is malformed."""
 
     async def stream_body() -> AsyncGenerator[bytes, None]:
-        yield body  # Starlette's parser reads a stream; the body has arrived already
+        # Starlette's parser reads a stream, although the body has arrived already.
+        yield body
 
     parser = MultiPartParser(
         request.headers,

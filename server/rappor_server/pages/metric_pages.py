@@ -38,8 +38,9 @@ _METRICS_PER_PAGE: Final = 16
 most 200 kB. With a year of data, the health of a metric takes 5 ms. A larger value reads and
 computes more for one page."""
 MAX_LIST_FORM_BYTES: Final = 2 * candidate_lists.MOST_BYTES
-"""Largest size of the form that uploads a list, in bytes: the longest list, and the encoding of the
-form around it. A larger value lets a form use more memory."""
+"""Largest size of the form that uploads a list, in bytes: twice the longest list. The form has a
+field for a file and a field for text, and an encoding around them. A larger value lets a form use
+more memory."""
 
 
 async def show_metrics(request: Request, analyst: Analyst) -> Response:
@@ -104,7 +105,7 @@ async def show_health(request: Request, analyst: Analyst) -> Response:
 async def upload_list(request: Request, analyst: Analyst, form: Form) -> Response:
     """POST /pages/metrics/NAME/lists: store a list of candidates from a file or a text field."""
     metric, collector = analyst.find_metric(request), analyst.collector
-    # The form has a field for a file and a field for text. A file wins.
+    # The form has a field for a file and a field for text. If both are filled, the file is used.
     text = form.files.get("file") or form.fields.get("text", "").encode()
     if len(text) > candidate_lists.MOST_BYTES:
         raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")

@@ -35,8 +35,8 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'"
 )
-"""Content security policy. A page loads nothing from another site. A script inside of a page does
-not run, so a candidate such as <script> would do nothing even if a template did not escape it."""
+"""Content security policy. A page loads nothing from another site. Inline scripts do not run, so a
+candidate such as <script> would do nothing even if a template did not escape it."""
 _HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
     # A window that another site has opened cannot reach the page, and no other site can embed it.
@@ -162,7 +162,7 @@ def attach_collector(app: Starlette, collector: Collector) -> None:
 def _render_problem(problem: Problem) -> Response:
     """Return a problem as a page for people.
 
-    The page has no form to sign out, because the session is unknown in an error handler.
+    The page has no form to sign out, because an error handler has no session.
     """
     response = render_page(
         "problem.html",

@@ -39,7 +39,7 @@ from rappor.counts.calendar_periods import PERIOD_KINDS
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.access import await_while_connected
-from rappor_server.base.problems import Problem
+from rappor_server.base.problems import RETRY_SECONDS, Problem
 from rappor_server.operations.metric_health import MetricHealth
 from rappor_server.pages.forms import Form
 from rappor_server.pages.sessions import Analyst, redirect
@@ -68,8 +68,8 @@ value shows fewer pages of progress, and keeps the browser waiting."""
 _DEFAULT_ERROR_CONTROL: Final = ErrorControl()
 """Error rate, method and confidence level of a query whose form leaves them empty."""
 _MAX_SMOOTHED: Final = 400
-"""Largest number of periods that each point of a trend adds up. A trend has at most 400 periods, so
-a larger number would change nothing."""
+"""Largest number of periods that each point of a trend adds up. A larger number would change
+nothing, because a trend has at most 400 periods."""
 _MEDIA_TYPES: Final = {
     "html": "text/html", "csv": "text/csv", "json": "application/json",
     "svg": "image/svg+xml", "png": "image/png",
@@ -131,8 +131,8 @@ async def show_result(request: Request, analyst: Analyst) -> Response:
         result = await results.find_or_start(
             parsed.query, owner=owner, address=parsed.url, wait=_WAIT_SECONDS
         )
-        # Another request of the token may have started a query while this one waited for the key of
-        # its query.
+        # Another request of the token may have started a query while this request computed the
+        # key of its query.
         if result is None and not results.may_start(owner):
             return _render_busy(analyst, parsed, owner)
     return await _render_result(analyst, parsed, result)
@@ -246,7 +246,7 @@ def _render_busy(analyst: Analyst, parsed: ResultRequest, owner: str) -> Respons
         detail=f"A token must have at most {format_count(limit, 'question')} in progress.",
         running_urls=analyst.collector.results.list_addresses(owner),
     )
-    page.headers["Retry-After"] = "5"
+    page.headers["Retry-After"] = f"{RETRY_SECONDS}"
     return page
 
 
@@ -299,14 +299,17 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
 
 
 def _make_overview(subject: Subject, form: Form) -> PageQuery[Any]:
+    """Return the query of the overview; raise ParamsError for a day without weeks before it."""
     through = datetime.date.fromisoformat(form.get_text("to"))
-    # The weeks before the first days of the calendar do not exist.
+    # Python's calendar has no days before 0001-01-01, so the weeks of the overview must not begin
+    # earlier.
     if through - datetime.date.min < datetime.timedelta(days=OVERVIEW_DAYS):
         raise ParamsError("to must be a day of this collection")
     return OverviewQuery(subject=subject, through=through)
 
 
 def _make_ranking(subject: Subject, form: Form) -> PageQuery[Any]:
+    """Return the query of the most common strings in a range of days."""
     return RankingQuery(
         subject=subject,
         range=_parse_range(form, "from", "to"),
@@ -316,6 +319,7 @@ def _make_ranking(subject: Subject, form: Form) -> PageQuery[Any]:
 
 
 def _make_trend(subject: Subject, form: Form) -> PageQuery[Any]:
+    """Return the query of a trend over periods."""
     return TrendQuery(
         subject=subject,
         range=_parse_range(form, "from", "to"),
@@ -325,6 +329,7 @@ def _make_trend(subject: Subject, form: Form) -> PageQuery[Any]:
 
 
 def _make_comparison(subject: Subject, form: Form) -> PageQuery[Any]:
+    """Return the query that compares two ranges of days."""
     return CompareQuery(
         subject=subject,
         before=_parse_range(form, "from", "to"),
@@ -334,7 +339,13 @@ def _make_comparison(subject: Subject, form: Form) -> PageQuery[Any]:
 
 
 def _make_segments(subject: Subject, form: Form) -> PageQuery[Any]:
+    """Return the query that compares the segments of devices; ParamsError if there are none."""
     names = tuple(dimension.name for dimension in subject.metric.segments)
+    if not names:
+        raise ParamsError(
+            f"a comparison of segments needs a metric with segments, and {subject.metric.name} "
+            "has none"
+        )
     return SegmentsQuery(
         subject=subject,
         range=_parse_range(form, "from", "to"),
@@ -343,6 +354,7 @@ def _make_segments(subject: Subject, form: Form) -> PageQuery[Any]:
 
 
 def _make_association(subject: Subject, form: Form) -> PageQuery[Any]:
+    """Return the query of the association of two fields; raise ParamsError for wrong fields."""
     names = subject.metric.params.field_names
     if not names:
         raise ParamsError(
@@ -381,8 +393,8 @@ def _read_error_control(form: Form) -> ErrorControl:
 def _parse_range(form: Form, first: str, last: str) -> Range:
     """Return a range of days.
 
-    An invalid day raises ParamsError here, before a query is started: the form shows the reason at
-    once, and the failure is not remembered as the failure of a query.
+    An invalid day raises ParamsError here, before a query is started. The form then shows the
+    reason at once, and no failed query is stored.
     """
     days = Range(first=form.get_text(first) or None, last=form.get_text(last) or None)
     days.parse()

@@ -17,8 +17,8 @@ The states of a browser, and what changes them:
     signed in    both entries, and the database has the visit and a valid token.
 
 A visit ends when the person signs out, after half an hour without a request, after twelve hours,
-or when its token expires or is revoked. Every request looks up the visit in the database, so the
-end holds at once, also for copies of the cookie.
+or when its token expires or is revoked. Every request looks up the visit in the database. A visit
+therefore ends at once, also for copies of the cookie.
 
 | attack                                    | defence                                      |
 |-------------------------------------------|----------------------------------------------|
@@ -63,11 +63,11 @@ of the person."""
 _VISIT: Final = "visit"
 """Name of the entry of the session that contains the secret of the visit."""
 _MAX_ATTEMPTS: Final = 10
-"""Largest number of failed attempts to sign in from one address in a minute. It is a convention:
+"""Largest number of failed attempts to sign in from one address in a minute. A convention, because
 people mistype a token a few times. Each attempt is a query to the database. A larger value lets a
 stranger delay the queries of other people for longer."""
 _REFUSED: Final = "Signing in needs a token that is neither expired nor revoked."
-"""Sentence for every token that is not valid. It does not reveal whether the token ever was."""
+"""Sentence for every invalid token. It does not reveal whether the token was valid before."""
 _OUT_OF_DATE: Final = "This form belongs to another visit. Load the page again."
 """Sentence for a form whose hidden field differs from the session, for example after signing in
 again on another tab."""
@@ -79,7 +79,7 @@ def create_attempt_limit() -> RateLimit:
     All addresses together have no limit. A token has 256 random bits, so nobody can guess a token,
     and a stranger who reached a common limit would lock everybody out.
     """
-    return RateLimit(_MAX_ATTEMPTS, what="attempts to sign in")
+    return RateLimit(_MAX_ATTEMPTS, noun="attempts to sign in")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +200,6 @@ async def sign_in(request: Request) -> Response:
     if token is None:
         return _render_sign_in(request, _REFUSED, HTTPStatus.UNAUTHORIZED)
     attempts.take_back(_get_address(request))
-    # A person may sign in again without signing out, perhaps with another token. The earlier visit
-    # ends. (`look_up` calls a short function with the database in a thread, here a deletion.)
-    await collector.look_up(visits.end, request.session.get(_VISIT, ""))
     return await _begin_visit(request, token.id)
 
 
@@ -226,7 +223,11 @@ async def _begin_visit(request: Request, token_id: str) -> Response:
     The session is cleared first. An attacker may have planted a session in the browser whose form
     token the attacker knows (session fixation).
     """
-    visit = await _get_collector(request).look_up(visits.begin, token_id)
+    collector = _get_collector(request)
+    # A person may sign in again without signing out, perhaps with another token. The earlier visit
+    # ends. (`look_up` calls a short function with the database in a thread, here a deletion.)
+    await collector.look_up(visits.end, request.session.get(_VISIT, ""))
+    visit = await collector.look_up(visits.begin, token_id)
     request.session.clear()
     request.session.update({_VISIT: visit, FORM_TOKEN: secrets.token_hex(32)})
     return redirect(HOME)
@@ -295,5 +296,6 @@ def _get_address(request: Request) -> str:
 
 
 def _get_collector(request: Request) -> Collector:
+    """Return the running collector."""
     collector: Collector = request.app.state.collector
     return collector

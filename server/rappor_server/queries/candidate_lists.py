@@ -1,7 +1,7 @@
 """Lists of candidates that analysts upload for a metric, as files.
 
-A candidate is a string whose share is estimated. The registry may list the candidates of a metric;
-analysts may upload other lists on the pages. Each list is a file in the folder `lists` of the
+A candidate is a string whose share is estimated. The registry may list the candidates of a metric.
+Analysts may upload other lists on the pages. Each list is a file in the folder `lists` of the
 setting `analysis_folder`:
 
     lists/search_engine/DIGEST.SECONDS.N.SPACED.MARKED.txt
@@ -30,7 +30,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -124,8 +124,8 @@ class CandidateLists:
         Raises
         ------
         ParamsError
-            The text is not UTF-8, it has no candidate or too many, or a line has another number of
-            fields than the metric.
+            The text is not UTF-8, it has no candidate or too many, a line has another number of
+            fields than the metric, or the text is a result and no list.
         StoreError
             The list cannot be written.
         """
@@ -139,7 +139,8 @@ class CandidateLists:
         try:
             candidates = Candidates.from_lines(lines, field_names=field_names)
         except FileError as error:
-            raise ParamsError(f"candidate {error.line} is not valid: {error.reason}") from None
+            name = "the list" if error.line is None else f"candidate {error.line}"
+            raise ParamsError(f"{name} is not valid: {error.reason}") from None
         numbers = f"{len(lines)}.{candidates.n_spaced}.{candidates.n_marked}"
         path = folder / f"{digest}.{now:.0f}.{numbers}.txt"
         try:
@@ -150,11 +151,14 @@ class CandidateLists:
             part.touch(mode=0o600)
             part.write_bytes(content)
             os.utime(part, (now, now))
-            # If the same text was uploaded before, its file is replaced, so that the list is the
-            # newest list again.
-            for earlier in folder.glob(f"{digest}.*"):
-                earlier.unlink(missing_ok=True)
             part.replace(path)
+            # If the same text was uploaded before, its earlier file is deleted, so that the list is
+            # the newest list again. The earlier file is deleted last, and a later one never. Bad
+            # cases: a reader found no file between the deletion and the new file, and two processes
+            # that saved the same text deleted the files of each other.
+            for other, (_, seconds, *_) in self._match_names(folder.glob(f"{digest}.*")):
+                if other != path and int(seconds) <= round(now):
+                    other.unlink(missing_ok=True)
             self._delete_unused(folder, now)
         except OSError as error:
             raise StoreError(f"the list cannot be kept: {error.strerror}") from None
@@ -218,11 +222,21 @@ class CandidateLists:
     def _find_paths(self, metric: str) -> list[tuple[Path, tuple[str, ...]]]:
         """Return the files of a metric with the fields of their names, the newest first."""
         folder = self._folder / metric
-        paths = folder.iterdir() if folder.is_dir() else ()
-        lists = [(path, match.groups()) for path in paths if (match := _NAME.fullmatch(path.name))]
+        lists = self._match_names(folder.iterdir() if folder.is_dir() else ())
         # Two lists of the same second are ordered by their digests, so that every process has the
         # same newest list.
-        return sorted(lists, key=lambda row: (-int(row[1][1]), row[1][0]))
+        lists.sort(key=lambda row: (-int(row[1][1]), row[1][0]))
+        # Two processes that save the same text at the same time have two files for a moment. Two
+        # files stay if the clock was set back between two uploads of the text.
+        newest: dict[str, tuple[Path, tuple[str, ...]]] = {}
+        for path, fields in lists:
+            newest.setdefault(fields[0], (path, fields))  # the first field is the digest
+        return list(newest.values())
+
+    @staticmethod
+    def _match_names(paths: Iterable[Path]) -> list[tuple[Path, tuple[str, ...]]]:
+        """Return those paths that are lists, each with the fields of its name."""
+        return [(path, match.groups()) for path in paths if (match := _NAME.fullmatch(path.name))]
 
     def _delete_unused(self, folder: Path, now: float) -> None:
         """Delete the unused lists of a metric, and parts of uploads that were interrupted."""

@@ -118,9 +118,14 @@ class UploadedList:
         """Return the candidates of the list."""
         if self.path is None:
             raise NotFoundError(f"{self.metric} has no list {self.digest[:12]}: upload it again")
+        path = self.path
+        if not path.exists():
+            # A colleague has uploaded the same text again while the query waited for a process. The
+            # name of a file contains the time of the upload, so the list has another file now.
+            path = next(path.parent.glob(f"{self.digest}.*"), path)
         try:
             return Candidates.from_file(
-                self.path, normalize=params.normalize, field_names=params.field_names
+                path, normalize=params.normalize, field_names=params.field_names
             )
         except FileError as error:
             raise _describe_unreadable("the list", error) from None

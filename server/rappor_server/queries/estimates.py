@@ -104,7 +104,7 @@ class EstimatesQuery(Query):
         # The days of the range are passed separately. Their differences show how often the same
         # devices report again, on which the standard errors depend.
         estimates = decode(
-            list(release.parts),
+            list(release.daily_counts),
             candidates,
             listed=self.metric.listed,
             error_control=subject.decode_control,

@@ -9,6 +9,9 @@
 | `SegmentsQuery` | How do segments differ?                            | `compare_segments`   |
 | `AssociationQuery` | How do two fields of a tuple depend on each other? | `associate`       |
 
+A metric may have parts: some devices report a prefix of their string, and others the whole string.
+The pages show whole strings, so all queries leave out the counts of prefixes.
+
 A query has two steps, both in a worker process:
 
     _read_counts   read the released counts from the database
@@ -47,6 +50,7 @@ from rappor_server.releases.releases import (
     read_release_by_day,
     read_releases_by_period,
 )
+from rappor_server.storage.forgetting import find_first_whole_day
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -170,9 +174,10 @@ class OverviewQuery(PageQuery[tuple[ReleasedCounts, Release]]):
         periods = released.periods
         overview = compute_overview(
             released,
-            latest.parts,
+            latest.daily_counts,
             candidates,
             by="day" if periods[0].first == periods[0].last else "week",
+            # Number of periods whose counts the ranking adds up.
             n_latest=sum(period.last >= latest.first for period in periods),
             listed=self.metric.listed,
             complete=self.metric.complete,
@@ -199,6 +204,8 @@ class RankingQuery(PageQuery[Release]):
 
     Attributes
     ----------
+    subject : metric, candidates and error rates
+    range : days of the counts
     everything : whether the files contain all candidates, and not only the detected candidates
     forged : whether the page shows the largest change of the shares by forged reports
     """
@@ -219,7 +226,7 @@ class RankingQuery(PageQuery[Release]):
         from rappor.reporting.page import estimates_content  # noqa: PLC0415
 
         estimates = decode(
-            list(counts.parts),
+            list(counts.daily_counts),
             candidates,
             listed=self.metric.listed,
             error_control=self.subject.decode_control,
@@ -400,8 +407,11 @@ class AssociationQuery(PageQuery[Release]):
 
         if candidates is not None:
             candidates = load_combinations(candidates)
+        # Unlike a ranking, an association uses the estimates of all combinations, detected or not.
+        # So the listed values of the entry and the ranks of the list, which decide about rows and
+        # detections, are not passed.
         estimates = decode(
-            list(counts.parts),
+            list(counts.daily_counts),
             candidates,
             error_control=self.subject.error_control,
             complete=self.metric.complete,
@@ -426,9 +436,14 @@ class AssociationQuery(PageQuery[Release]):
 def add_installations(
     engine: Engine, subject: Subject, released: ReleasedCounts, through: datetime.date
 ) -> ReleasedCounts:
-    """Return counts with the active installations up to a day, if the registry counts the metric.
+    """Return counts with the numbers of active installations up to a day.
 
-    The result of a day never changes, so a stored page stays right.
+    An active installation is a device that reported in a day, a week or an epoch. The registry
+    names the metric whose reports are counted so. The counts of all other metrics are returned as
+    they are.
+
+    The numbers up to a day never change, because a release window never changes. So a stored page
+    stays right.
     """
     if not subject.counts_installations:
         return released
@@ -439,10 +454,14 @@ def read_whole_weeks(engine: Engine, subject: Subject, through: datetime.date) -
     """Return the released counts of the last whole weeks up to a day, at most `TREND_WEEKS`.
 
     A week begins on Monday. The week of `through` is left out unless `through` is a Sunday, because
-    an unfinished week would look like a decline.
+    an unfinished week would look like a decline. A week of which a part was deleted is left out,
+    too.
     """
     last = through - _DAY * ((through.weekday() + 1) % 7)
     first = last - _DAY * (7 * TREND_WEEKS - 1)
+    first_whole_day = find_first_whole_day(engine, subject.metric.name)
+    if first < first_whole_day:
+        first = first_whole_day + _DAY * (-first_whole_day.weekday() % 7)
     return _read_released(engine, subject, first, last, "week", skip_empty_start=True)
 
 
@@ -461,8 +480,9 @@ def _read_released(
     the range is replaced by the end of the first or last period that has reports.
     """
     releases = read_releases_by_period(engine, ReleaseQuery(subject.metric, first, last), by)
-    # A period without a release window has no counts. Its days with reports are withheld days of
-    # the range.
+    # Reports are released in release windows, sums of enough reports (`releases.releases`). A
+    # period in which no window was released has no counts. If reports came in it, their days are in
+    # the list of withheld days below.
     nonempty = [period for period in releases if period.collections]
     if skip_empty_start:
         first = nonempty[0].first if nonempty else first
@@ -488,12 +508,14 @@ def _read_released(
 def read_whole_strings_by_day(
     engine: Engine, subject: Subject, first: datetime.date, last: datetime.date
 ) -> Release:
-    """Return the released counts of a range, with `parts` by day.
+    """Return the released counts of a range. `Release.daily_counts` has them divided by day.
 
-    The parts contain whole strings only. Raises ParamsError if the range has no reports.
+    Counts of prefixes are left out of `Release.daily_counts`. Raises ParamsError if the range has
+    no reports of whole strings.
     """
     released = read_release_by_day(engine, subject.metric, first, last)
-    return replace(released, parts=tuple(subject.require_whole_strings(released.parts)))
+    whole_strings = subject.require_whole_strings(released.daily_counts)
+    return replace(released, daily_counts=tuple(whole_strings))
 
 
 def _render_comparison(

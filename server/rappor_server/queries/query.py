@@ -56,7 +56,7 @@ from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases.warning_signs import count_arrived
-from rappor_server.storage.forgetting import find_oldest_window
+from rappor_server.storage.forgetting import find_first_whole_day, find_oldest_window
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
@@ -205,9 +205,10 @@ class Query(ABC):
 
     @abstractmethod
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
-        """Compute the result, and return a `QueryResult` as MessagePack. Runs in a worker process.
+        """Compute the result, and return a `QueryResult` as MessagePack.
 
-        `report_step` is called with the name of each step, which the page of progress shows.
+        A worker process calls this method. `report_step` is called with the name of each step,
+        which the page of progress shows.
         """
 
     def compute_key(self, engine: Engine) -> bytes:
@@ -221,18 +222,20 @@ class Query(ABC):
     def counts_key(self, engine: Engine) -> bytes:
         """Return bytes that change with the counts of the query's days.
 
-        metric with a minimum        the date of its oldest release window
+        metric with a minimum        the date of its oldest release window, and the first day from
+                                     which no reports were deleted
         metric with min_reports = 0  the number of reports in its counters
 
         With a minimum, no window is added to the days of a page (see the docstring of the module).
-        Windows are deleted by `forget` and `retention`, always the oldest ones. The date of the
-        oldest window then changes, and a stored result with deleted reports is not shown again.
+        Windows are deleted by `forget` and `retention`, always the oldest ones. One of the two days
+        then changes, and a stored result with deleted reports is not shown again.
 
         A metric with `min_reports` = 0 (a trial) has no windows, and its reports are read as they
         arrive. Each new report changes the number.
         """
         if self.metric.min_reports:
-            return f"{find_oldest_window(engine, self.metric.name)}".encode()
+            oldest = find_oldest_window(engine, self.metric.name)
+            return f"{oldest} {find_first_whole_day(engine, self.metric.name)}".encode()
         return f"{count_arrived(engine, self.metric.name)}".encode()
 
     def is_current(self, engine: Engine, key: bytes) -> bool:

@@ -9,8 +9,8 @@ A result is two files in the folder `results` of the setting `analysis_folder`:
 
 KEY is the key in hexadecimal digits. The page is written last, so a result with a page is complete.
 A file whose SHA-256 is wrong was damaged on the disk, or another version of the server wrote it in
-another format. The file is deleted, and its result is computed again. The folder is a cache: an
-operator may delete it at any time.
+another format. Both files of the result are deleted, and the result is computed again. The folder
+is a cache: an operator may delete it at any time.
 
 The time of modification of a file is the time of its last use. The least recently used results are
 deleted first.
@@ -57,11 +57,11 @@ class ResultFiles:
 
         The result of a query of the API has no page. The method returns empty bytes for it.
         """
-        return self._read(self._path(key, _PAGE))
+        return self._read(key, _PAGE)
 
     def read_files(self, key: bytes) -> dict[str, bytes]:
         """Return the files of a result by name; an empty dictionary if the result is not stored."""
-        content = self._read(self._path(key, _FILES))
+        content = self._read(key, _FILES)
         return {} if content is None else msgspec.msgpack.decode(content, type=dict[str, bytes])
 
     def save(self, key: bytes, result: QueryResult) -> None:
@@ -71,18 +71,19 @@ class ResultFiles:
         """
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._write(self._path(key, _FILES), msgspec.msgpack.encode(result.files))
-            self._write(self._path(key, _PAGE), result.page)
+            self._write(self._build_path(key, _FILES), msgspec.msgpack.encode(result.files))
+            self._write(self._build_path(key, _PAGE), result.page)
             self._delete_oldest()
         except OSError as error:
             raise StoreError(f"the result cannot be kept: {error.strerror}") from None
 
-    def _path(self, key: bytes, kind: str) -> Path:
+    def _build_path(self, key: bytes, kind: str) -> Path:
         """Return the path of a file; `kind` is `_PAGE` or `_FILES`."""
         return self._folder / f"{key.hex()}.{kind}"
 
-    def _read(self, path: Path) -> bytes | None:
+    def _read(self, key: bytes, kind: str) -> bytes | None:
         """Return the content of a file and record its use; None if it is missing or damaged."""
+        path = self._build_path(key, kind)
         try:
             data = path.read_bytes()
             os.utime(path)
@@ -91,7 +92,10 @@ class ResultFiles:
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if hashlib.sha256(content).digest() == digest:
             return content
-        path.unlink(missing_ok=True)
+        # Bad case: only the files to download were damaged and deleted. The page stayed, so the
+        # result was not computed again, and its files were missing for good.
+        for damaged_kind in (_PAGE, _FILES):
+            self._build_path(key, damaged_kind).unlink(missing_ok=True)
         return None
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -115,7 +119,7 @@ class ResultFiles:
                 used[stem] = max(used.get(stem, 0.0), status.st_mtime)
         # The newest result stays even if it alone is larger than the limit. Otherwise its page
         # would be computed again each time that it is opened.
-        newest = max(used, key=used.__getitem__)
+        newest = max(used, key=used.__getitem__, default=None)
         bytes_left = self._n_bytes
         for stem in sorted(used, key=used.__getitem__, reverse=True):
             bytes_left -= sizes[stem]

@@ -49,7 +49,8 @@ from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.worker import Pool
 
 BACKGROUND: Final = ""
-"""Owner of queries that the collector starts itself, in place of the name of a token."""
+"""The owner of a query is the name of its token. Queries that the collector starts itself have this
+owner."""
 
 _MAX_RUNS_IN_BACKGROUND: Final = 2
 """Number of queries in progress from which on no query is started in the background. Two is the
@@ -243,8 +244,9 @@ class Results:
             if run.task.cancelled():
                 raise StoreError("the query was stopped") from None
             # No page waits for this query: the queries of pages have other keys, because the repr
-            # of a query begins with its class.
-            if run.n_waiting == 1:
+            # of a query begins with its class. If this run has ended in the same moment, another
+            # program may have started a new run with the same key, which must continue.
+            if run.n_waiting == 1 and self._runs.get(key) is run:
                 self._stop(key)
             raise
         finally:

@@ -24,6 +24,7 @@ After a killed process, the next task starts another one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import multiprocessing
@@ -119,8 +120,8 @@ class Pool:
         self._max_waiting = max_waiting
         self._n_waiting = 0
         self._workers = [_Worker(name, database, limits, module) for _ in range(size)]
-        # Last in, first out: the process that was used last has imported its modules. With few
-        # requests the other processes never start, and need no memory.
+        # The queue returns the process that was used last, because it has imported its modules.
+        # With few requests the other processes never start, and need no memory.
         self._free: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
         for worker in self._workers:
             self._free.put_nowait(worker)
@@ -162,7 +163,7 @@ class Pool:
         result = loop.run_in_executor(
             self._threads, worker.run, task, report_from_thread, cancelled
         )
-        result.add_done_callback(lambda done: self._release(worker, done))
+        result.add_done_callback(lambda future: self._release(worker, future))
         try:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
@@ -171,11 +172,11 @@ class Pool:
                 worker.kill()
             raise
 
-    def _release(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
+    def _release(self, worker: _Worker, future: asyncio.Future[Any]) -> None:
         """Make a worker available for the next task, after its thread has ended."""
         # Retrieve the exception, or asyncio logs that it was never retrieved.
-        if not done.cancelled():
-            done.exception()
+        if not future.cancelled():
+            future.exception()
         self._free.put_nowait(worker)
 
     async def stop_idle(self) -> None:
@@ -209,8 +210,8 @@ class _Worker:
         self._limits = limits
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
-        # The process that `kill` has killed last. Storing a flag would not do: the flag could then
-        # belong to the process that was started after the killed one.
+        # This is the process that `kill` has killed last. A flag would not be enough, because it
+        # could belong to the process that was started after the killed one.
         self._killed: SpawnProcess | None = None
 
     def run(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
@@ -236,7 +237,8 @@ class _Worker:
     def _exchange(self, task: Task, report_step: ReportStep, cancelled: threading.Event) -> Any:
         """Send a task to the process, and receive steps until the result or an error arrives."""
         connection = self._ensure_process()
-        # The client disconnected while the process was starting, when `kill` had nothing to kill.
+        # The client may have disconnected while the process was starting, when `kill` had nothing
+        # to kill.
         if cancelled.is_set():
             raise StoreError("nobody waits for the result")
         connection.send(task)
@@ -252,8 +254,8 @@ class _Worker:
                 return connection.recv_bytes()
             else:
                 return content
-        # No message within the limit. Each step restarts the wait here, but not the process's own
-        # timer, which limits the whole task.
+        # No message has arrived within the limit. Each step restarts the wait here, but not the
+        # process's own timer, which limits the whole task.
         self.end()
         raise self._limits.exceeded_error()
 
@@ -266,9 +268,9 @@ class _Worker:
             if is_alive and not self._connection.poll():
                 return self._connection
             self.end()
-        self._connection, other = multiprocessing.Pipe()
-        self._process = processes.start(_serve, other, *self._setup)
-        other.close()  # otherwise the end of the process would not close the pipe
+        self._connection, child_end = multiprocessing.Pipe()
+        self._process = processes.start_child(_serve, child_end, *self._setup)
+        child_end.close()  # otherwise the end of the process would not close the pipe
         if not self._connection.poll(_START_SECONDS):
             self.end()
             raise StoreError("the analysis process does not start")
@@ -298,17 +300,23 @@ def _serve(
     limits : limits of each task
     module : module to import before the first task, or None
     """
-    processes.begin(name)
+    processes.set_up_child(name)
     if module is not None:
         importlib.import_module(module)
     _limit_memory(limits.n_bytes)
-    connection.send("ready")
+    # A parent that is killed, for example by the kernel for lack of memory, closes its end of the
+    # pipe at any time. Reading then raises EOFError and writing BrokenPipeError. Neither is a fault
+    # of the program, so neither is logged.
+    with contextlib.suppress(EOFError, ConnectionError):
+        connection.send("ready")
+        _run_tasks(connection, database, limits)
+
+
+def _run_tasks(connection: Connection[Any, Any], database: str, limits: Limits) -> None:
+    """Run the tasks that arrive; raise EOFError or ConnectionError once the parent has ended."""
     engine: Engine | None = None
     while True:
-        try:
-            task: Task = connection.recv()
-        except EOFError:  # the parent has ended
-            return
+        task: Task = connection.recv()
         # Without a handler, SIGALRM ends the process.
         signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)
         try:
@@ -322,6 +330,8 @@ def _serve(
             message = ("error", DecodeError(str(error)))
         except RapporError as error:
             message = ("error", error)
+        except ConnectionError:  # the parent has ended while the task reported a step
+            raise
         except MemoryError:
             message = ("error", limits.exceeded_error())
         except Exception as error:  # noqa: BLE001 - a fault of the program must not end the process

@@ -29,6 +29,7 @@ from rappor.counts.counts_tables import write_parquet
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import read_release
 from rappor_server.storage.blocks import count_due_days
+from rappor_server.storage.merge import merge_all
 
 _DAY: Final = datetime.timedelta(days=1)
 
@@ -38,7 +39,9 @@ def export_counts(
 ) -> list[Path]:
     """Write the released counts of a range of days, one file for each parameter set.
 
-    An export of the same days replaces the files. Returns the paths of the files.
+    The inbox is merged first, so that no report of these days is forgotten there. An export of the
+    same days replaces the files, and deletes the file of a parameter set whose windows were deleted
+    since. Returns the paths of the files.
 
     Raises
     ------
@@ -55,6 +58,9 @@ def export_counts(
     """
     base = folder / "counts" / f"metric={metric.name}"
     _check_overlap(base, first, last)
+    # Bad case: shortly after midnight, the only report of the last day was still in the inbox. The
+    # check below found no counter. The window of the day was formed later, and was in no export.
+    merge_all(engine)
     # In the night after a day its reports are moved from counters into blocks, and windows are
     # formed of blocks. `count_due_days` finds counters of days before `today` that were not moved
     # yet. A metric without a minimum has no windows.
@@ -64,13 +70,16 @@ def export_counts(
             "(UTC), run rappor-server prune"
         )
     written = []
+    folder_of_days = base / f"first={first}" / f"last={last}"
     for counts in read_release(engine, metric, first, last).collections:
-        path = base / f"first={first}" / f"last={last}" / f"{counts.params.fingerprint}.parquet"
+        path = folder_of_days / f"{counts.params.fingerprint}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table = counts.to_arrow()
         names = [counts.params.fingerprint] * len(table)
         write_parquet(path, table.add_column(0, "params", [names]))
         written.append(path)
+    for path in set(folder_of_days.glob("*.parquet")) - set(written):
+        path.unlink()
     return written
 
 

@@ -43,7 +43,9 @@ Why the shares alone do not suffice: a block of Tue and Wed with 60 reports and 
 block of 12 reports. With both conditions, every sum or difference of the numbers of a window
 contains all reports that begin in one group, which are at least `min_reports`. Proof: take the
 latest group whose number is used. The blocks that begin in this group have shares in this group and
-in later groups only, and no number of a later group is used. So their reports do not cancel.
+in later groups only, and no number of a later group is used. So their reports do not cancel. The
+proof holds for any weights, so a reader may divide the numbers of each window by another sampling
+rate. That is why the numbers of reports by sampling rate, and of devices, show nothing more.
 
 All results of a day stay the same for ever, because a window never changes, and windows that are
 dated after the day do not count.
@@ -56,7 +58,7 @@ an earlier day of the caller:
 1. `_list_ended_intervals` lists the last intervals that have ended by T.
 2. `_count_reports` reads the windows that are dated between the first day of these intervals and T.
    `_read_shares` divides the blocks of each window into shares by interval, and `join_small_shares`
-   joins the shares. The shares of all windows are added.
+   joins the shares. The shares of all windows are added, separately for each sampling rate.
 3. `_list_unreleased` lists the days with reports that are in none of these windows. An interval
    that contains such a day is incomplete: its number may still be too small.
 """
@@ -66,6 +68,7 @@ from __future__ import annotations
 import bisect
 import datetime
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -74,12 +77,12 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Engine, func, select, union
 
 from rappor.counts.calendar_periods import DayRange, find_interval, list_intervals
-from rappor.counts.installations import ActiveInterval, Installations
+from rappor.counts.installations import ActiveInterval, Installations, SampledReports
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import read_params
 from rappor_server.storage import schema
-from rappor_server.storage.database import translate_errors
+from rappor_server.storage.database import read_snapshot
 from rappor_server.storage.release_windows import select_waiting_totals
 
 _MAX_INTERVALS: Final = 8
@@ -91,6 +94,9 @@ _DAY: Final = datetime.timedelta(days=1)
 _Shares = defaultdict[DayRange, Fraction]
 """The number of reports of a window by interval. Thirds and sevenths are exact, so that a share of
 100 reports is not below a minimum of 100 by rounding."""
+
+Parts = defaultdict[DayRange, dict[float | None, Fraction]]
+"""The number of reports of all windows by interval and sampling rate."""
 
 
 class Block(NamedTuple):
@@ -112,14 +118,16 @@ class _Window(NamedTuple):
     Attributes
     ----------
     params : fingerprint
-    first, last : earliest and latest last day of its blocks
+    first, last : days on which the earliest and the latest of its blocks end
     minimum : number of reports that the window needed when it was formed
+    sampling_rate : share of the devices that took part; None if they may have had several rates
     """
 
     params: str
     first: datetime.date
     last: datetime.date
     minimum: int
+    sampling_rate: float | None
 
 
 def read_installations(engine: Engine, metric: Metric, through: datetime.date) -> Installations:
@@ -133,30 +141,28 @@ def read_installations(engine: Engine, metric: Metric, through: datetime.date) -
         look like a decline. So is an interval that ends after the last day that was moved into
         blocks
     """
-    with translate_errors(), engine.connect() as db:
+    with read_snapshot(engine) as db:
         blocked = schema.blocked.c
-        last_blocked_day = db.execute(
-            select(blocked.through).where(blocked.metric == metric.name)
-        ).scalar_one_or_none()
+        query = select(blocked.through, blocked.forgotten).where(blocked.metric == metric.name)
+        row = db.execute(query).one_or_none()
         # The result has no interval if no day was moved into blocks, or no interval has ended.
         intervals: list[DayRange] = []
         unreleased: list[DayRange] = []
-        has_other_pace, reports = False, _Shares(Fraction)
-        if last_blocked_day is not None:
-            through = min(last_blocked_day, through)
-            intervals = _list_ended_intervals(db, metric, through)
+        has_other_pace, parts = False, Parts(dict)
+        if row is not None:
+            through = min(row.through, through)
+            intervals = _list_ended_intervals(db, metric, row.forgotten, through)
         if intervals:
-            reports, has_other_pace = _count_reports(db, metric, intervals[0][0], through)
+            parts, has_other_pace = _count_reports(db, metric, intervals[0][0], through)
             unreleased = _list_unreleased(db, metric, through)
     return Installations(
         metric=metric.name,
         pace=metric.pace,
-        sampling_rate=metric.sampling_rate,
         intervals=tuple(
             ActiveInterval(
                 first=first,
                 last=last,
-                reports=float(reports[first, last]) if (first, last) in reports else None,
+                parts=list_parts(parts[first, last]),
                 is_complete=not any(start <= last and first <= end for start, end in unreleased),
             )
             for first, last in intervals
@@ -165,33 +171,30 @@ def read_installations(engine: Engine, metric: Metric, through: datetime.date) -
     )
 
 
-def _list_ended_intervals(db: Connection, metric: Metric, through: datetime.date) -> list[DayRange]:
+def _list_ended_intervals(
+    db: Connection, metric: Metric, forgotten: datetime.date, through: datetime.date
+) -> list[DayRange]:
     """Return the last intervals that have ended by the day `through`, in order.
 
-    There are at most `_MAX_INTERVALS`, and none begins before the first day for which all reports
-    are stored:
-
-        metric without retention    the first day of the first block. The interval in which the
-                                    collection began is left out, unless it began on its first day
-        metric with retention       the date of the oldest window. Older windows were deleted, so an
-                                    interval before this date may lack reports
+    There are at most `_MAX_INTERVALS`. No interval begins before `forgotten`, the first day from
+    which no reports were deleted. Nor does one begin before the first block, so the interval in
+    which the collection began is left out, unless it began on its first day.
 
     Example: a weekly metric began on Wed 4 Nov, and `through` is Thu 26 Nov. The weeks from 9 and
     from 16 Nov are returned. The first week lacks two days, and the last one has not ended.
     """
-    total, window = schema.block_total.c, schema.release_window.c
-    if metric.retention:
-        query = select(func.min(window.last)).where(window.metric == metric.name)
-    else:
-        query = select(func.min(total.first)).where(total.metric == metric.name)
+    total = schema.block_total.c
+    query = select(func.min(total.first)).where(total.metric == metric.name)
     begin = db.execute(query).scalar()
-    if begin is None:  # no block is closed, or no window is formed
+    if begin is None:  # no block is closed
         return []
+    begin = max(begin, forgotten)
     intervals: list[DayRange] = []
     first, last = find_interval(metric.pace, metric.epoch, through)
     if last > through:  # the interval of `through` has not ended
         last = first - _DAY
-    # From the latest interval to the earliest. `last` is the last day of the next one.
+    # The loop goes from the latest interval to the earliest, and `last` is the last day of the
+    # interval that it finds next.
     while len(intervals) < _MAX_INTERVALS:
         interval = find_interval(metric.pace, metric.epoch, last)
         if interval[0] < begin:
@@ -203,8 +206,8 @@ def _list_ended_intervals(db: Connection, metric: Metric, through: datetime.date
 
 def _count_reports(
     db: Connection, metric: Metric, first: datetime.date, through: datetime.date
-) -> tuple[_Shares, bool]:
-    """Return the number of reports by interval, and whether another pace was left out.
+) -> tuple[Parts, bool]:
+    """Return the reports by interval and sampling rate, and whether another pace was left out.
 
     Parameters
     ----------
@@ -215,23 +218,38 @@ def _count_reports(
     """
     window = schema.release_window.c
     query = (
-        select(window.params, window.first, window.last, window.minimum)
+        select(window.params, window.first, window.last, window.minimum, window.sampling_rate)
         .where(window.metric == metric.name, window.last.between(first, through))
         .order_by(window.params, window.last)
     )
     windows = [_Window(*row) for row in db.execute(query)]
-    sets = read_params(db, {window.params for window in windows})
-    reports = _Shares(Fraction)
+    params_by_fingerprint = read_params(db, {window.params for window in windows})
+    parts = Parts(dict)
     has_other_pace = False
     for fingerprint, group in itertools.groupby(windows, key=lambda window: window.params):
-        params = sets[fingerprint]
-        if _has_same_intervals(params, metric):
-            for shares in _read_shares(db, metric, params, list(group)):
-                for interval, number in shares.items():
-                    reports[interval] += number
-        else:
+        params, windows_of_params = params_by_fingerprint[fingerprint], list(group)
+        if not _has_same_intervals(params, metric):
             has_other_pace = True
-    return reports, has_other_pace
+            continue
+        all_shares = _read_shares(db, metric, params, windows_of_params)
+        for window_of_params, shares in zip(windows_of_params, all_shares, strict=True):
+            add_shares(parts, shares, window_of_params.sampling_rate)
+    return parts, has_other_pace
+
+
+def add_shares(
+    parts: Parts, shares: Mapping[DayRange, Fraction], sampling_rate: float | None
+) -> None:
+    """Add the joined shares of a window to the reports of all windows, under its sampling rate."""
+    for interval, number in shares.items():
+        of_interval = parts[interval]
+        of_interval[sampling_rate] = of_interval.get(sampling_rate, Fraction(0)) + number
+
+
+def list_parts(reports: Mapping[float | None, Fraction]) -> tuple[SampledReports, ...]:
+    """Return the reports of an interval by sampling rate, in order. An unknown rate is the last."""
+    rates = sorted(reports, key=lambda rate: math.inf if rate is None else rate)
+    return tuple(SampledReports(rate, float(reports[rate])) for rate in rates)
 
 
 def _has_same_intervals(params: Params, metric: Metric) -> bool:

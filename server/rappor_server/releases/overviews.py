@@ -6,7 +6,8 @@ were closed and the windows formed:
 
     days                 `release_window`: a row for each fingerprint and date
     cohorts              `released_cohorts`: a row for each fingerprint
-    days that wait       `block_total`: a row for all cohorts
+    days that wait,      `block_total`: a row for all cohorts
+    days of the blocks
 
 Most statements read all metrics together. With several statements for each of 50 metrics, building
 and sending the statements took longer than reading the rows.
@@ -25,8 +26,11 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, and_, func, select
 
+from rappor.counts.calendar_periods import list_intervals
+from rappor.counts.squared_reports import count_max_reports
+from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.releases.releases import (
     DayReports,
@@ -35,7 +39,7 @@ from rappor_server.releases.releases import (
     read_withheld_days,
 )
 from rappor_server.storage import schema
-from rappor_server.storage.database import translate_errors
+from rappor_server.storage.database import read_snapshot
 from rappor_server.storage.release_windows import COHORT_REPORTS
 
 MAX_DAYS: Final = 31
@@ -51,10 +55,12 @@ class CohortReports:
     ----------
     fingerprint : fingerprint of the parameter set
     reports : (m,) int64, number of reports of each cohort
+    max_of_device : largest number of these reports that one device sent in one cohort
     """
 
     fingerprint: str
     reports: NDArray[np.int64]
+    max_of_device: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,7 @@ class Overview:
 def read_overviews(engine: Engine, metrics: Collection[Metric]) -> list[Overview]:
     """Return the overview of each metric, in the order of the metrics."""
     names = [metric.name for metric in metrics if metric.min_reports]
-    with translate_errors(), engine.connect() as db:
+    with read_snapshot(engine) as db:
         totals, cohorts = _read_totals(db, names), _read_cohorts(db, names)
         withheld = read_withheld_days(db, metrics)
         return [
@@ -127,43 +133,89 @@ def _read_last_days(db: Connection, name: str) -> tuple[DayReports, ...]:
 
 def _read_cohorts(db: Connection, names: Collection[str]) -> defaultdict[str, list[CohortReports]]:
     """Return the reports of the cohorts of each parameter set, by metric."""
-    released = schema.released_cohorts.c
+    released, total = schema.released_cohorts.c, schema.block_total.c
+    days = (
+        select(
+            total.metric,
+            total.params,
+            func.min(total.first).label("first"),
+            func.max(total.last).label("last"),
+        )
+        .where(total.metric.in_(names))
+        .group_by(total.metric, total.params)
+        .subquery("days")
+    )
     query = (
-        select(released.metric, released.params, released.reports)
+        select(released.metric, released.params, released.reports, days.c.first, days.c.last)
+        .join(days, and_(days.c.metric == released.metric, days.c.params == released.params))
         .where(released.metric.in_(names))
         .order_by(released.params)
     )
     rows = db.execute(query).all()
     sets = read_params(db, {row.params for row in rows})
     cohorts: defaultdict[str, list[CohortReports]] = defaultdict(list)
-    for name, fingerprint, stored in rows:
+    for name, fingerprint, stored, first, last in rows:
+        params = sets[fingerprint]
         reports = np.frombuffer(bytes(stored), dtype=COHORT_REPORTS)
         # The row ends with the largest cohort that has a released block. The cohorts after it have
         # 0 reports.
-        padded = np.zeros(sets[fingerprint].m, dtype=np.int64)
+        padded = np.zeros(params.m, dtype=np.int64)
         padded[: len(reports)] = reports
-        cohorts[name].append(CohortReports(fingerprint=fingerprint, reports=padded))
+        cohorts[name].append(
+            CohortReports(
+                fingerprint=fingerprint,
+                reports=padded,
+                max_of_device=count_max_reports_in_cohort(params, first, last),
+            )
+        )
     return cohorts
+
+
+def count_max_reports_in_cohort(params: Params, first: datetime.date, last: datetime.date) -> int:
+    """Return the largest number of reports that one device sends in one cohort on some days.
+
+    A device sends at most one report in each interval, and draws a new cohort in each epoch. So the
+    number is at most the number of intervals of the days, and at most that of the longest epoch.
+    Without the second limit, the number would grow from year to year.
+    """
+    n_intervals = count_max_reports(params.pace, params.epoch, first, last)
+    if params.epoch == "life":
+        return n_intervals
+    epochs = list_intervals(params.epoch, params.epoch, first, last)
+    return min(
+        n_intervals,
+        max(count_max_reports(params.pace, params.epoch, *epoch) for epoch in epochs),
+    )
 
 
 def _read_trial(db: Connection, metric: Metric) -> Overview:
     """Return the overview of a metric without a minimum, of which every report is released."""
     query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
-    columns = query.select_everything("reports").c
+    columns = query.select_blocks_and_counters("reports").c
     keys = (columns.params, columns.cohort, columns.day)
-    rows = db.execute(select(*keys, func.sum(columns.reports)).group_by(*keys)).all()
+    numbers = (func.min(columns.first), func.sum(columns.reports))
+    rows = db.execute(select(*keys, *numbers).group_by(*keys)).all()
     sets = read_params(db, {row.params for row in rows})
     days: Counter[datetime.date] = Counter()
     cohorts = {key: np.zeros(sets[key].m, dtype=np.int64) for key in sorted(sets)}
-    for fingerprint, cohort, day, reports in rows:
+    ends: defaultdict[str, set[datetime.date]] = defaultdict(set)
+    for fingerprint, cohort, day, first, reports in rows:
         days[day] += int(reports)
         cohorts[fingerprint][cohort] += int(reports)
+        ends[fingerprint] |= {first, day}
     return Overview(
         reports=days.total(),
         n_days=len(days),
         days=tuple(DayReports(day, days[day]) for day in sorted(days)[-MAX_DAYS:]),
         withheld=(),
         cohorts=tuple(
-            CohortReports(fingerprint=key, reports=reports) for key, reports in cohorts.items()
+            CohortReports(
+                fingerprint=key,
+                reports=reports,
+                max_of_device=count_max_reports_in_cohort(
+                    sets[key], min(ends[key]), max(ends[key])
+                ),
+            )
+            for key, reports in cohorts.items()
         ),
     )

@@ -5,8 +5,9 @@ Theory of operation
 A release is a sum of whole release windows (`storage.release_windows`). Three units lead to it:
 
     counter    reports of one fingerprint, cohort and day
-    block      reports of one fingerprint and cohort, on consecutive whole days. It is closed when
-               it has at least `min_cohort` reports for each interval in which a device reports once
+    block      reports of one fingerprint and cohort, on consecutive whole days. A device reports at
+               most once in an interval, such as a day. A block of three intervals is closed when it
+               has at least 3 `min_cohort` reports
     window     all closed blocks of one fingerprint that end on some consecutive days, at least
                `min_reports` reports together. It never changes, and is dated on the last day
 
@@ -26,8 +27,9 @@ by a few reports. A query selects windows:
 Nothing of a parameter set is released before it has a window. A reader cannot distinguish such a
 set from a set without reports.
 
-A metric with `min_reports` = 0, for trials, has no windows. Its release adds counters and blocks as
-they are, so every report shows at once. A counter is dated on its day, and a block on its last day.
+A metric with `min_reports` = 0 has no windows. Such metrics are for people who try the software.
+Their release adds counters and blocks as they are, so every report shows at once. A counter is
+dated on its day, and a block on its last day.
 
 A day is withheld if some reports that came on this day are in no window yet. The list of withheld
 days is the same for every parameter set and segment. If each set had its own list, the list would
@@ -40,7 +42,7 @@ which the counts of a release are made.
 Example: a daily metric with two cohorts, `min_cohort` = 10 and `min_reports` = 30.
 
     cohort 1    block Mon (12 reports), block Tue (15), block Wed (11)
-    cohort 2    block Mon-Tue (22), Wed 3 reports, which wait
+    cohort 2    block Mon-Tue (22 reports, at least 2 x 10), Wed 3 reports, which wait
     windows     dated Tue, of 12 + 15 + 22 reports. No window is dated Mon, because 12 < 30
 
     from Mon to Tue    49 reports
@@ -83,7 +85,7 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
-from rappor_server.storage.database import translate_errors
+from rappor_server.storage.database import read_snapshot
 from rappor_server.storage.release_windows import select_waiting_totals
 from rappor_server.storage.tallies import Tally
 
@@ -111,8 +113,8 @@ class Release:
     collections : counts of each parameter set, in the order of their fingerprints
     days : number of reports by the dates of their windows
     withheld : days with reports of the metric that are in no window yet
-    parts : empty, except after `read_release_by_day`: the same reports as `collections`, divided
-        into counts of one parameter set and one day
+    daily_counts : the same reports as `collections`, divided into counts of one parameter set and
+        one day. Only `read_release_by_day` fills it
     """
 
     metric: str
@@ -121,7 +123,7 @@ class Release:
     collections: tuple[Counts, ...]
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
-    parts: tuple[Counts, ...] = ()
+    daily_counts: tuple[Counts, ...] = ()
 
     @property
     def n_reports(self) -> int:
@@ -175,7 +177,7 @@ class ReleaseQuery:
         """
         if self.metric.min_reports:
             return self._read_windows(db)
-        rows = db.execute(select(self.select_everything("reports", "ones")))
+        rows = db.execute(select(self.select_blocks_and_counters("reports", "ones")))
         return itertools.starmap(_ReleasedRow, rows)
 
     def _read_windows(self, db: Connection) -> Iterator[_ReleasedRow]:
@@ -206,7 +208,7 @@ class ReleaseQuery:
                 date = dates[bisect.bisect_left(dates, last)]
                 yield _ReleasedRow(fingerprint, cohort, first, last, date, reports, ones)
 
-    def select_everything(self, *names: str) -> Subquery:
+    def select_blocks_and_counters(self, *names: str) -> Subquery:
         """Return the rows of the blocks and counters of the query, for a metric without a minimum.
 
         Parameters
@@ -278,18 +280,18 @@ def read_release(
 def read_release_by_day(
     engine: Engine, metric: Metric, first: datetime.date, last: datetime.date
 ) -> Release:
-    """Return the release of `read_release`, and in `Release.parts` the same reports by day.
+    """Return the release of `read_release`, and in `Release.daily_counts` the same reports by day.
 
-    The day of a report is the date of its window. The decoder estimates from the parts how often
-    devices report again. If the metric has segments, or windows on more than `MAX_PERIODS` days,
-    the parts are not divided by day: `parts` is `collections`.
+    The day of a report is the date of its window. The decoder estimates from the daily counts how
+    often devices report again. If the metric has segments, or windows on more than `MAX_PERIODS`
+    days, the counts are not divided by day: `daily_counts` is `collections`.
     """
     days = _PeriodTable(lambda day: (day, day), most=MAX_PERIODS)
     try:
         _add_rows(engine, ReleaseQuery(metric, first, last), days)
     except ParamsError:  # too many days
         release = read_release(engine, metric, first, last)
-        return replace(release, parts=release.collections)
+        return replace(release, daily_counts=release.collections)
     # The sums of the range are computed from the sums of its days, so the rows are read once.
     total, ordered = _PeriodSums(), [days.periods[day] for day in sorted(days.periods)]
     for day in ordered:
@@ -297,17 +299,19 @@ def read_release_by_day(
         for fingerprint, params_sum in day.sums.items():
             total.get(fingerprint, params_sum.params).add_sum(params_sum)
     release = total.make_release(metric, first, last, separate_segments=False)
-    # A rare segment has a window only now and then, so the sum of most days does not contain its
-    # devices. From such sums the decoder would conclude that fewer devices report again than do.
+    # The decoder compares the sums of days: the more they agree, the more devices report again. A
+    # rare segment has a window only now and then, so the sums of most days do not contain its
+    # devices, and the sum of one day contains their reports of many days. The days then agree less
+    # than their devices do, and the decoder would conclude that fewer devices report again.
     if any(params_sum.params.segment for params_sum in total.sums.values()):
-        return replace(release, parts=release.collections)
-    parts = [
+        return replace(release, daily_counts=release.collections)
+    daily_counts = [
         day.sums[fingerprint].make_counts(metric)
         for fingerprint in sorted(total.sums)
         for day in ordered
         if fingerprint in day.sums
     ]
-    return replace(release, parts=tuple(parts))
+    return replace(release, daily_counts=tuple(daily_counts))
 
 
 def read_releases_by_period(
@@ -341,11 +345,11 @@ def read_releases_by_period(
 
 
 _DayCounter = Counter[datetime.date]
-"""Numbers of reports by the dates of their windows."""
+"""Counts reports by the dates of their windows."""
 
 _BlockReports = tuple[datetime.date, datetime.date, int]
-"""First day, last day and number of reports of a block. They bound how often one device
-reported."""
+"""First day, last day and number of reports of a block. The days bound how often one device
+reported: at most once in each interval of the block."""
 
 
 def _list_days(days: _DayCounter) -> tuple[DayReports, ...]:
@@ -356,7 +360,7 @@ def _list_days(days: _DayCounter) -> tuple[DayReports, ...]:
 def _add_rows(engine: Engine, query: ReleaseQuery, table: _PeriodTable) -> None:
     """Add the released rows and the withheld days of a query to the periods of a table."""
     sets: dict[str, Params] = {}
-    with translate_errors(), engine.connect() as db:
+    with read_snapshot(engine) as db:
         # `table.get` creates a period if necessary, so a period without released reports is in the
         # table if one of its days is withheld.
         for day in query.read_withheld(db):
@@ -376,8 +380,8 @@ class _ParamsSum:
     params : the parameter set
     reports : (m,) int64, number of reports of each cohort
     ones : (m, k) int64, sums of bits
-    blocks : days and number of reports of each block, by cohort. They bound how often one device
-        reported
+    blocks : days and number of reports of each block, by cohort. The days bound how often one
+        device reported
     days : number of reports by the dates of their windows
     """
 
@@ -419,9 +423,10 @@ class _ParamsSum:
 
         The bound (`compute_max_squares_by_pace`) follows from the intervals that the blocks
         contain, because a device reports at most once in an interval. It is computed for each
-        cohort alone, because a device is in one cohort. The pace is a parameter of the fingerprint
-        and not of the registry: if the registry now has longer intervals, the counted devices still
-        reported by the shorter intervals of their fingerprint.
+        cohort alone, because a device is in one cohort. The pace is the length of an interval: a
+        day, a week or an epoch. It is read from the parameter set of the reports, and not from the
+        present registry. Case: the registry had daily intervals before, and has weekly intervals
+        now. The old reports were made by daily intervals, and so their parameter set says.
 
         Raises
         ------
@@ -468,19 +473,20 @@ class _PeriodSums:
         separate_segments: bool,
     ) -> Release:
         """Return the release of the period."""
-        total, days = self, _DayCounter()
+        days = _DayCounter()
         for params_sum in self.sums.values():
             days += params_sum.days
         has_segments = any(params_sum.params.segment for params_sum in self.sums.values())
+        sums = self.sums
         if has_segments and not separate_segments:
-            total = _add_segments(self.sums.values())
+            sums = _add_segments(self.sums.values()).sums
         return Release(
             metric=metric.name,
             first=first,
             last=last,
             # In the order of the fingerprints, so that equal counts have an equal digest. The order
             # of the rows in the database may change between two reads.
-            collections=tuple(total.sums[key].make_counts(metric) for key in sorted(total.sums)),
+            collections=tuple(sums[key].make_counts(metric) for key in sorted(sums)),
             days=_list_days(days),
             withheld=tuple(self.withheld),
         )

@@ -23,11 +23,11 @@ from sqlalchemy import Engine, exists, func, select
 from rappor.registry.metric import Metric
 from rappor_server.releases.overviews import CohortReports
 from rappor_server.storage import schema
-from rappor_server.storage.database import translate_errors
+from rappor_server.storage.database import read_snapshot, translate_errors
 
 _FALSE_ALARM: Final = 1e-9
-"""Largest probability that a cohort of a metric exceeds its bound although all devices are honest.
-A larger value detects smaller floods, and has more false alarms."""
+"""Largest probability that a cohort of a parameter set exceeds its bound although all devices are
+honest. A larger value detects smaller floods, and has more false alarms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def count_in_small_blocks(engine: Engine, metrics: Iterable[Metric]) -> Counter[
         is_in_window,
     )
     n_reports: Counter[str] = Counter()
-    with translate_errors(), engine.connect() as db:
+    with read_snapshot(engine) as db:
         for row in db.execute(days_with_small_blocks).all():
             name, fingerprint, last, first, intervals, smallest = row
             needed = min_cohorts[name] * intervals
@@ -145,10 +145,14 @@ def find_overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort
     """Return the cohorts whose number of reports exceeds a bound for honest devices.
 
     Let n be the number of reports, m the number of cohorts, and alpha = `_FALSE_ALARM`. Assumption:
-    each honest device chooses its cohort uniformly and independently, and sends one report. So the
-    number of reports of a cohort has mean n / m. By Hoeffding's inequality it exceeds
+    in each epoch, an honest device d chooses its cohort uniformly and independently, and sends at
+    most r reports (`CohortReports.max_of_device`), all of this cohort. So the number of reports of
+    a cohort is the sum of n_d for the devices that have chosen it, where n = sum n_d and n_d <= r.
+    It has mean n / m. By Hoeffding's inequality for these terms, which have the ranges [0, n_d], it
+    exceeds the mean by t with a probability of at most exp(-2 t^2 / sum n_d^2). The sum of n_d^2 is
+    at most r n. So the number of reports of a cohort exceeds
 
-        n / m + sqrt(n log(m / alpha) / 2)
+        n / m + sqrt(r n log(m / alpha) / 2)
 
     with probability alpha / m at most. By the union bound, the probability that any of the m
     cohorts exceeds the bound is at most alpha.
@@ -156,7 +160,9 @@ def find_overfull_cohorts(sets: Iterable[CohortReports]) -> tuple[OverfullCohort
     overfull: list[OverfullCohort] = []
     for cohorts in sets:
         n, m = int(cohorts.reports.sum()), len(cohorts.reports)
-        margin = np.sqrt(n * np.log(m / _FALSE_ALARM) / 2)
+        # Bad case: with r = 1 in this formula, a metric with 32 cohorts and a report on each day of
+        # a quarter exceeded the bound in half of all quarters, although its devices were honest.
+        margin = np.sqrt(cohorts.max_of_device * n * np.log(m / _FALSE_ALARM) / 2)
         over = np.flatnonzero(cohorts.reports > n / m + margin)  # none if m = 1
         overfull += [
             OverfullCohort(cohorts.fingerprint, int(j), int(cohorts.reports[j])) for j in over

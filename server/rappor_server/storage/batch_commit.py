@@ -1,18 +1,18 @@
 """Commits of uploads: concurrent uploads share one transaction, a group commit.
 
 No upload gets a response before it is on the disk. A commit costs one flush of the disk, whatever
-the number of uploads in it. So commits of batches make thousands of durable uploads a second
-possible.
+the number of uploads in it. A commit of a whole batch therefore allows thousands of durable uploads
+in a second.
 
     endpoint --submit--> Writer --commit--> Receiver --append--> inbox (`inbox`)
     endpoint <--deliver-- Writer
 
 The `Writer` has a queue, and a task on the event loop that takes a batch from the queue, waits for
 its commit, and delivers the results. The `Receiver` encodes a batch (`record`) on the event loop,
-and writes it to the inbox in a thread, so the event loop goes on meanwhile.
+and writes the batch to the inbox in a thread, so that the event loop continues.
 
-A ticket identifies the request that waits for an upload. The type of a ticket is the choice of the
-caller, who gets the tickets back with their results.
+A ticket identifies the request that waits for an upload. The caller chooses the type of a ticket.
+`deliver` gets each ticket back with its result.
 
 States of an upload:
 
@@ -47,7 +47,7 @@ from rappor_server.storage.inbox import Batch, Inbox
 from rappor_server.storage.record import Refusals, encode
 
 Ticket = TypeVar("Ticket")
-"""The request that waits for an upload, in the caller's own type."""
+"""The type of a ticket, which identifies the request that waits for an upload."""
 Result = bytes | StoreError
 """Result of an upload. It is the body of the HTTP response, or the error if the commit failed."""
 
@@ -55,8 +55,9 @@ _IDLE_SECONDS: Final = 1.0
 """Longest time in seconds that numbers of refusals wait for a commit if no upload comes. A smaller
 value writes to the disk more often while only refused uploads come."""
 _GATHER_SECONDS: Final = 0.003
-"""Time in seconds that an incomplete batch waits for more uploads. A commit uses as much of the
-processor as parsing ten uploads, so larger batches use less of it, but each upload waits longer."""
+"""Time in seconds that an incomplete batch waits for more uploads. A commit takes as much processor
+time as parsing ten uploads. A larger value makes larger batches, which take less processor time,
+and delays each upload."""
 _MAX_INBOX_BYTES: Final = 2_000_000_000
 """Size of the inbox, in bytes, above which uploads are refused. The inbox becomes so large only if
 merging has failed for a long time. A larger value accepts uploads for longer, and uses more of the
@@ -68,7 +69,7 @@ uploads earlier on a small disk."""
 
 
 class Receiver:
-    """The thread that writes batches to an inbox, while the event loop goes on.
+    """The thread that writes batches to an inbox, so that the event loop continues.
 
     Attributes
     ----------
@@ -113,9 +114,9 @@ class Receiver:
         await loop.run_in_executor(self._thread, self._append, batch, params)
 
     def _append(self, batch: Batch, params: Mapping[str, Params]) -> None:
-        """Write a batch if the disk has room for the merge of everything in the inbox."""
-        # Refusing uploads is better than a full disk: devices keep their reports and retry, and a
-        # full disk would stop the merge that could make room.
+        """Write a batch if the disk has enough space for merging the whole inbox."""
+        # Refused uploads do less harm than a full disk. Devices keep their reports and retry, but a
+        # full disk would stop the merge, which alone can empty the inbox.
         if self.waiting_bytes > _MAX_INBOX_BYTES:
             raise StoreError("the inbox is full: uploads are not merged")
         needed = self._merge_bytes(self.waiting_bytes, self.waiting_reports) + _MIN_FREE_BYTES
@@ -206,7 +207,11 @@ class Writer(Generic[Ticket]):
         )
 
     def probe(self) -> None:
-        """Request a commit even if no upload is queued; its success is passed to `observe`."""
+        """Request a commit even if no upload is queued; its success is passed to `observe`.
+
+        The collector calls the method after a failure. Only a commit shows that uploads can be
+        stored again, because a full disk can still be read.
+        """
         self._is_probe_requested = True
         self._wake.set()
 
@@ -217,10 +222,12 @@ class Writer(Generic[Ticket]):
         await self._task
 
     async def _run(self) -> None:
+        """Commit batch after batch, until the writer is closed and nothing is queued."""
         while True:
             self._wake.clear()
             if not (self._queue or self._is_probe_requested or self._is_closed):
-                # The timeout lets refusals be written although no upload comes.
+                # A refusal does not set `_wake`. The timeout lets a commit write them although no
+                # upload comes.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_IDLE_SECONDS):
                         await self._wake.wait()
@@ -234,6 +241,7 @@ class Writer(Generic[Ticket]):
                 return
 
     def _take_batch(self) -> tuple[list[tuple[Submission, Ticket]], Refusals]:
+        """Remove the next batch from the queue, and return it with all numbers of refusals."""
         batch: list[tuple[Submission, Ticket]] = []
         n_reports = 0
         while self._queue and len(batch) < self._max_uploads and n_reports < self._max_reports:

@@ -1,8 +1,8 @@
 """Rule of blocks: which reports of a cohort are enough to be shown as one sum.
 
-The decision depends on days and numbers only, so this module has no database. `blocks` reads the
+The decision depends on days and numbers only, so this module uses no database. `blocks` reads the
 counters and the open blocks of a cohort, calls `Rule.decide_day`, and stores the decision. The
-opening of `blocks` explains the terms and the states of a report.
+docstring of `blocks` explains the terms and the states of a report.
 
 Promise
 -------
@@ -21,12 +21,12 @@ Example with `min_cohort` = 10:
 
 Decision
 --------
-When a day is moved, its reports join the open blocks of the cohort. Either all of them are enough
-for one block, or only the newest interval is, or everything waits. `Rule.decide` has the list of
-cases.
+When a day is moved, its reports join the open blocks of the cohort. Three results are possible: all
+reports are enough for one block, only the reports of the newest interval are, or all reports wait.
+`Rule.decide` lists the cases.
 
-A counter is late if its day was moved before: its collector's clock lagged. `Rule.decide_day` adds
-two rules for late counters, so that each block ends on a day of its own:
+A counter is late if its day was moved before, because the clock of its collector lagged.
+`Rule.decide_day` adds two rules for late counters, so that each block ends on a day of its own:
 
     counters of the cohort       decision
     of the day only              as `Rule.decide` says
@@ -36,6 +36,10 @@ two rules for late counters, so that each block ends on a day of its own:
 A cohort can have only one block for each last day, because the last day is a part of the primary
 key of the table `block`. An earlier run may have closed a block that ends on the day of the late
 counter, so the block of a late counter must end on another day: the day that is being moved.
+
+If a run was killed within a day, the next run moves the counters of this day that came afterwards.
+The killed run may have joined a late counter to the day in one open block. The new counter and this
+open block have the same last day, so they are joined, too.
 """
 
 from __future__ import annotations
@@ -71,12 +75,12 @@ class Block(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What happens to the open blocks of a cohort.
+    """Decision on the open blocks of a cohort.
 
     Attributes
     ----------
     closed : the block that can be read from now on, or None
-    waiting : blocks that stay open. The first one ends before the interval of the second one
+    waiting : blocks that stay open, at most two. The first one ends before the second one begins
     set_aside : number of reports that are deleted and never shown
     """
 
@@ -87,7 +91,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Numbers of reports that a block and a release window of one fingerprint need.
+    """Rule of the blocks and release windows of one fingerprint, from the registries in force.
 
     Attributes
     ----------
@@ -97,12 +101,14 @@ class Rule:
         a week across the end of a month is two intervals of the epoch "month"
     min_cohort : number of reports that a block needs for each interval that contains a day of it
     min_reports : number of reports that a release window needs
+    sampling_rate : share of the devices that take part; None if the registries disagree
     """
 
     pace: str
     epoch: str
     min_cohort: int
     min_reports: int
+    sampling_rate: float | None
 
     def count_intervals(self, block: Block) -> int:
         """Return the largest number of reports that one device sends on the days of a block."""
@@ -125,7 +131,7 @@ class Rule:
             otherwise                                      the earlier blocks wait as one block, and
                                                            the newest interval as a second block
         """
-        all_days = _join(blocks)
+        all_days = _join_blocks(blocks)
         if self.allows(all_days):
             return Decision(closed=all_days)
         # The days of one interval stay together, because together they need `min_cohort` reports
@@ -136,10 +142,10 @@ class Rule:
             if is_same_interval(self.pace, self.epoch, block.first, all_days.last)
         ]
         earlier = blocks[: len(blocks) - len(newest)]
-        newest_days = _join(newest)
+        newest_days = _join_blocks(newest)
         if not earlier:
             return Decision(waiting=(newest_days,))
-        earlier_days = _join(earlier)
+        earlier_days = _join_blocks(earlier)
         if self.allows(newest_days):
             # The cohort has enough devices now, and had too few before. Joined to the earlier days,
             # today would wait for reports that may never come.
@@ -151,7 +157,7 @@ class Rule:
     ) -> Decision:
         """Decide on the blocks of a cohort when a day is moved, also if late counters came.
 
-        The opening of the module lists the cases of late counters.
+        The module docstring lists the cases of late counters.
 
         Parameters
         ----------
@@ -169,12 +175,19 @@ class Rule:
         # `decide` needs blocks in the order of their days. They are out of order if a run that was
         # killed left an open block of a later day, and a late counter came afterwards.
         decision = self.decide(sorted(blocks, key=lambda block: block.first))
-        if has_late_counters and decision.waiting:
-            # Of two waiting blocks, the first one would end on the day of a late counter.
-            return Decision(waiting=(_join(decision.waiting),))
+        if not decision.waiting:
+            return decision
+        # Bad case: a run was killed after it had joined a late counter of Sunday and the counter of
+        # Monday to one open block. Another counter of Monday came afterwards. Two waiting blocks
+        # would both end on Monday, and the table `block` would store only one of them.
+        earlier, newest = decision.waiting[0], decision.waiting[-1]
+        has_common_day = len(decision.waiting) > 1 and earlier.last >= newest.first
+        # If there are late counters, the first of two waiting blocks would end on a late day.
+        if has_late_counters or has_common_day:
+            return Decision(waiting=(_join_blocks(decision.waiting),))
         return decision
 
 
-def _join(blocks: Sequence[Block]) -> Block:
+def _join_blocks(blocks: Sequence[Block]) -> Block:
     """Return one block of all days of some blocks, which are ordered by their first days."""
     return functools.reduce(Block.join, blocks)

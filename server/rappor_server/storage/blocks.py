@@ -20,8 +20,8 @@ as it has at least
     min_cohort * (number of intervals that contain a day of the block)
 
 reports. One device has at most one report for each of these intervals. So one device made at most
-one in `min_cohort` of the reports of a closed block. `block_rules` decides about the blocks of one
-cohort, by numbers only. This module reads and writes them in the database.
+one in `min_cohort` of the reports of a closed block. `block_rules` decides from numbers which
+blocks of one cohort are closed. This module reads and writes the blocks in the database.
 
 A report passes through these states:
 
@@ -38,13 +38,16 @@ A report passes through these states:
     window       analysts read it (`release_windows`)
 
 `close_blocks` moves the days of a metric in order. The column `blocked.through` stores the last day
-that was moved. A block that is closed when day D is moved ends on D: D is its last day.
+that was moved. A block that is closed when day D is moved ends on D: D is its last day. It ends on
+a later day if a killed run has left an open block of that later day, and a counter of D came
+afterwards.
 
 Invariants:
 
 1. A closed block is never changed. Only `forget` and `retention` delete it, with its window.
-2. A cohort has at most two open blocks under a fingerprint. The first one ends before the interval
-   in which the second one begins.
+2. A cohort has at most two open blocks under a fingerprint: one of the newest interval, and one of
+   the intervals before, because the newest interval may be closed without them. The first one ends
+   before the second one begins.
 3. `through` never decreases. A day is moved once.
 4. Every report that was counted is in a counter, in an open block, in a closed block, or set aside.
 5. A window of an earlier night never gets another block. The window contains the blocks that end on
@@ -117,6 +120,7 @@ from rappor_server.storage.release_windows import (
     BlockTotal,
     add_block_totals,
     form_windows,
+    store_rates,
 )
 from rappor_server.storage.tallies import Tally
 
@@ -128,8 +132,8 @@ _TRANSACTION_SECONDS: Final = 0.02
 """Time after which a transaction takes no further piece, in seconds. Uploads wait about as long.
 With a larger value, days are moved in fewer transactions, and uploads wait longer."""
 SET_ASIDE: Final = "set aside"
-"""Reason in the table of refusals for reports that were set aside, see the opening of the
-module."""
+"""Reason in the table of refusals for reports that were set aside, as the module docstring explains
+it."""
 
 
 class _Piece(NamedTuple):
@@ -167,7 +171,8 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
 
     `min_cohort` and `min_reports` are no parameters, so several registries may have one fingerprint
     with different minimums. The rule has their largest values, because reports of devices of each
-    of these registries may be in one block.
+    of these registries may be in one block. `sampling_rate` is no parameter either, and reports do
+    not contain it. If the registries have different rates, the rule has none.
 
     Parameters
     ----------
@@ -185,12 +190,15 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
                     epoch=metric.epoch,
                     min_cohort=metric.min_cohort,
                     min_reports=metric.min_reports,
+                    sampling_rate=float(metric.sampling_rate),
                 )
                 previous_rule = rules_of_metric.get(fingerprint, rule)
+                is_same_rate = rule.sampling_rate == previous_rule.sampling_rate
                 rules_of_metric[fingerprint] = replace(
                     rule,
                     min_cohort=max(rule.min_cohort, previous_rule.min_cohort),
                     min_reports=max(rule.min_reports, previous_rule.min_reports),
+                    sampling_rate=rule.sampling_rate if is_same_rate else None,
                 )
     return dict(rules)
 
@@ -275,6 +283,7 @@ def close_blocks(
             # On PostgreSQL, another collector, a merge or `prune` must not change the same rows
             # meanwhile. SQLite has one writer at a time anyway.
             lock_maintenance(db)
+            store_rates(db, metric, rules, today - _DAY)
             last_start = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
                 _move_piece(db, metric, pieces.popleft(), rules)
@@ -338,7 +347,8 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> Non
         set_aside += decision.set_aside
         for block in filter(None, (decision.closed, *decision.waiting)):
             is_closed = block is decision.closed
-            # In the order of the columns of `schema.block`. `key` is (fingerprint, cohort).
+            # A row has the order of the columns of `schema.block`, and `key` is (fingerprint,
+            # cohort).
             numbers = (block.last, block.first, is_closed, block.tally.reports)
             rows.append((metric, *key, *numbers, block.tally.to_bytes()))
         if decision.closed is not None:
@@ -348,11 +358,14 @@ def _move_piece(db: Connection, metric: str, piece: _Piece, rules: Rules) -> Non
     if set_aside:
         add_refusals(db, {(piece.day, metric, SET_ASIDE): set_aside})
     if piece.is_last:
-        # Both in one transaction. After a kill between the two, either the next run would form the
-        # windows of this day again, or the blocks of this day would be in a window of a later date.
-        insert_rows(db, schema.blocked, [(metric, piece.day)], update="through = excluded.through")
-        minimums = {fingerprint: rule.min_reports for fingerprint, rule in rules.items()}
-        form_windows(db, metric, minimums, piece.day)
+        # The day and its windows are written in one transaction. After a kill between two
+        # transactions, either the next run would form the windows of this day again, or the blocks
+        # of this day would be in a window of a later date.
+        # The last number is `forgotten` of a new row: no reports were deleted. The update of an
+        # existing row changes `through` only.
+        row = (metric, piece.day, datetime.date.min)
+        insert_rows(db, schema.blocked, [row], update="through = excluded.through")
+        form_windows(db, metric, rules, piece.day)
 
 
 def _add_closed_block(

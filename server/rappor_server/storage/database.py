@@ -10,8 +10,11 @@ time. PostgreSQL serves collectors on many hosts. The functions of this module h
                          merging, closing blocks, deleting, migrating. On PostgreSQL it takes an
                          advisory lock until the transaction ends. On SQLite the write lock is
                          enough
+    read_snapshot        a transaction that reads, whose statements all see the same state of the
+                         database. A reader of several tables uses it
     translate_errors     turns errors of either driver into a StoreError whose text contains nothing
-                         from the database. `write_transaction` includes it; readers use it
+                         from the database. `write_transaction` and `read_snapshot` include it;
+                         readers of one table use it
 
 The tables are described in `schema`, and created and migrated by `schema_versions`.
 
@@ -246,12 +249,33 @@ def write_transaction(engine: Engine) -> Iterator[Connection]:
             raise StoreError("the database file has been deleted or replaced")
 
 
+@contextlib.contextmanager
+def read_snapshot(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that reads. All of its statements see the database as of one moment.
+
+    SQLite's transactions have this property by themselves. On PostgreSQL, a statement would also
+    see what others have committed since the statement before. Bad case: a reader lists the release
+    windows, `forget` deletes the oldest window with its blocks, and the next statement of the
+    reader finds no block of this window.
+
+    Raises
+    ------
+    StoreError
+        The database failed.
+    """
+    with translate_errors(), engine.connect() as db:
+        if db.dialect.name == "postgresql":
+            # The connection gets the level of the engine back when it returns to the pool.
+            db.execution_options(isolation_level="REPEATABLE READ")
+        yield db
+
+
 def lock_maintenance(connection: Connection) -> None:
     """Wait for the maintenance lock, and keep it until the end of the transaction.
 
-    The lock is for transactions that change the schema, merge batches, close blocks, drop tables,
-    or count rows before they insert a row. Only one of them at a time has the lock. On SQLite
-    nothing is done, because a write transaction excludes all other writers.
+    The lock is for transactions that change the schema, merge batches, close blocks, delete sums,
+    or rename or drop tables. Only one of them at a time has the lock. On SQLite nothing is done,
+    because a write transaction excludes all other writers.
     """
     try_maintenance_lock(connection, wait=True)
 
@@ -287,15 +311,19 @@ def read_today(connection: Connection) -> datetime.date:
 def translate_errors() -> Iterator[None]:
     """Raise StoreError for errors of the database driver.
 
-    The message names only the class of the error. The driver's text may contain uploaded data, and
-    SQLite's text may be no text at all.
+    The message names only the class of the error, and on SQLite its code, such as SQLITE_FULL for a
+    full disk. The driver's text may contain uploaded data, and SQLite's text may be no text at all.
     """
     try:
         yield
     except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
-        kind = type(getattr(error, "orig", error)).__name__
+        original = getattr(error, "orig", error)
+        kind = type(original).__name__
         error_class = LockedError if kind == "LockNotAvailable" else StoreError
-        raise error_class(f"the database cannot answer: {kind}") from None
+        # Errors that Python's module raises by itself have no code.
+        code = getattr(original, "sqlite_errorname", None)
+        described = f"{kind} ({code})" if code else kind
+        raise error_class(f"the database cannot answer: {described}") from None
     except PoolTimeoutError:
         raise StoreError("the database cannot answer: all connections are in use") from None
 

@@ -9,10 +9,11 @@ own, so that the keys of an expired day are deleted by dropping a table, which i
 
 The table `day_table` lists the kind and the day of each of these tables.
 
-A merge asks for the keys that are known (`find_known_keys`), and afterwards stores the keys of its
-uploads in the table of today (`store_keys`). `prune` drops the tables of expired days
-(`drop_days`). Whoever writes to the tables holds the maintenance lock (`lock_maintenance`), so two
-processes never write at the same time.
+A merge adds the uploads of the inbox to the counters. It reads which of its keys the tables contain
+(`find_known_keys`), and afterwards stores the keys of its uploads in the table of today
+(`store_keys`). `prune` drops the tables of expired days
+(`drop_days`). Every process that writes to the tables holds the maintenance lock
+(`lock_maintenance`), so two processes never write at the same time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import datetime
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, inspect, select, text
 
 from rappor_server.ingest.retry_keys import KEY_BYTES
 from rappor_server.storage import schema
@@ -48,6 +49,9 @@ _MAX_TABLES: Final = 100
 """Largest number of tables of a kind that a merge searches. It searches the newest tables. With
 `prune` every day, a kind has 15 tables. If an operator never runs `prune`, the number grows, and
 SQLite allows at most 500 tables in one statement."""
+_DROP_LOCK: Final = 0x524150504F57
+"""Number of an advisory lock on PostgreSQL. A process holds the lock while it counts the rows of a
+renamed table and drops it."""
 _SLICE: Final = f"{KEY_BYTES} * i + 1, {KEY_BYTES}"
 """Arguments of `substr` in SQL for key number i, from 0, in a string of joined keys. All keys have
 `KEY_BYTES` bytes, and SQL counts the bytes from 1."""
@@ -130,16 +134,14 @@ def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: dateti
 
         days that have tables                            day of the table that is used
         none, or only days up to today                   today
-        some later days, no gap of more than 14 days     the latest of these days: the clock was a
-                                                         little ahead and was set back
-        later days after a gap of more than 14 days      the latest day before the gap, or today:
-                                                         the clock was far ahead, and keys in a
-                                                         later table would be stored too long
-        only later days, more than 14 days from today    the latest of these days: it is unknown
-                                                         which clock is right. A key that expires
-                                                         too early may count a report twice, and a
-                                                         key that is stored too long does no such
-                                                         harm
+        some later days, no gap of more than 14 days     the latest of these days
+        later days after a gap of more than 14 days      the latest day before the gap, or today
+        only later days, more than 14 days from today    the latest of these days
+
+    Reasons: in the second row the clock was a little ahead and was set back. In the third row the
+    clock was far ahead, and a key in a later table would be stored too long. In the last row it is
+    unknown which clock is right. If a key were deleted too early, a retry could be counted twice. A
+    key that is stored too long does no such harm.
     """
     if not keys:
         return
@@ -147,7 +149,10 @@ def store_keys(db: Connection, kind: str, keys: Collection[bytes], today: dateti
     # the same clock.
     days = list_days(db, UPLOAD, PART)
     days_near_today = next(group for group in split_at_gaps([today, *days]) if today in group)
-    day = days_near_today[-1] if len(days_near_today) > 1 else max([today, *days])
+    # `days_near_today` contains today. Without any other day in it, the last row of the table
+    # applies, or the first if there are no tables.
+    has_other_day = len(days_near_today) > 1
+    day = days_near_today[-1] if has_other_day else max([today, *days])
     create_table(db, kind, day)
     name = table_of(kind, day).name
     insertion = f"INSERT INTO {name} (key) SELECT key FROM passed WHERE true ON CONFLICT DO NOTHING"  # noqa: S608
@@ -163,8 +168,9 @@ def _make_parameters(keys: Collection[bytes]) -> dict[str, object]:
 def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
     """Drop the tables of the days before a day; return the number of their rows.
 
-    Each table is renamed first, in a short transaction: a merge does not use it any more. Counting
-    and dropping the rows then delays no merge.
+    Each table is renamed first, in a short transaction. Merges no longer use a renamed table, so
+    counting and dropping its rows delays no merge. If another process drops the same tables at the
+    same time, each of the two returns the number of rows of the tables that it has dropped.
 
     Raises
     ------
@@ -183,13 +189,24 @@ def drop_days(engine: Engine, kind: str, *, before: datetime.date) -> int:
                 db.execute(text(f"ALTER TABLE {name} RENAME TO forgotten_{name}"))
     except LockedError:  # PostgreSQL renames no table that a dump reads
         raise LockedError(_STILL_READ) from None
-    # Listed by name, because an earlier run may have been killed after it renamed a table.
+    # The tables are found by name, because an earlier run may have been killed after it renamed a
+    # table.
     with translate_errors():
         names = inspect(engine).get_table_names()
     n_rows = 0
     for name in names:
         if name.startswith(f"forgotten_{kind}_"):
             with write_transaction(engine) as db:
-                n_rows += db.scalar(text(f"SELECT count(*) FROM {name}")) or 0  # noqa: S608
-                db.execute(text(f"DROP TABLE {name}"))
+                # Another process that drops the same table has the lock, or has dropped the table
+                # since the names were listed. Case: two hosts run `prune` at the same time.
+                if _try_drop_lock(db) and inspect(db).has_table(name):
+                    n_rows += db.scalar(text(f"SELECT count(*) FROM {name}")) or 0  # noqa: S608
+                    db.execute(text(f"DROP TABLE {name}"))
     return n_rows
+
+
+def _try_drop_lock(db: Connection) -> bool:
+    """Take `_DROP_LOCK` until the transaction ends. Return False if another process has it."""
+    if db.dialect.name != "postgresql":
+        return True  # SQLite has one writer at a time
+    return bool(db.scalar(select(func.pg_try_advisory_xact_lock(_DROP_LOCK))))

@@ -15,7 +15,13 @@ before day D are:
 
 A window is deleted as a whole, in one transaction. An analyst may have read a sum before the
 deletion and another sum after it. The difference of the two sums still consists of whole windows,
-which have enough reports.
+which have enough reports. A window that is dated on D or later stays as a whole, also its blocks
+that end before D.
+
+Analysts also read the number of active devices in each interval (`releases.installations`). The
+interval, a week or an epoch, may contain D. A part of its reports is deleted, so its number of
+devices would look like a decline. The column `blocked.forgotten` stores D (`find_first_whole_day`),
+and no interval that begins before D is shown.
 
 Each transaction deletes one window, because uploads wait for it. A run that was killed leaves some
 windows, and the next run deletes them. Reports that arrive during a run are counted as usual. The
@@ -31,10 +37,20 @@ from __future__ import annotations
 
 import datetime
 import time
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Engine, delete, func, select, union
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    delete,
+    func,
+    or_,
+    select,
+    union,
+    update,
+)
 
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
@@ -45,6 +61,8 @@ from rappor_server.storage.database import (
     write_transaction,
 )
 from rappor_server.storage.release_windows import COHORT_REPORTS, sum_cohorts
+
+_DAY: Final = datetime.timedelta(days=1)
 
 
 class Forgotten(NamedTuple):
@@ -74,16 +92,23 @@ def list_stored_metrics(engine: Engine) -> set[str]:
 
 
 def find_oldest_window(engine: Engine, metric: str) -> datetime.date | None:
-    """Return the date of the oldest window of a metric, or None without windows.
-
-    Stored results of queries carry this date, and are valid only while it is the same. The date
-    changes with every deletion, because `forget` deletes the oldest windows.
-    """
+    """Return the date of the oldest window of a metric, or None without windows."""
     columns = schema.release_window.c
     query = select(func.min(columns.last)).where(columns.metric == metric)
     with translate_errors(), engine.connect() as db:
         oldest: datetime.date | None = db.execute(query).scalar()
     return oldest
+
+
+def find_first_whole_day(engine: Engine, metric: str) -> datetime.date:
+    """Return the first day from which no reports of a metric were deleted.
+
+    The day is 0001-01-01 if no reports were deleted, and if all of them were.
+    """
+    columns = schema.blocked.c
+    query = select(columns.forgotten).where(columns.metric == metric)
+    with translate_errors(), engine.connect() as db:
+        return db.execute(query).scalar_one_or_none() or datetime.date.min
 
 
 def forget(engine: Engine, metric: str, *, before: datetime.date | None = None) -> Forgotten:
@@ -94,32 +119,78 @@ def forget(engine: Engine, metric: str, *, before: datetime.date | None = None) 
     before : first day that stays. With None, everything is deleted, also the refusals.
     """
     end = datetime.date.max if before is None else before
-    windows = schema.release_window.c
-    query = (
-        select(windows.params, windows.first, windows.last)
-        .where(windows.metric == metric, windows.last < end)
-        # The oldest window is deleted first. `find_oldest_window` then changes at once, and stored
-        # results become invalid before further windows are deleted.
-        .order_by(windows.last, windows.params)
-    )
-    with translate_errors(), engine.connect() as db:
-        rows = db.execute(query).all()
-    total = Forgotten()
-    for fingerprint, first, last in rows:
+    total, is_finished = Forgotten(), False
+    while not is_finished:
+        with translate_errors(), engine.connect() as db:
+            windows = _list_windows(db, metric, end)
+        for window in windows:
+            with write_transaction(engine) as db:
+                # On PostgreSQL, another process could otherwise change the same rows: by closing
+                # blocks or by another `forget`.
+                lock_maintenance(db)
+                # If everything is deleted, the stored day is the day after the newest window. A run
+                # that is killed leaves some windows, and all of them are before this day.
+                _store_forgotten(db, metric, before or windows[-1].last + _DAY)
+                total = total.add(_forget_window(db, metric, *window))
+            # Without a pause, the next transaction would take SQLite's lock before a waiting
+            # upload.
+            time.sleep(PAUSE_SECONDS)
         with write_transaction(engine) as db:
-            # On PostgreSQL, another process could otherwise change the same rows: by closing blocks
-            # or by another `forget`.
             lock_maintenance(db)
-            total = total.add(_forget_window(db, metric, fingerprint, first, last))
-        # Without a pause, the next transaction would take SQLite's lock before a waiting upload.
-        time.sleep(PAUSE_SECONDS)
-    with write_transaction(engine) as db:
-        lock_maintenance(db)
-        total = total.add(_forget_waiting(db, metric, end))
-        if before is None:
-            for table in (schema.refusal, schema.blocked, schema.released_cohorts):
-                db.execute(delete(table).where(table.c.metric == metric))
+            # Case: another process has formed a window since the windows were listed.
+            is_finished = not _list_windows(db, metric, end)
+            if is_finished:
+                total = total.add(_forget_waiting(db, metric, end))
+                if before is None:
+                    _forget_numbers(db, metric)
     return total
+
+
+class _Window(NamedTuple):
+    """A release window.
+
+    Attributes
+    ----------
+    params : fingerprint
+    first, last : days on which the earliest and the latest of its blocks end
+    """
+
+    params: str
+    first: datetime.date
+    last: datetime.date
+
+
+def _list_windows(db: Connection, metric: str, end: datetime.date) -> list[_Window]:
+    """Return the windows that are dated before a day, in the order of their dates."""
+    columns = schema.release_window.c
+    query = (
+        select(columns.params, columns.first, columns.last)
+        .where(columns.metric == metric, columns.last < end)
+        # The oldest window is deleted first, so a run that was killed leaves the latest windows.
+        .order_by(columns.last, columns.params)
+    )
+    return [_Window(*row) for row in db.execute(query)]
+
+
+def _forget_numbers(db: Connection, metric: str) -> None:
+    """Delete the rows of a metric that contain no sums of bits.
+
+    They are the refusals, the last day that was moved into blocks, the numbers of released reports
+    by cohort, and the sampling rates.
+    """
+    for table in (schema.refusal, schema.blocked, schema.released_cohorts, schema.rate_in_force):
+        db.execute(delete(table).where(table.c.metric == metric))
+
+
+def _store_forgotten(db: Connection, metric: str, end: datetime.date) -> None:
+    """Store the day before which a transaction deletes reports.
+
+    A metric of which no day was moved into blocks has no row, and needs none: its numbers of active
+    devices begin with its first block, and only counters of earlier days were deleted.
+    """
+    columns = schema.blocked.c
+    is_later = (columns.metric == metric, columns.forgotten < end)
+    db.execute(update(schema.blocked).where(*is_later).values(forgotten=end))
 
 
 def _forget_window(
@@ -156,16 +227,38 @@ def _forget_window(
 
 
 def _forget_waiting(db: Connection, metric: str, end: datetime.date) -> Forgotten:
-    """Delete the blocks in no window that end before a day, and the counters of days before it."""
+    """Delete the waiting sums before a day: blocks in no window, and counters.
+
+    A block is deleted if it ends before the day.
+    """
     block, total, tally = schema.block.c, schema.block_total.c, schema.tally.c
-    db.execute(delete(schema.block_total).where(total.metric == metric, total.last < end))
-    deleted = _delete_blocks(db, block.metric == metric, block.last < end)
+    window = schema.release_window.c
+    # Case: a window that is dated after the day has blocks that end before it. They stay.
+    block_has_window = select(window.metric).where(
+        window.metric == block.metric,
+        window.params == block.params,
+        block.last.between(window.first, window.last),
+    )
+    total_has_window = select(window.metric).where(
+        window.metric == total.metric,
+        window.params == total.params,
+        total.last.between(window.first, window.last),
+    )
+    is_waiting = ~total_has_window.exists()
+    db.execute(
+        delete(schema.block_total).where(total.metric == metric, total.last < end, is_waiting)
+    )
+    is_open_or_waiting = or_(~block.closed, ~block_has_window.exists())
+    deleted = _delete_blocks(db, block.metric == metric, block.last < end, is_open_or_waiting)
     is_of_metric = (tally.metric == metric, tally.day < end)
     number, reports = db.execute(
         select(func.count(), func.coalesce(func.sum(tally.reports), 0)).where(*is_of_metric)
     ).one()
     db.execute(delete(schema.tally).where(*is_of_metric))
-    return deleted.add(Forgotten(counters=int(number), reports=int(reports)))
+    deleted = deleted.add(Forgotten(counters=int(number), reports=int(reports)))
+    if any(deleted):
+        _store_forgotten(db, metric, end)
+    return deleted
 
 
 def _delete_blocks(db: Connection, *conditions: ColumnElement[bool]) -> Forgotten:

@@ -90,14 +90,14 @@ from rappor_server.storage.database import (
 )
 
 MAX_MERGE_BYTES: Final = 8_000_000
-"""Largest total size, in bytes, of the batches that one transaction merges. The value bounds memory
-and duration of the transaction; a larger value merges faster."""
+"""Largest total size, in bytes, of the batches that one transaction merges. The value bounds the
+memory and the duration of the transaction. A larger value merges faster."""
 _MAX_MERGE_BATCHES: Final = 4096
 """Largest number of batches that one transaction merges. The value bounds the memory of the list of
 their sizes. A larger value merges many small batches in fewer transactions."""
 _APPEND_LOCK: Final = 0x524150504F54
-"""Number of an advisory lock on PostgreSQL. Receivers hold the lock shared while they add a batch;
-`seal` holds the lock exclusively while a new table is created."""
+"""Number of an advisory lock on PostgreSQL. Receivers hold the lock shared while they add a batch.
+`seal` holds the lock exclusively while it creates a new table."""
 _LOCK_SECONDS: Final = 0.2
 """Longest time that maintenance waits for a lock. New receivers queue behind a waiting exclusive
 lock, so a larger value delays uploads."""
@@ -105,7 +105,7 @@ _LIMIT_LOCK_WAIT: Final = text(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
 """Statement that applies `_LOCK_SECONDS` to the present transaction of PostgreSQL."""
 _TABLES_LOCK: Final = 0x524150504F55
 """Number of an advisory lock on PostgreSQL. `count_contents` holds the lock shared while it reads
-all tables; `clear` holds the lock exclusively while it drops tables."""
+all tables. `clear` holds the lock exclusively while it drops tables."""
 _WRONG_INBOX: Final = (
     "{path} must be the inbox of this database, got one that is missing or older: put the right "
     "one back, or restore the database into a new file"
@@ -118,16 +118,16 @@ _CREATE: Final = (
     "reports INTEGER NOT NULL, data BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL)",
 )
-"""Statements that create the tables of an inbox file of SQLite."""
+"""These statements create the tables of an inbox file of SQLite."""
 _APPEND: Final = f"SELECT append_batch(COALESCE(%s::date, {TODAY}), %s, %s)"
 """Statement of PostgreSQL that adds a batch to the newest inbox table. Its parameters are a day or
 NULL for the present day, the number of reports, and the bytes of the batch. The function
 `append_batch` (`schema.py`) chooses the table under a lock, so no newer table is created before the
 batch is added."""
 _TOTALS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
-"""Beginning of a query: numbers of batches, reports and bytes of an inbox table."""
+"""A query that begins with this text counts batches, reports and bytes of an inbox table."""
 _SQLITE_TABLE: Final = schema.inbox_table("inbox")
-"""The only table of batches in an inbox file of SQLite."""
+"""An inbox file of SQLite has this single table of batches."""
 
 
 class InboxContents(NamedTuple):
@@ -138,8 +138,8 @@ class InboxContents(NamedTuple):
     batches : number of batches
     reports : number of reports in the batches
     n_bytes : size of the batches, in bytes
-    unreadable : number of batches in the table `unreadable_batch`: no merge could read them. They
-        are not in the other three numbers
+    unreadable : number of batches in the table `unreadable_batch`, which no merge could read. The
+        other three numbers do not include them
     """
 
     batches: int
@@ -179,22 +179,27 @@ class SqliteInbox:
         """Create the tables of a new file, and reject an inbox that is older than the database.
 
         An inbox is older if its largest sequence number is below the number of the last merged
-        batch in the database. Somebody may have copied the database without the inbox, or put an
-        older inbox back. The next batches would get sequence numbers that are recorded as merged
-        already. A merge would skip these batches, and acknowledged uploads would be lost.
+        batch in the database. Bad case: an operator has copied the database without the inbox, or
+        has restored an older inbox. The next batches would get sequence numbers that the database
+        records as merged. A merge would skip these batches, and acknowledged uploads would be lost.
         """
         begin_immediate(db)  # two collectors may start at once and create the same tables
         for statement in (*_CREATE, "COMMIT"):
             db.execute(statement)
+        # Both numbers only grow, and a batch gets its number before it is merged. So the database
+        # is read first. Bad case: with the opposite order, another collector added and merged a
+        # batch between the two reads, and the right inbox was rejected as older.
+        last_merged = self._read_last_merged()
         # The largest number that was ever assigned. The rows do not show the number, because merged
         # rows are deleted.
         row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
         last_assigned = row[0] if row else 0
-        if self._read_last_merged() > last_assigned:
+        if last_merged > last_assigned:
             db.close()
             raise StoreError(_WRONG_INBOX.format(path=self._path.name))
 
     def _read_last_merged(self) -> int:
+        """Return the sequence number of the last merged batch; 0 before the first merge."""
         with translate_errors(), self._main.connect() as main:
             return int(main.scalar(select(schema.last_merged.c.seq)) or 0)
 
@@ -209,8 +214,8 @@ class SqliteInbox:
         Raises
         ------
         StoreError
-            The commit failed or its outcome is unknown. The caller may append the batch again: the
-            keys of the uploads prevent that a merge counts them twice.
+            The commit failed or its outcome is unknown. The caller may append the batch again,
+            because the keys of the uploads prevent that a merge counts them twice.
         """
         with write_transaction(self._inbox) as db:
             # A merge needs the parameters to read the reports. By then, the operator may have
@@ -232,9 +237,9 @@ class SqliteInbox:
         """Fix the set of batches that the following calls of `take` return.
 
         Batches that arrive later stay in the inbox. Without this limit, a merge under load would
-        continue for ever and merge the few batches that arrived during its previous transaction.
+        never end: further batches arrive during each of its transactions.
         """
-        # SQLite has one writer, so sequence numbers increase in the order of commits: no batch with
+        # SQLite has one writer, so sequence numbers increase in the order of commits. No batch with
         # a smaller number can appear later.
         with translate_errors(), self._inbox.connect() as inbox:
             self._last_sealed = inbox.scalar(select(func.max(_SQLITE_TABLE.c.seq))) or 0
@@ -251,8 +256,8 @@ class SqliteInbox:
         db : a transaction of the database, which also writes the counters
         """
         seq = _SQLITE_TABLE.c.seq
-        # Read in the transaction `db`, which no other merge can run beside. A number that was read
-        # before could be old, and its batches would count twice.
+        # The number is read in the transaction `db`, which excludes other merges. A number that was
+        # read before could be outdated, and its batches would count twice.
         last_merged = int(db.scalar(select(schema.last_merged.c.seq)) or 0)
         with self._inbox.connect() as inbox:
             last = _find_last_of_merge(
@@ -272,7 +277,7 @@ class SqliteInbox:
     def clear(self) -> None:
         """Overwrite the merged batches on the disk, and empty the write-ahead logs of both files.
 
-        While somebody reads a file, its log cannot be emptied. A later call then empties the log.
+        While a process reads a file, its log cannot be emptied. A later call then empties the log.
         """
         last_merged = self._read_last_merged()
         # The deletion overwrites the rows with zeros in the file (`secure_delete`). The write-ahead
@@ -311,8 +316,9 @@ class PostgresInbox:
         try:
             self._append(batch, params)
         except BaseException as error:
-            # The outcome is unknown: the server may have committed before the connection broke.
-            # Writing the batch again is safe, because the keys of its uploads count once.
+            # After any exception the state of the connection is unknown, so the connection is
+            # closed. The server may have committed before the connection broke. Writing the batch
+            # again is safe, because a merge counts each upload key once.
             self.close()
             if is_new_connection or not isinstance(error, StoreError):
                 raise
@@ -368,14 +374,14 @@ class PostgresInbox:
             db.execute(select(func.pg_advisory_xact_lock(_APPEND_LOCK)))
             number = _read_numbers(db)[-1]
             # Without this check, an idle collector would create a table with each merge.
-            if _is_empty(db, _numbered_table(number)):
+            if _is_empty(db, _build_numbered_table(number)):
                 return
-            _numbered_table(number + 1).create(db)
+            _build_numbered_table(number + 1).create(db)
             db.execute(insert(schema.inbox_number).values(n=number + 1))
 
     def take(self, db: Connection) -> list[Batch]:
-        """Delete the next batches from the oldest sealed table that has any, and return them."""
-        for table in map(_numbered_table, _read_numbers(db)[:-1]):
+        """Delete the next batches from the oldest sealed table with batches, and return them."""
+        for table in map(_build_numbered_table, _read_numbers(db)[:-1]):
             last = _find_last_of_merge(db, table, self._max_merge_bytes)
             statement = delete(table).where(table.c.seq <= last)
             if batches := _read_batches(db.execute(statement.returning(*table.c))):
@@ -395,7 +401,7 @@ class PostgresInbox:
             # afterwards, and would fail if a table disappeared in between.
             db.execute(select(func.pg_advisory_xact_lock(_TABLES_LOCK)))
             for number in _read_numbers(db)[:-1]:
-                if _is_empty(db, table := _numbered_table(number)):
+                if _is_empty(db, table := _build_numbered_table(number)):
                     table.drop(db)
                     columns = schema.inbox_number.c
                     db.execute(delete(schema.inbox_number).where(columns.n == number))
@@ -433,7 +439,8 @@ def open_inbox(engine: Engine, *, max_merge_bytes: int = MAX_MERGE_BYTES) -> Inb
     return inbox_class(engine, max_merge_bytes)
 
 
-def _numbered_table(number: int) -> Table:
+def _build_numbered_table(number: int) -> Table:
+    """Return the table inbox_N of PostgreSQL, with N = `number`."""
     return schema.inbox_table(f"inbox_{number}")
 
 
@@ -444,6 +451,7 @@ def _read_numbers(db: Connection) -> Sequence[int]:
 
 
 def _is_empty(db: Connection, table: Table) -> bool:
+    """Return whether a table has no batch."""
     return db.execute(select(table.c.seq).limit(1)).first() is None
 
 
@@ -461,9 +469,9 @@ def _select_batches(db: Connection, table: Table) -> Select[Any]:
 
 
 def _read_batches(rows: Iterable[Any]) -> list[Batch]:
-    """Return the batches of some rows.
+    """Return the batches of rows with the columns day and data.
 
-    Their number of reports is 0: a merge counts the reports in the records instead.
+    The batches have the number of reports 0, because a merge counts the reports in the records.
     """
     return [Batch(_parse_day(row.day), 0, bytes(row.data)) for row in rows]
 

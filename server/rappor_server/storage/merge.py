@@ -1,16 +1,19 @@
 """Merging: batches leave the inbox, and their reports are added to the counters.
 
 One transaction does both. Every process may merge, but only one process merges at a time. The merge
-process (`merge_process`) merges regularly. Whoever closes blocks, makes a backup or deletes data
-calls `merge_all` first.
+process (`merge_process`) merges regularly. A task that closes blocks, makes a backup or deletes
+data calls `merge_all` first.
 
 Each batch has the day (UTC) of its receipt. A counter is the sum of the reports of one metric,
 fingerprint (hash of the parameters), day and cohort.
 
 The inbox may contain the same report many times, because a device repeats an upload until it gets a
-response. `retries` recognises by stored keys which reports were counted before.
+response. So a merge stores a key, 16 bytes, for what it has counted: for an upload of which all
+reports were accepted, one key of the upload (`UPLOAD`), and otherwise one key for each accepted
+report (`PART`). `retries` recognises by these keys which reports were counted before.
 
-A merge repeats this transaction until no sealed batch is in the inbox:
+A merge first seals the batches that are in the inbox: it takes these batches, and leaves later ones
+to the next merge. It repeats this transaction until it has taken all sealed batches:
 
     inbox -- take --> batches -- decode --> records -- find_new_reports --> new reports
                          |                     |                               | by day and kind
@@ -47,9 +50,10 @@ from rappor_server.storage.retries import find_new_reports
 from rappor_server.storage.tallies import Tally, sum_by_cohort
 
 _MAX_REPORTS_SUMMED: Final = 4096
-"""Largest number of reports that are unpacked and summed at once, and of cohorts in one statement.
-The value bounds memory: 4,096 reports of 2,040 bits are 8 MB of unpacked bits. A larger value
-merges in fewer statements."""
+"""Largest number of reports that are unpacked and summed at once. The value bounds memory: 4,096
+reports of 2,040 bits are 8 MB of unpacked bits. So many reports have at most as many cohorts, so
+the value also bounds the number of cohorts in one statement. A larger value merges in fewer
+statements."""
 
 
 class MergeResult(NamedTuple):
@@ -95,21 +99,22 @@ def merge(
     today : day (UTC) of the merge; by default the day of the database's clock
     """
     total = MergeResult()
-    # Only the batches of this moment. Under load, a merge without this limit would never end: it
-    # would go on with the few batches that arrived during its last transaction, and each of its
-    # transactions would write nearly all counters.
+    # Take only the batches that are in the inbox now. Under load, a merge without this limit would
+    # never end. It would continue with the few batches that arrived during its last transaction,
+    # and each of its transactions would write nearly all counters.
     inbox.seal()
     while True:
         with write_transaction(engine) as db:
             if not try_maintenance_lock(db, wait=wait):
                 return total
-            # Read after the lock was granted. The wait for the lock may have begun on the day
-            # before.
+            # The day is read after the lock was granted, because the wait for the lock may have
+            # begun on the day before.
             day = today or read_today(db)
             _record_heartbeat(db, day)
             batches = inbox.take(db)
             result = _merge_batches(db, batches, day)
-        # After the commit: batches that were deleted before a failed commit would be lost.
+        # The batches are deleted after the commit. If they were deleted before, and the commit
+        # failed, they would be lost.
         inbox.clear()
         total = MergeResult(*map(sum, zip(total, result, strict=True)))
         if not batches:
@@ -127,8 +132,10 @@ def retry_unreadable(engine: Engine, *, today: datetime.date | None = None) -> M
 def _record_heartbeat(db: Connection, today: datetime.date) -> None:
     """Record that a collector runs today, and keep the previous day on which a collector ran.
 
-    `operations.retention.check_clock` compares both days with its own clock before it deletes data.
-    A single day would not be enough: a collector whose clock jumped writes a wrong day too.
+    `operations.retention.check_clock` reads both days before old data is deleted, because a clock
+    that is ahead would delete data too early. Case: the clock of the machine jumps from 10 November
+    to 1 December. A merge records 1 December, so the latest day agrees with the wrong clock. The
+    previous day, 10 November, shows the gap.
     """
     days = sorted(db.execute(select(schema.heartbeat.c.day)).scalars())
     is_recorded = bool(days) and days[-1] == today

@@ -15,8 +15,9 @@ seconds (`_POLL_SECONDS`), and merges if one of these conditions is met (`MergeS
 Several collectors may share a database. Each has a merge process, and the first process that finds
 a merge due merges for all of them.
 
-Every five seconds the process also erases the rows of merged batches that a reader, such as a dump,
-has kept until then (`Inbox.clear`).
+Every five seconds the process also erases the batches that are merged (`Inbox.clear`). While
+another program reads the database, for example a dump, some of their bytes must stay. A later call
+erases these bytes.
 
 States of the process, as its collector sees them:
 
@@ -78,7 +79,9 @@ class MergeSchedule:
     """Decision when to merge, from the contents of the inbox and the size of the last merge.
 
     The inbox does not store when a batch came. The schedule concludes the age of the oldest batch
-    from the number of batches at each look, so the age is an upper bound.
+    from the number of batches at each look: a new batch is as old as the time since the look
+    before. So the age is an upper bound, with two exceptions: a batch of an earlier process, and a
+    batch that came while another collector merged.
 
     The class reads no clock. Every time is an argument, in seconds of one monotonic clock.
     """
@@ -87,15 +90,17 @@ class MergeSchedule:
         """Start with a threshold of 0 reports: batches of an earlier process are merged at once."""
         self._enough_reports = 0
         self._n_batches = 0
-        self._last_change = self._oldest_batch = now
+        self._last_look = self._last_change = self._oldest_batch = now
 
     def is_due(self, contents: InboxContents, now: float) -> bool:
         """Return whether to merge now; the call also records the contents."""
         n_batches = contents.batches
         # Case: fewer batches than at the last look, because a process has merged. Case: the inbox
-        # was empty at the last look. In both cases all batches have come since the last look.
+        # was empty at the last look. In both cases all batches have come since the last look, or
+        # during the merge of another collector, which takes some seconds.
         if n_batches < self._n_batches or not self._n_batches:
-            self._oldest_batch = now
+            self._oldest_batch = self._last_look
+        self._last_look = now
         if n_batches != self._n_batches:
             self._last_change, self._n_batches = now, n_batches
         if not n_batches:
@@ -150,12 +155,14 @@ class MergeProcess:
         self._start()
 
     def _start(self) -> None:
+        """Start the process, and watch the link on which it sends its statuses."""
         self._link, child_end = multiprocessing.Pipe()
         with child_end:
-            self._process: SpawnProcess = processes.start(_serve, child_end, self._database)
+            self._process: SpawnProcess = processes.start_child(_serve, child_end, self._database)
         self._loop.add_reader(self._link.fileno(), self._receive_status)
 
     def _receive_status(self) -> None:
+        """Pass a status of the process to the collector, or plan its restart if it has ended."""
         try:
             status = self._link.recv()
         except (EOFError, OSError):
@@ -169,6 +176,7 @@ class MergeProcess:
             self._handle_status(status)
 
     def _close_link(self) -> None:
+        """Stop watching the link, and close it."""
         self._loop.remove_reader(self._link.fileno())
         self._link.close()
 
@@ -188,7 +196,7 @@ def _serve(link: Connection[Any, Any], database: str) -> None:
     The collector never sends anything: `poll` returns True only when the collector has closed its
     end of the link, or has been killed.
     """
-    processes.begin("rappor-merge")
+    processes.set_up_child("rappor-merge")
     # A service manager sends SIGTERM to all processes of the collector at once. The merge process
     # must outlive the collector, which still adds its last batches.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -215,8 +223,9 @@ class _MergeWorker:
         self._inbox: Inbox | None = None
         self._schedule = MergeSchedule(time.monotonic())
         self._last_clean_up = -math.inf
-        # The unreadable batches are tried once for each opened inbox, see `_clean_up`.
+        # The inbox after whose opening the unreadable batches were tried (`_clean_up`).
         self._retried_inbox: Inbox | None = None
+        # Before the first look: no batches, no reports, no bytes and no unreadable batches.
         self._contents = InboxContents(0, 0, 0, 0)
 
     def run_once(self, *, is_last: bool) -> MergeStatus:
@@ -243,7 +252,8 @@ class _MergeWorker:
         return MergeStatus(self._contents, oldest_seconds, merged, self.failure)
 
     def _merge_if_due(self, *, is_last: bool) -> MergeResult:
-        # At the start of the process the database may not answer yet, so the inbox is opened here,
+        """Open the inbox if necessary, clean it up regularly, and merge it if a merge is due."""
+        # At the start of the process the database may not respond yet. So the inbox is opened here,
         # where an error is reported and the next call tries again.
         if self._inbox is None:
             self._inbox = open_inbox(self._engine)
@@ -253,7 +263,7 @@ class _MergeWorker:
         if not self._schedule.is_due(self._contents, time.monotonic()) and not is_last:
             return MergeResult()
         merged = merge(self._engine, self._inbox, wait=is_last)
-        # Nothing was merged here if another process was merging. The threshold then stays.
+        # Case: another process was merging, so nothing was merged here. The threshold stays.
         if merged.uploads or merged.duplicates:
             self._schedule.record_merge(merged.counters)
         return merged

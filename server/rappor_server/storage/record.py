@@ -18,8 +18,8 @@ which the first one was refused, and upload B has one report. All reports are of
     refusals    metric, reason, 1          one element for each metric and reason
 
 Keys are random. Uploads in the order of their keys do not reveal the order of arrival, so a stolen
-inbox does not reveal it. `decode` accepts exactly what `encode` writes and raises RecordError for
-anything else.
+inbox does not reveal it. `decode` checks that the columns have matching lengths and valid numbers.
+It raises RecordError for damaged bytes and for a record of a newer version.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from rappor_server.ingest.validate import Submission
 _VERSION: Final = b"\x01"
 """First byte of a record: the version of its format. `decode` refuses any other byte."""
 _INTEGER: Final = np.dtype("<u4")
-"""Format of the numbers in the columns of a record: 32 bits, unsigned, little-endian."""
+"""The columns of a record contain unsigned 32-bit integers, little-endian."""
 _Metric = Annotated[str, msgspec.Meta(pattern=rf"^{METRIC_NAME.pattern}\Z")]
 _MetricOrEmpty = Annotated[str, msgspec.Meta(pattern=rf"^({METRIC_NAME.pattern})?\Z")]
-"""Metric of a refusal, empty if the refused report names no metric of the registry."""
+"""Metric of a refusal. It is empty if the refused report names no metric of the registry."""
 _Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
 _Reason = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,32}\Z")]
 _Number = Annotated[int, msgspec.Meta(gt=0, lt=2**32)]
 """Number of refusals. The limit leaves room for the sum of many records in a 64-bit counter."""
 
 Refusals = Mapping[tuple[str, str], int]
-"""Number of refused reports or uploads, by (metric, reason)."""
+"""Maps (metric, reason) to the number of refused reports or uploads."""
 
 
 class RecordError(ValueError):
@@ -142,14 +142,15 @@ def encode(submissions: Iterable[Submission], refusals: Refusals) -> bytes:
     total_refusals = Counter(refusals)
     rows: dict[Kind, list[tuple[int, int, int, bytes]]] = defaultdict(list)
     owners: list[Submission] = []
-    # In the order of the keys, which are random. A stolen inbox must not show the order of arrival.
+    # The uploads are sorted by their keys, which are random. A stolen inbox must not reveal the
+    # order of arrival.
     for submission in sorted(submissions, key=lambda submission: submission.key):
         if submission.refusals:  # `update` is slow, and few uploads have refusals
             total_refusals.update(submission.refusals)
         for report in submission.accepted:
             kind = Kind(report.metric, report.fingerprint)
             rows[kind].append((len(owners), report.position, report.cohort, report.bits))
-        # Until here, the length of `owners` is the index of this upload.
+        # The rows above contain the index that the upload gets in `owners` here.
         if submission.accepted:
             owners.append(submission)
     body = _Body(

@@ -61,9 +61,28 @@ Invariant 1 holds because the windows of the night after day D and the record th
 (`blocked.through`) are written in one transaction. A process that is killed leaves both or neither.
 A block that is closed afterwards ends on a later day than D, even if it has late reports.
 
+Sampling rates
+--------------
+The number of devices is the number of reports divided by `sampling_rate`
+(`releases.installations`). The rate is no parameter of the fingerprint, and reports do not contain
+it. A window stores the rate of its reports when it is formed, so a later change of the registry
+changes no number of the past. The stored rate is null if devices may have had different rates:
+
+    the registries in force have different rates for the fingerprint
+    the rate has changed since the first day of the blocks of the window
+
+The table `rate_in_force` has the rate of the last night in which days were moved, and the last day
+on which another rate may have been in force. Example: a daily metric whose rate falls on Wednesday
+at noon.
+
+    night after    rate in force    changed    window    rate of the window
+    Tue            1                -          Tue       1
+    Wed            0.1              Wed        Wed       null: reports of the morning have rate 1
+    Thu            0.1              Wed        Thu       0.1
+
 Tables: `block_total` has the number of reports of closed blocks, without sums of bits.
-`release_window` has the windows. `released_cohorts` has the number of reports of each cohort in all
-windows of a fingerprint.
+`release_window` has the windows, and `rate_in_force` the sampling rates. `released_cohorts` has the
+number of reports of each cohort in all windows of a fingerprint.
 """
 
 from __future__ import annotations
@@ -76,6 +95,7 @@ import numpy as np
 from sqlalchemy import Connection, Subquery, and_, func, or_, select
 
 from rappor_server.storage import schema
+from rappor_server.storage.block_rules import Rule
 from rappor_server.storage.bulk import insert_rows
 
 COHORT_REPORTS: Final = np.dtype("<i8")
@@ -135,8 +155,35 @@ def add_block_totals(db: Connection, metric: str, totals: Mapping[BlockKey, Bloc
     insert_rows(db, schema.block_total, rows, update=_ADD_TO_TOTAL)
 
 
+def store_rates(
+    db: Connection, metric: str, rules: Mapping[str, Rule], yesterday: datetime.date
+) -> None:
+    """Store the sampling rates in force, and for each new rate the day of its change.
+
+    Parameters
+    ----------
+    db : the transaction that begins to move days into blocks
+    metric : name of the metric
+    rules : rule of each fingerprint of the metric
+    yesterday : the last day that has ended. The reports of this day and of earlier days may have
+        come before the change
+    """
+    columns = schema.rate_in_force.c
+    query = select(columns.params, columns.sampling_rate).where(columns.metric == metric)
+    rates = {row.params: row.sampling_rate for row in db.execute(query)}
+    rows = []
+    for fingerprint, rule in rules.items():
+        if fingerprint not in rates:
+            # The fingerprint is new, so no report has an earlier rate.
+            rows.append((metric, fingerprint, rule.sampling_rate, datetime.date.min))
+        elif rates[fingerprint] != rule.sampling_rate:
+            rows.append((metric, fingerprint, rule.sampling_rate, yesterday))
+    update = "sampling_rate = excluded.sampling_rate, changed = excluded.changed"
+    insert_rows(db, schema.rate_in_force, rows, update=update)
+
+
 def form_windows(
-    db: Connection, metric: str, minimums: Mapping[str, int], day: datetime.date
+    db: Connection, metric: str, rules: Mapping[str, Rule], day: datetime.date
 ) -> None:
     """Form the windows of the night after a day.
 
@@ -144,14 +191,17 @@ def form_windows(
     ----------
     db : the transaction that moves the last piece of the day into blocks
     metric : name of the metric
-    minimums : smallest number of reports of a window, by fingerprint. Blocks under another
-        fingerprint wait, because their minimum is unknown
+    rules : rule of each fingerprint of the metric. Blocks under another fingerprint wait, because
+        their minimum is unknown
     day : the day that was moved. A new window is dated this day
     """
     waiting = select_waiting_totals([metric])
+    # A window begins with the earliest last day of its blocks. A block of several days has reports
+    # of days before its last day, so `first_day_of_reports` may be earlier.
     first, last = func.min(waiting.c.last), func.max(waiting.c.last)
+    first_day_of_reports, reports = func.min(waiting.c.first), func.sum(waiting.c.reports)
     query = (
-        select(waiting.c.params, last, first, func.sum(waiting.c.reports))
+        select(waiting.c.params, last, first, first_day_of_reports, reports)
         # A run that was killed may have closed blocks of a later day in some cohorts, before late
         # counters of this day came. These blocks belong to the window of a later night, after all
         # cohorts of the later day were moved.
@@ -162,11 +212,18 @@ def form_windows(
         # somebody has read. The blocks wait until a night with a new block.
         .having(last == day)
     )
-    windows = [
-        (metric, fingerprint, last, first, int(reports), minimums[fingerprint])
-        for fingerprint, last, first, reports in db.execute(query)
-        if fingerprint in minimums and reports >= minimums[fingerprint]
-    ]
+    columns = schema.rate_in_force.c
+    changes = select(columns.params, columns.changed).where(columns.metric == metric)
+    days_of_change = {row.params: row.changed for row in db.execute(changes)}
+    windows = []
+    for fingerprint, last, first, first_day_of_reports, reports in db.execute(query):
+        rule = rules.get(fingerprint)
+        if rule is None or reports < rule.min_reports:
+            continue
+        has_one_rate = first_day_of_reports > days_of_change[fingerprint]
+        rate = rule.sampling_rate if has_one_rate else None
+        row = (metric, fingerprint, last, first, int(reports), rule.min_reports, rate)
+        windows.append(row)
     insert_rows(db, schema.release_window, windows)
     for _, fingerprint, last, first, *_ in windows:
         _add_cohorts(db, metric, fingerprint, first, last)

@@ -27,9 +27,9 @@ Both attempts may be in one merge, in either order. They count as if the whole a
 
 There are two ways to find the new reports:
 
-    by uploads    fast, the usual way: the key of an upload decides about all of its reports. It is
-                  right if all uploads are whole and no table has a key of a single report
-    by reports    slow, otherwise: a key of its own decides about each report
+    by uploads    fast. The key of an upload decides about all of its reports. Used if all uploads
+                  are whole and no table has a key of a single report, which is the usual case
+    by reports    slow. A key of its own decides about each report. Used in all other cases
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from rappor_server.storage.day_tables import PART, UPLOAD, find_known_keys, list
 from rappor_server.storage.record import Record
 
 Masks = list[list[NDArray[np.bool_]]]
-"""Whether a report is new, for each record, for each of its `reports`, and for each row of them."""
+"""`masks[r][kind][row]` is True if a report is new: row `row` of entry `kind` of the `reports` of
+record r."""
 
 
 class NewReports(NamedTuple):
@@ -70,10 +71,10 @@ class NewReports(NamedTuple):
 
 
 def find_new_reports(db: Connection, records: Sequence[Record]) -> NewReports:
-    """Return which reports of some records no earlier merge and no earlier record contains.
+    """Find the reports that neither an earlier merge nor an earlier record contains.
 
-    The keys of the result include known keys: they are stored again, so that the 14 days for which
-    a key is stored begin again. A device that retries did not get the response, and may retry again
+    The keys of the result include known keys, which are stored again. The 14 days for which a key
+    is stored then begin again. A device that retries did not get the response, and may retry again
     after the first 14 days.
     """
     keys = [key for record in records for key in record.keys]
@@ -101,12 +102,12 @@ def _find_by_uploads(
 
     An upload is new if its key is not in `known_keys`, and no upload before it has the same key.
     """
-    masks, n_new, seen = [], 0, set(known_keys)
+    masks, n_new, seen_keys = [], 0, set(known_keys)
     for record in records:
         is_new = np.zeros(len(record.keys), bool)
         for i, key in enumerate(record.keys):
-            is_new[i] = key not in seen
-            seen.add(key)
+            is_new[i] = key not in seen_keys
+            seen_keys.add(key)
         n_new += int(is_new.sum())
         masks.append([is_new[reports.owners] for reports in record.reports])
     return masks, n_new
@@ -132,8 +133,9 @@ def _find_by_reports(
         [np.zeros(len(reports.owners), bool) for reports in record.reports] for record in records
     ]
     partial_keys: set[bytes] = set()
-    # By the key of a report: where the first report with this key is.
-    places: dict[bytes, tuple[int, int, int, int]] = {}
+    # Maps the key of a report to the first report with this key: the indices of its record, of its
+    # kind (an entry of `record.reports`), of its row, and of its upload.
+    locations: dict[bytes, tuple[int, int, int, int]] = {}
     for r, record in enumerate(records):
         for kind, reports in enumerate(record.reports):
             owners, positions = reports.owners.tolist(), reports.positions.tolist()
@@ -143,12 +145,12 @@ def _find_by_reports(
                 if upload_key in known_keys or has_whole_attempt:
                     continue
                 key = key_of_report(upload_key, position)
-                places.setdefault(key, (r, kind, row, i))
+                locations.setdefault(key, (r, kind, row, i))
                 if not is_whole:
                     partial_keys.add(key)
     new_uploads = set()
-    for key in places.keys() - find_known_keys(db, PART, places):
-        r, kind, row, i = places[key]
+    for key in locations.keys() - find_known_keys(db, PART, locations):
+        r, kind, row, i = locations[key]
         masks[r][kind][row] = True
         new_uploads.add((r, i))
     return masks, len(new_uploads), partial_keys

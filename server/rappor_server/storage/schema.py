@@ -233,6 +233,11 @@ release_window: Final = Table(
     ),
     Column("reports", BigInteger, nullable=False, comment="Number of reports"),
     Column("minimum", BigInteger, nullable=False, comment="Reports that a window needed then"),
+    Column(
+        "sampling_rate",
+        Float,
+        comment="Share of the devices that took part; null if devices may have had several rates",
+    ),
     comment="Closed blocks that are released together; a window never changes",
 )
 
@@ -252,7 +257,32 @@ blocked: Final = Table(
     metadata,
     Column("metric", String(64), primary_key=True, comment="Name of the metric"),
     Column("through", Date, nullable=False, comment="Last day (UTC) whose counts are in blocks"),
+    Column(
+        "forgotten",
+        Date,
+        nullable=False,
+        comment="First day (UTC) of which all reports are stored; 0001-01-01 if none were deleted",
+    ),
     comment="The last day of each metric whose counters were moved into blocks",
+)
+
+rate_in_force: Final = Table(
+    "rate_in_force",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
+    Column(
+        "sampling_rate",
+        Float,
+        comment="Share of the devices that take part; null if the registries in force disagree",
+    ),
+    Column(
+        "changed",
+        Date,
+        nullable=False,
+        comment="Last day (UTC) on which another rate may have been in force; 0001-01-01 if none",
+    ),
+    comment="The sampling rate of each fingerprint when days were last moved into blocks",
 )
 
 visit: Final = Table(

@@ -1,4 +1,4 @@
-"""Version of the schema of a database: checking it, creating the tables, and migrations.
+"""The version of the schema of a database: its check, the creation of tables, and migrations.
 
 The schema is the set of tables and columns (`schema`). Its version is the number of the newest
 script in the folder `migrations/versions` that was applied, such as 0001. Each script changes the
@@ -53,9 +53,12 @@ PostgreSQL transaction after a pause of 10 seconds. A migration may compute for 
 of its statements."""
 
 
-def open_checked(text: str) -> Engine:
-    """Return an engine for a database; raise SchemaError if its schema is not usable."""
-    engine = open_engine(text)
+def open_checked(address: str) -> Engine:
+    """Return an engine for the database with a URL.
+
+    Raises SchemaError if this program cannot use the schema of the database.
+    """
+    engine = open_engine(address)
     try:
         check_schema(engine)
     except StoreError:
@@ -67,10 +70,10 @@ def open_checked(text: str) -> Engine:
 def check_schema(engine: Engine) -> None:
     """Raise SchemaError unless this program can use the schema of a database.
 
-    This program can use its own version and the next one. Two successive versions of the program
-    can therefore run at the same time, for example while hosts are updated one by one. That works
-    because a migration only adds tables and columns that the previous version does not use, and
-    only removes what the previous version did not use.
+    This program can use its own version and the next version. Two successive versions of the
+    program can therefore run at the same time, for example while hosts are updated one by one. This
+    works because a migration only adds or removes tables and columns that the previous version does
+    not use.
     """
     with translate_errors(), engine.connect() as connection:
         current, wanted = _read_revision(connection), _read_revisions(_MIGRATIONS)[0]
@@ -97,7 +100,7 @@ def is_empty(engine: Engine) -> bool:
 
 
 def migrate(address: str, *, steps: Traversable = _MIGRATIONS) -> Path | None:
-    """Migrate a database to the schema of this program, as the opening of the module describes.
+    """Migrate a database to the schema of this program, as the table of the module describes.
 
     Parameters
     ----------
@@ -142,13 +145,14 @@ def create_tables(connection: Connection) -> None:
 
 
 def _build_config(steps: Traversable, connection: Connection | None = None) -> Config:
+    """Return the settings of Alembic for a folder of scripts and a connection."""
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(steps).replace("%", "%%"))
     return config
 
 
 def _read_revisions(steps: Traversable) -> list[str]:
-    """Return the versions of the schema that the scripts know, the newest first."""
+    """Return the versions of the schema to which the scripts lead, newest first."""
     scripts = ScriptDirectory.from_config(_build_config(steps))
     return [step.revision for step in scripts.walk_revisions()]
 

@@ -32,12 +32,12 @@ _WIDEST: Final = np.dtype("<i8")
 """Format of a sum for all larger numbers of reports, little-endian."""
 
 
-def _sum_format(reports: int) -> np.dtype[Any]:
-    """Return the narrowest format of a sum of the bits of some reports."""
+def _choose_format(reports: int) -> np.dtype[Any]:
+    """Return the narrowest format for the sum of a bit over this number of reports."""
     return next((width for limit, width in _WIDTHS if reports < limit), _WIDEST)
 
 
-@dataclass(slots=True)  # a frozen dataclass is slower to create than the sums
+@dataclass(slots=True)  # not frozen: creating a frozen object takes longer than adding its sums
 class Tally:
     """Counts of one cohort: the number of reports, and the sums of their bits, `ones` (k,) int64.
 
@@ -57,7 +57,7 @@ class Tally:
 
     def to_bytes(self) -> bytes:
         """Return the sums as the database stores them."""
-        return self.ones.astype(_sum_format(self.reports)).tobytes()
+        return self.ones.astype(_choose_format(self.reports)).tobytes()
 
     @classmethod
     def from_bytes(cls, reports: int, data: bytes, *, k: int | None = None) -> Tally:
@@ -74,7 +74,7 @@ class Tally:
         StoreError
             The length is wrong for the number of reports, or for k.
         """
-        width = _sum_format(reports)
+        width = _choose_format(reports)
         if len(data) % width.itemsize or k not in (None, len(data) // width.itemsize):
             raise _make_damaged_error()
         return cls(reports, np.frombuffer(data, dtype=width).astype(np.int64))

@@ -1,6 +1,11 @@
-"""Read tokens of analysts: shown once, stored as hashes, with an expiry and a list of metrics.
+"""Read tokens: secrets by which analysts read counts, with an expiry and a list of metrics.
 
-A token has 256 random bits, so a single SHA-256 is enough: nobody can find a token by trying.
+A token is printed once, when it is created, and only its hash is stored. It has two parts:
+
+    rappor.1f3a9c0d5e7b2846.Kq4...    public name (`Token.id`, 16 hexadecimal digits) and secret
+
+The public name finds the row of the token, and may appear in lists of tokens. The secret has 256
+random bits, so nobody can find it by trying. A single SHA-256 is therefore enough as a hash.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ def create(
 ) -> str:
     """Create a token and return it.
 
-    The database stores a hash, so nobody can show the token again.
+    The database stores only a hash, so the token can never be shown again.
     """
     token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     token = f"rappor.{token_id}.{secret}"
@@ -69,7 +74,7 @@ def verify(engine: Engine, token: str, *, today: datetime.date) -> Token | None:
     The comparison takes the same time wherever the tokens differ, so time reveals no part of a
     token.
     """
-    # The public name finds the row. Only the comparison of digests decides.
+    # The row is found by the public name. Only the comparison of the digests decides.
     token_id = token.split(".")[1] if token.count(".") == 2 else ""
     with translate_errors(), engine.connect() as db:
         query = select(schema.token.c.digest).where(schema.token.c.id == token_id)
@@ -105,10 +110,12 @@ def revoke(engine: Engine, token_id: str, *, today: datetime.date) -> bool:
 
 
 def _digest(token: str) -> bytes:
+    """Return the hash of a token that the database stores."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def _parse_token(row: Row[tuple[object, ...]]) -> Token:
+    """Return the token of a row of the table."""
     try:
         metrics = msgspec.json.decode(row.metrics, type=tuple[str, ...] | None)
     except (msgspec.MsgspecError, UnicodeDecodeError):

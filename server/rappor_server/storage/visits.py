@@ -1,15 +1,15 @@
 """Visits: the sessions of people who are signed in to the pages, and one-time sign-in links.
 
-A visit is known by a secret of 256 random bits, which the browser stores in its session cookie. The
-database stores a hash of the secret and the public name of the token with which the person signed
-in. Every request checks that the token is still valid. All processes share the visits of a
+A secret of 256 random bits identifies a visit. The browser stores the secret in its session cookie.
+The database stores a hash of the secret and the public name of the token with which the person
+signed in. Every request checks that the token is still valid. All processes share the visits of a
 database.
 
-A signed cookie without a row in the database would stay valid after the person has signed out, if
-somebody has a copy of the cookie. So the cookie contains only the secret of the visit, and the
-table `visit` decides whether the secret is valid. Because of the signature, a forged cookie is
-refused without a query. A thief of the database gets hashes of the secrets and the key that signs
-cookies. The thief cannot make a valid cookie, because a cookie needs the secret itself.
+Without a row in the database, a copy of a signed cookie would stay valid after the person has
+signed out. So the cookie contains only the secret of the visit, and the table `visit` decides
+whether the secret is valid. Because of the signature, a forged cookie is refused without a query. A
+thief of the database gets hashes of the secrets and the key that signs cookies. The thief cannot
+make a valid cookie, because a cookie needs the secret itself.
 
 A one-time sign-in link is a row of the same table with `once` = true. It begins a visit and is
 deleted when it is opened.
@@ -40,7 +40,8 @@ LINK_SECONDS: Final = 10 * 60.0
 value gives more time to somebody who finds the link, for example in the history of a terminal."""
 MOST: Final = 1000
 """Largest number of visits and links in the database. A further visit ends the visit that was idle
-longest. A larger value uses more of the disk."""
+longest. On PostgreSQL, visits that begin at the same moment may exceed the number until the next
+visit begins. A larger value uses more of the disk."""
 _UPDATE_SECONDS: Final = 30.0
 """Shortest time between two updates of a visit's time of the last request, in seconds. A smaller
 value writes to the database more often."""
@@ -95,7 +96,10 @@ def find(engine: Engine, secret: str, *, now: float | None = None) -> str | None
 
 
 def open_link(engine: Engine, secret: str, *, now: float | None = None) -> str | None:
-    """Use a sign-in link; return its token's public name, or None if it was used or expired."""
+    """Use a one-time sign-in link, and return the public name of its token.
+
+    Returns None if the link was used before, or has expired.
+    """
     now = time.time() if now is None else now
     is_same = _VISIT.digest == _digest(secret)
     query = select(_VISIT.token).where(is_same, _VISIT.once, ~_is_over(now))
@@ -129,4 +133,5 @@ def _is_over(now: float) -> ColumnElement[bool]:
 
 
 def _digest(secret: str) -> bytes:
+    """Return the hash of a secret that the database stores."""
     return hashlib.sha256(secret.encode()).digest()

@@ -1,4 +1,9 @@
-"""The number of reports of a scope never exceeds its cost, whatever registries and clocks do."""
+"""A scope never sends more reports than its cost assumes, whatever registries and clocks do.
+
+A scope is one permanent response: of one metric in one epoch, under one parameter set. Its cost in
+nats assumes a largest number of reports: one for each interval of the epoch. Random histories of
+programs with different registries in one folder try to exceed this number.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import metric_of, open_device, peek, remove_spool, write_device
+from devices import build_metric, close_device, open_device, peek, remove_spool, write_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_client import Client
@@ -20,12 +25,15 @@ from rappor import Metric, Params
 
 DAY = 86_400
 NOISY = Params(k=128, h=1, m=4, f=0.4, g=0.1, p=0.05, q=0.8)
-"""Has a cost that depends on the number of reports: 2.5 nats for one report, 5.1 for any number."""
+"""Parameters whose cost depends on the number of reports: epsilon_1 = 2.56 nats for one report, and
+epsilon_inf = 3.75 nats for any number of reports. With m = 4 cohorts, several scopes of a history
+may have the same cohort."""
 LOST = None
 """Stands for a step in which the spool is lost."""
 
+# The lists below repeat the common cases, so that hypothesis draws them more often.
 metrics = st.builds(
-    lambda epoch, interval, q: metric_of(
+    lambda epoch, interval, q: build_metric(
         params=dataclasses.replace(NOISY, q=q), epoch=epoch, interval=interval
     ),
     st.sampled_from(["month", "quarter", "year"]),
@@ -59,7 +67,7 @@ class Programs:
     def close(self) -> None:
         """Close the clients of all programs."""
         for client in self.clients:
-            client.close()
+            close_device(client)
 
     def take(self, step: tuple[int, float, str, bool] | None) -> None:
         """Take a step: a program records a value and perhaps flushes, or the spool is lost.
@@ -81,6 +89,8 @@ class Programs:
 
     def finish(self) -> None:
         """Move the clock by two years, so that all pending and queued reports leave."""
+        # The first flush queues the pending reports, and gives each a random time of sending. The
+        # second flush comes after all these times.
         for _ in range(2):
             self.clock.now += 400 * DAY
             self.clients[0].flush()
@@ -103,8 +113,8 @@ def test_no_scope_sends_more_reports_than_its_cost_assumes(
     No scope sends more reports than its cost assumes, and the spent nats stay below the
     reservation.
     """
-    with tempfile.TemporaryDirectory() as place:
-        programs = Programs(Path(place) / "device", secret, registries)
+    with tempfile.TemporaryDirectory() as parent:
+        programs = Programs(Path(parent) / "device", secret, registries)
         programs.open()
         with contextlib.closing(programs):
             for step in history:
@@ -112,20 +122,23 @@ def test_no_scope_sends_more_reports_than_its_cost_assumes(
             programs.finish()
             spent = programs.clients[0].privacy_spent()
         assert spent.nats <= sum(spent.reserved.values()) + 1e-9
-        left: dict[str, list[int]] = {}
+        cohorts_by_params: dict[str, list[int]] = {}
         for report in programs.transport.reports:
-            left.setdefault(report.params, []).append(report.cohort)
+            cohorts_by_params.setdefault(report.params, []).append(report.cohort)
         scopes = peek(programs.folder).scopes
         assert len(programs.transport.reports) <= sum(map(count_allowed_reports, scopes))
         for scope in scopes:
-            n_left = left.get(scope.params.fingerprint, []).count(scope.cohort)
-            equal_scopes = [other for other in scopes if has_same_reports(other, scope)]
-            assert n_left <= sum(map(count_allowed_reports, equal_scopes)), scope.epoch
+            n_sent = cohorts_by_params.get(scope.params.fingerprint, []).count(scope.cohort)
+            # A report does not name its scope, so scopes with equal reports count together.
+            equal_scopes = [equal for equal in scopes if has_same_reports(equal, scope)]
+            assert n_sent <= sum(map(count_allowed_reports, equal_scopes)), scope.epoch
 
 
 def count_allowed_reports(scope: Scope) -> int:
     """Return the largest number of reports that the cost of a scope assumes."""
     days = {"": 1, "month": 31, "quarter": 92, "year": 366}[find_epoch_length(scope.epoch)]
+    # Weeks begin on Monday. n days touch at most 1 + ceil((n - 1) / 7) weeks: the first day may be
+    # a Sunday. The two minus signs round the quotient up.
     return {"epoch": 1, "day": days, "week": 1 + -(-(days - 1) // 7)}[scope.interval]
 
 
@@ -134,6 +147,6 @@ def find_epoch_length(epoch: str) -> str:
     return "quarter" if "Q" in epoch else "month" if "-" in epoch else "year"
 
 
-def has_same_reports(one: Scope, other: Scope) -> bool:
+def has_same_reports(first: Scope, second: Scope) -> bool:
     """Return whether a collector cannot distinguish the reports of two scopes."""
-    return (one.params.fingerprint, one.cohort) == (other.params.fingerprint, other.cohort)
+    return (first.params.fingerprint, first.cohort) == (second.params.fingerprint, second.cohort)

@@ -1,4 +1,9 @@
-"""Intervals of the client: each has one report, of an event that is chosen uniformly."""
+"""Intervals of the client: each has one report, of an event that is chosen uniformly.
+
+The client draws a random tag for each event. The event with the smallest tag of an interval is
+reported when the interval is over. The permanent response to the first reported event is memoized.
+All later intervals of the epoch repeat it. The clock begins at noon of Wednesday, 2026-11-18.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,12 @@ import pytest
 from devices import (
     CLEAR,
     Home,
+    build_metric,
+    compute_response,
     hold_folder_lock,
-    metric_of,
     peek,
     read_secret,
-    refusing_disk,
-    response_of,
+    refuse_new_rows,
     write_events,
 )
 from rappor_client import Outcome
@@ -28,6 +33,8 @@ from rappor.protocol.parts import Part
 
 RECORDED = Outcome.RECORDED
 REPLACES, STAYS = 0, 2**32 - 1
+"""The smallest and the largest coin. An event whose tag is smallest replaces a pending report with
+a larger tag. An event whose tag is largest leaves the pending report as it is."""
 
 
 class Choice:
@@ -45,8 +52,8 @@ class Choice:
 
 
 def metric(epoch: str = "month", interval: str = "day", **fields: Any) -> Metric:
-    """Return a metric whose reports show their permanent responses."""
-    return metric_of(params=CLEAR, epoch=epoch, interval=interval, **fields)
+    """Return the metric `page`, whose reports equal their permanent responses."""
+    return build_metric(params=CLEAR, epoch=epoch, interval=interval, **fields)
 
 
 def test_interval_ends_with_its_epoch(home: Home) -> None:
@@ -68,7 +75,9 @@ def test_interval_ends_with_its_epoch(home: Home) -> None:
     assert client.flush()
     sent_bits = [report.bits for report in home.transport.reports]
     secret, values = read_secret(home.folder), {"2026": "old", "2027": "new"}
-    assert sent_bits == [response_of(secret, value, epoch=epoch) for epoch, value in values.items()]
+    assert sent_bits == [
+        compute_response(secret, value, epoch=epoch) for epoch, value in values.items()
+    ]
 
 
 def test_week_of_a_metric_for_life_ends_on_monday(home: Home) -> None:
@@ -81,7 +90,7 @@ def test_week_of_a_metric_for_life_ends_on_monday(home: Home) -> None:
 @pytest.mark.parametrize("values", ["abcabc", "abbcca"])
 def test_only_the_chosen_event_of_the_first_interval_is_memoized(values: str, home: Home) -> None:
     """The first chosen value is in all reports, for every choice among two events on three days."""
-    pairs = [values[i : i + 2] for i in range(0, 6, 2)]
+    pairs = [values[i : i + 2] for i in range(0, 6, 2)]  # the two values of each day
     for number, chosen in enumerate(itertools.product([0, 1], repeat=3)):
         home.clock.set("2026-11-18T12:00:00")
         coins, transport, name = Choice(), MemoryTransport(), str(number)
@@ -98,15 +107,17 @@ def test_only_the_chosen_event_of_the_first_interval_is_memoized(values: str, ho
                 client = home.open(metric(), **settings)
             home.clock.advance(days=1)
             assert client.flush()
-            secret = read_secret(home.place / name)
-            expected.append(response_of(secret, pairs[0][chosen[0]], epoch="2026-11"))
+            secret = read_secret(home.parent / name)
+            # The choices of the second and third day change nothing: the scope is memoized.
+            expected.append(compute_response(secret, pairs[0][chosen[0]], epoch="2026-11"))
         assert [report.bits for report in transport.reports] == expected, chosen
-        (scope,) = peek(home.place / name).scopes
+        (scope,) = peek(home.parent / name).scopes
         assert scope.permanent == expected[0]
 
 
 def test_device_reports_one_part_under_changed_shares(home: Home) -> None:
     """A device reports one part, also if shares and interval change while a report is pending."""
+    # The first registry lets nearly all devices report the whole string, the second one the prefix.
     whole = (Part("prefix:2", 1e-9), Part("whole"))
     prefix = (Part("prefix:2", 1 - 1e-9), Part("whole"))
     client = home.open(metric("life", parts=whole), collector=home.transport)
@@ -137,7 +148,8 @@ def test_each_interval_has_one_report_under_a_jumping_clock(
     middle = FixedClock("2026-12-01T00:00:00")()
     intervals_with_events = set()
     for i in range(1, 120):
-        jump = (7919 * i) % 997 / 997 - 0.5  # spread evenly over [-.5, .5)
+        # 997 is prime, so the 119 jumps differ. They are spread evenly over [-.5, .5).
+        jump = (7919 * i) % 997 / 997 - 0.5
         home.clock.now = middle + 3600 * hours * intervals * jump
         client.record("page", "a")
         write_events(client)
@@ -145,6 +157,7 @@ def test_each_interval_has_one_report_under_a_jumping_clock(
     home.clock.set("2027-02-01T00:00:00")
     client.record("page", "a")
     reports = client.queued_count()
+    # The jumps reach (intervals + 1) // 2 intervals on both sides of the end of the month.
     assert reports >= len(intervals_with_events) == 2 * ((intervals + 1) // 2)
     assert reports == len(intervals_with_events) or intervals > 1
 
@@ -180,7 +193,7 @@ def test_pending_report_leaves_once_after_a_change_of_the_epoch(
 
     In the second case the disk fails between the write of the state and the write of the spool.
     """
-    transport, second = MemoryTransport(), metric_of("second", CLEAR, interval="day")
+    transport, second = MemoryTransport(), build_metric("second", CLEAR, interval="day")
     client = home.open(metric("year"), second, collector=transport)
     assert client.record("page", "a") == RECORDED
     assert client.record("second", "a") == RECORDED
@@ -189,7 +202,7 @@ def test_pending_report_leaves_once_after_a_change_of_the_epoch(
     clock.advance(days=1)
     assert client.record("page", "b") == RECORDED
     if is_failing:
-        with refusing_disk(home.folder):
+        with refuse_new_rows(home.folder):
             assert not client.flush()
     assert client.flush()
     clock.advance(days=1)
@@ -214,7 +227,7 @@ def test_events_of_two_intervals_leave_once_after_a_failure_of_the_disk(
         clock.advance(days=1)
         choice.u = STAYS
         assert client.record("page", "b") == RECORDED
-    with refusing_disk(folder):
+    with refuse_new_rows(folder):
         assert not client.flush()
     clock.advance(days=1)
     assert client.flush().sent == 1
@@ -240,12 +253,12 @@ def test_event_without_an_interval_reserves_nothing(home: Home, clock: FixedCloc
 
 def test_late_write_ends_no_later_interval(home: Home) -> None:
     """A report that was written five days late does not end the interval that is open then."""
-    metric = metric_of(epoch="month", interval="day")
-    slow, other = home.open(metric), home.open(metric)
+    metric = build_metric(epoch="month", interval="day")
+    late, punctual = home.open(metric), home.open(metric)
     with hold_folder_lock(home.folder):
-        assert slow.record("page", "a") == RECORDED
+        assert late.record("page", "a") == RECORDED
         home.clock.advance(days=5)
-        assert other.record("page", "a") == RECORDED
-    slow.close()
-    assert other.queued_count() == 1  # the report of the first day
+        assert punctual.record("page", "a") == RECORDED
+    late.close()
+    assert punctual.queued_count() == 1  # the report of the first day
     assert len(peek(home.folder).pending_reports) == 1

@@ -1,4 +1,8 @@
-"""`rappor-client preview`: the bytes that a value would lead to, and what they reveal."""
+"""`rappor-client preview`: the upload that a value would lead to, and its privacy loss.
+
+The command runs without a device. Its registry has a metric of strings, `search_engine` with
+profile "balanced", and a metric of two categories, `editor` with profile "strict".
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,26 @@ import datetime
 from pathlib import Path
 
 import pytest
-from devices import metric_of, read_secret
+from devices import build_metric, read_secret
 from programs import run_python
 from rappor_client import Outcome
 from rappor_client.cli import main
 from rappor_client.cli.preview import make_preview
 from rappor_client.testing import Device, constant_coins
-from registries import entry_of, registry_of, toml_of
+from registries import build_registry, format_entry, format_registry
 
 from rappor import Registry
 from rappor.privacy.notice import describe_belief
 from rappor.protocol.wire import Report, parse_upload
 
 DAY = datetime.date(2026, 11, 21)
-TOML = toml_of(
+"""The day on which the clock of a `Device` begins."""
+TOML = format_registry(
     "search_engine",
     description='"Where a typed query goes"',
     epoch='"quarter"',
     segments='{version = ["1"]}',
-) + entry_of(
+) + format_entry(
     "editor",
     epoch='"quarter"',
     encoding='"onehot"',
@@ -36,12 +41,14 @@ import sys
 from rappor_client.cli import main
 
 def watch(event, arguments):
+    # The last two bits of the flags of `open` are 0 if a file is only read.
     writes = event == "open" and arguments[2] & 3
     assert not writes and not event.startswith(("socket", "os.mkdir", "sqlite3")), event
 
 sys.addaudithook(watch)
 sys.exit(main())
 """
+"""Program that runs the command and fails at the first write, folder, database or connection."""
 
 
 @pytest.fixture
@@ -54,43 +61,57 @@ def registry(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["search_engine", "editor"])
 def test_preview_is_what_the_device_sends(name: str, rappor_device: Device) -> None:
-    """With the secret and the coins of a device the bytes after the random id are equal."""
+    """A preview with the secret and the coins of a device has the bytes of the device's upload.
+
+    Only the random id at the beginning differs.
+    """
     device = rappor_device.open(Registry.loads(TOML), coins=constant_coins(1 << 30))
     assert device.record(name, "vim") == Outcome.RECORDED
     rappor_device.clock.advance(days=1)
     assert device.flush()
     secret = read_secret(rappor_device.folder)
-    own, coins = device.registry, constant_coins(1 << 30)
-    seen = make_preview(own, name, "vim", today=DAY, secret=secret, coins=coins)
+    coins = constant_coins(1 << 30)  # the coins of the device above
+    preview = make_preview(device.registry, name, "vim", today=DAY, secret=secret, coins=coins)
     head = len(b'{"v":1,"id":"0123456789012345678901"')
-    assert [seen.body[head:]] == [body[head:] for body in rappor_device.transport.bodies]
+    assert [preview.body[head:]] == [body[head:] for body in rappor_device.transport.bodies]
 
 
 def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
-    """An audit hook fails the run at the first write or connection. The report is valid."""
+    """`preview` prints a valid report and its privacy loss, without a write or a connection.
+
+    An audit hook would fail the run at the first write or connection.
+    """
     words = [str(registry), "search_engine", "duckduckgo.com", "--segment", "version=1"]
     home = registry.parent
-    ran = run_python("-B", "-c", WATCHED, "preview", *words, folder=home, HOME=str(home))
+    process = run_python("-B", "-c", WATCHED, "preview", *words, folder=home, HOME=str(home))
     assert [path.name for path in home.iterdir()] == ["metrics.toml"]
-    body, _, told = ran.stdout.partition("\n\n")
-    own = Registry.load(registry).in_segment({"version": "1"})
-    _, (report,) = parse_upload(body.encode(), own.lookup)
+    body, _, sentences = process.stdout.partition("\n\n")
+    segment_registry = Registry.load(registry).in_segment({"version": "1"})
+    _, (report,) = parse_upload(body.encode(), segment_registry.lookup)
     assert isinstance(report, Report)
-    assert report.params == own["search_engine"].fingerprint
-    assert f"One report: {describe_belief(2)}." in told
-    assert f"All reports of one value in one quarter: {describe_belief(4)}." in told
+    assert report.params == segment_registry["search_engine"].fingerprint
+    # Profile "balanced" has epsilon_1 = 2 and epsilon_inf = 4 nats.
+    assert f"One report: {describe_belief(2)}." in sentences
+    assert f"All reports of one value in one quarter: {describe_belief(4)}." in sentences
 
 
 def test_preview_of_a_value_that_fits_nowhere() -> None:
-    """A sentence says that the report contains noise only; an empty text fits a Bloom filter."""
-    seen = make_preview(registry_of(metric_of()), "page", "", today=DAY)
-    assert len(seen.sentences) == 3
-    theme = Registry.loads(TOML)
-    assert "no place for this value" in str(make_preview(theme, "editor", "ed", today=DAY))
+    """The preview of a value without a category has a sentence about the lack of a category.
+
+    An empty text has no such sentence, because a Bloom filter encodes every text.
+    """
+    preview = make_preview(build_registry(build_metric()), "page", "", today=DAY)
+    # One sentence about the random bits, and two about the losses of one report and of all reports.
+    assert len(preview.sentences) == 3
+    registry = Registry.loads(TOML)
+    assert "no place for this value" in str(make_preview(registry, "editor", "ed", today=DAY))
 
 
 def test_mistakes_have_a_message(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown metric, an expired metric, a wrong text. No message repeats the value."""
+    """An unknown metric, an expired metric and a wrong text have messages without the value.
+
+    The changed registries let all metrics expire in 2020, and make `search_engine` a boolean.
+    """
     assert main(["preview", str(registry), "editer", "secretive"]) == 2
     assert "unknown metric 'editer'; did you mean 'editor'?" in capsys.readouterr().err
     registry.write_text(TOML.replace("2099", "2020"))
@@ -98,6 +119,6 @@ def test_mistakes_have_a_message(registry: Path, capsys: pytest.CaptureFixture[s
     assert "expired on 2020-12-31" in capsys.readouterr().err
     registry.write_text(TOML.replace('"bloom"', '"boolean"'))
     assert main(["preview", str(registry), "search_engine", "secretive"]) == 2
-    printed = capsys.readouterr()
-    assert "a value must be one of true, false" in printed.err
-    assert "secretive" not in printed.out + printed.err
+    captured = capsys.readouterr()
+    assert "a value must be one of true, false" in captured.err
+    assert "secretive" not in captured.out + captured.err

@@ -1,4 +1,7 @@
-"""`rappor-client reset`: the erasure of a device, after a confirmation."""
+"""`rappor-client reset`: the erasure of a device, after a confirmation.
+
+The device has the metric `page` for life with profile "balanced", which reserves 4 nats.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,31 @@ from programs import CLIENT, run_python
 from rappor_client.cli import main
 
 
-@pytest.mark.parametrize("answer", ["\n", "n\n", "no\n", ""], ids=["enter", "n", "no", "nobody"])
-def test_reset_needs_a_yes(answer: str, home: Home) -> None:
-    """Any other response, and a closed input, erase nothing and give exit code 1."""
+@pytest.mark.parametrize(
+    "response", ["\n", "n\n", "no\n", ""], ids=["enter", "n", "no", "closed input"]
+)
+def test_reset_needs_a_yes(response: str, home: Home) -> None:
+    """Any other response than yes, and a closed input, erase nothing and give exit code 1."""
     client = home.open()
     record_days(client, "page", "x")
     client.close()
-    ended = run_python(*CLIENT, "reset", str(home.folder), text=answer, code=1)
-    assert "Erase the secret, waiting reports, state and log in" in ended.stdout
-    assert "Traceback" not in ended.stderr
+    process = run_python(*CLIENT, "reset", str(home.folder), text=response, code=1)
+    assert "Erase the secret, waiting reports, state and log in" in process.stdout
+    assert "Traceback" not in process.stderr
     assert peek(home.folder).has_secret
     assert len(peek(home.folder).queued_reports) == 1
 
 
-@pytest.mark.parametrize("how", ["asked", "--yes"])
-def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """Secret, reports and scopes are gone; the reserved nats stay."""
+@pytest.mark.parametrize("confirmation", ["asked", "--yes"])
+def test_reset_erases(confirmation: str, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reset erases secret, reports and scopes, and keeps the reserved nats.
+
+    A person confirms the reset by the input "y" or by the option `--yes`.
+    """
     client = home.open()
     client.record("page", "x")
     client.close()
-    if how == "asked":
+    if confirmation == "asked":
         printed = run_python(*CLIENT, "reset", str(home.folder), text="y\n").stdout
     else:
         assert main(["reset", str(home.folder), "--yes"]) == 0
@@ -47,7 +55,7 @@ def test_reset_erases(how: str, home: Home, capsys: pytest.CaptureFixture[str]) 
 def test_folder_without_telemetry_is_named(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message says so, and the folder is not created."""
+    """A command on a folder without telemetry says so, and does not create the folder."""
     assert main([*words, str(tmp_path / "absent")]) == 2
     assert "there is no telemetry in it" in capsys.readouterr().err
     assert not (tmp_path / "absent").exists()

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from days import FallingCoins, finish_days, metrics_of, record_days
+from days import FallingCoins, build_metrics, finish_days, record_days
 from devices import (
     Home,
+    build_metric,
+    get_identity_folder,
     hold_folder_lock,
-    identity_path,
-    metric_of,
     open_device,
     peek,
     write_events,
@@ -32,6 +32,7 @@ from rappor_client import (
     testing,
 )
 from rappor_client.folder.failures import DamagedError, Failures, is_busy
+from rappor_client.folder.folder_thread import FolderThread
 from rappor_client.folder.identity_folder import BusyError
 from rappor_client.folder.store import Store
 from rappor_client.folder.system import SYSTEM
@@ -46,7 +47,8 @@ from rappor.base.errors import ParamsError
 def test_first_failure_imports_logging() -> None:
     """The first failure imports `logging`.
 
-    If the import is impossible, as while an interpreter ends, the line is lost.
+    If the import is impossible, as while an interpreter ends, the log line is lost and nothing is
+    raised. The next failure imports `logging` again.
     """
     program = (
         "import sys\n"
@@ -74,7 +76,7 @@ def test_each_kind_is_logged_once_a_minute_and_counted_always(
         failures.note(OSError(28, "full"))
         failures.note(DamagedError("JSONDecodeError"))
         failures.note(RuntimeError("a host's own words"))
-    assert failures.n == 1500
+    assert failures.count == 1500
     messages = [
         record.getMessage().removeprefix(f"telemetry failed in {tmp_path}: ")
         for record in caplog.records
@@ -107,15 +109,17 @@ def test_lock_is_no_failure(code: int | None, *, busy: bool) -> None:
 
 
 class WrongTransport(MemoryTransport):
-    """A wrong transport of the host, which raises or returns the next of some results."""
+    """A transport of the host with errors: its first `send` raises or returns a wrong result."""
 
-    def __init__(self, results: list[Any]) -> None:
+    def __init__(self, result: Any) -> None:
         super().__init__()
-        self.results = results
+        self._wrong_results = [result]
 
     def send(self, body: bytes, *, timeout: float) -> Any:
-        """Raise or return the next result. Without results, accept the upload."""
-        result = self.results.pop(0) if self.results else super().send(body, timeout=timeout)
+        """Raise or return the wrong result once, then accept every upload."""
+        if not self._wrong_results:
+            return super().send(body, timeout=timeout)
+        result = self._wrong_results.pop()
         if isinstance(result, Exception):
             raise result
         return result
@@ -143,11 +147,11 @@ WRONG_RESULTS: list[Any] = [
 """Contains results that a correct transport never has: exceptions, wrong types, wrong JSON."""
 
 
-@pytest.mark.parametrize("result", WRONG_RESULTS, ids=range(16))
+@pytest.mark.parametrize("result", WRONG_RESULTS, ids=range(len(WRONG_RESULTS)))
 def test_wrong_transport_does_not_reach_the_host(result: Any, home: Home) -> None:
-    """The upload stays queued, the failure is counted, and the upload leaves later."""
-    transport = WrongTransport([result])
-    client = home.open(metric_of(), collector=transport)
+    """The upload stays queued, the failure is counted, and the upload leaves two days later."""
+    transport = WrongTransport(result)
+    client = home.open(build_metric(), collector=transport)
     record_days(client, "page", "x")
     assert not client.flush(timeout=0.0)
     assert client.queued_count() == 1
@@ -161,9 +165,9 @@ def test_wrong_transport_does_not_reach_the_host(result: Any, home: Home) -> Non
 
 @pytest.mark.parametrize("limit", ["reports", "n_bytes", "log"])
 def test_limits_are_integers_of_the_database(limit: str) -> None:
-    """A limit is an integer from 1 to the largest integer of SQLite.
+    """A queue limit is an integer from 1 to 2^63 - 1, the largest integer of SQLite.
 
-    A budget cap is for a year or for life.
+    The period of a budget cap is a year or the life of the device.
     """
     assert getattr(QueueLimits(**{limit: 2**63 - 1}), limit) == 2**63 - 1
     with pytest.raises(ParamsError, match=f"{limit} must be an integer in"):
@@ -197,11 +201,11 @@ def test_client_without_a_home_is_disabled(tmp_path: Path) -> None:
         "Client.open('~/telemetry', registry=registry, consent=False)\n"
     )
     head = (
-        "from devices import metric_of\nfrom registries import registry_of\n"
-        "from rappor_client import Client, Outcome\nregistry = registry_of(metric_of())\n"
+        "from devices import build_metric\nfrom registries import build_registry\n"
+        "from rappor_client import Client, Outcome\nregistry = build_registry(build_metric())\n"
     )
-    ended = run_python("-c", head + program, folder=tmp_path)
-    assert ended.stdout == "the folder cannot be used: ENOTDIR\n", ended.stderr
+    process = run_python("-c", head + program, folder=tmp_path)
+    assert process.stdout == "the folder cannot be used: ENOTDIR\n", process.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -228,7 +232,7 @@ def test_missing_handles_and_long_paths_disable_the_device(
 
 def is_private(folder: Path) -> bool:
     """Return whether other users can neither write to the folder nor read its device."""
-    inside = [identity_path(folder), *identity_path(folder).iterdir()]
+    inside = [get_identity_folder(folder), *get_identity_folder(folder).iterdir()]
     return not folder.stat().st_mode & 0o022 and not any(
         path.stat().st_mode & 0o077 for path in inside
     )
@@ -248,8 +252,8 @@ def test_folder_is_made_private(home: Home) -> None:
         assert is_private(home.folder)
         for path in (
             home.folder,
-            identity_path(home.folder),
-            *identity_path(home.folder).iterdir(),
+            get_identity_folder(home.folder),
+            *get_identity_folder(home.folder).iterdir(),
         ):
             path.chmod(path.stat().st_mode | 0o066)
         home.folder.chmod(0o2770)
@@ -258,11 +262,11 @@ def test_folder_is_made_private(home: Home) -> None:
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user's files"
 )
-@pytest.mark.parametrize("what", ["folder", "device", "device/state.1"])
-def test_files_of_another_user_disable_the_device(what: str, home: Home) -> None:
-    """The owner of a file could put another secret into it."""
+@pytest.mark.parametrize("name", [".", "device", "device/state.1"])
+def test_files_of_another_user_disable_the_device(name: str, home: Home) -> None:
+    """A folder or file of another user disables the device: its owner could replace the secret."""
     home.open().close()
-    os.chown(home.folder if what == "folder" else home.folder / what, 4242, 4242)
+    os.chown(home.folder / name, 4242, 4242)
     client = home.open()
     assert "belongs to another user" in client.disabled_reason
     assert client.record("page", "x").reason is SkipReason.DISABLED
@@ -271,11 +275,11 @@ def test_files_of_another_user_disable_the_device(what: str, home: Home) -> None
 
 @pytest.mark.parametrize("name", [".", "device", "device/state.1"])
 def test_links_disable_the_device(name: str, home: Home) -> None:
-    """A symbolic link in place of a folder or a file may lead to a place of another user."""
+    """A symbolic link disables the device, because it may lead to a folder of another user."""
     home.open().close()
     path = home.folder / name
-    path.rename(home.place / "elsewhere")
-    path.symlink_to(home.place / "elsewhere")
+    path.rename(home.parent / "elsewhere")
+    path.symlink_to(home.parent / "elsewhere")
     client = home.open()
     assert "symbolic link" in client.disabled_reason
     client.record("page", "x")
@@ -286,9 +290,9 @@ def test_links_disable_the_device(name: str, home: Home) -> None:
 def test_environment_disables_the_device_if_respected(
     name: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A variable disables the device with `respect_environment`, and nothing is written.
+    """With `respect_environment` a variable disables the device, and nothing is written.
 
-    Without `respect_environment` the variable has no effect.
+    Without `respect_environment` the variable has no effect, and neither has the text "false".
     """
     for variable in ("RAPPOR_DISABLED", "DO_NOT_TRACK", "CI"):
         monkeypatch.delenv(variable, raising=False)
@@ -296,7 +300,7 @@ def test_environment_disables_the_device_if_respected(
     client = home.open(respect_environment=True)
     assert client.disabled_reason == f"the environment has {name}=1"
     assert not client.record("page", "x")
-    assert not (home.folder).exists()
+    assert not home.folder.exists()
     assert home.open().record("page", "x")
     monkeypatch.setenv(name, "false")
     assert home.open(respect_environment=True).disabled_reason == ""
@@ -317,11 +321,11 @@ def test_mistakes_are_logged_without_raise_errors(
 def test_a_log_line_about_a_value_names_its_metric(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log line contains the metric, so that the host finds its call, and never the value.
+    """The log line contains the metric and never the value.
 
-    Each metric has one line a minute.
+    The metric leads the developer of the host to the wrong call. Each metric has one line a minute.
     """
-    client = home.open(metric_of("page"), metric_of("site"), raise_errors=False)
+    client = home.open(build_metric("page"), build_metric("site"), raise_errors=False)
     for name in ("page", "page", "site"):
         client.record(name, 12345)
     lines = [record.getMessage() for record in caplog.records]
@@ -353,13 +357,13 @@ def test_relative_folder_is_resolved_once(tmp_path: Path, monkeypatch: pytest.Mo
     """
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    client = open_device(Path("device"), clock=FixedClock("2026-11-18"))
+    first = open_device(Path("device"), clock=FixedClock("2026-11-18"))
     monkeypatch.chdir("elsewhere")
-    other = open_device(Path("device"), clock=FixedClock("2026-11-18"))
-    for device in (client, other):
-        record_days(device, "page", "x")
-        assert device.queued_count() == 1
-    assert client.withdraw().secret_gone
+    second = open_device(Path("device"), clock=FixedClock("2026-11-18"))
+    for client in (first, second):
+        record_days(client, "page", "x")
+        assert client.queued_count() == 1
+    assert first.withdraw().secret_gone
     assert not peek(tmp_path / "device").has_secret
     assert peek(tmp_path / "elsewhere" / "device").has_secret
 
@@ -378,7 +382,7 @@ def test_close_closes_every_handle(home: Home) -> None:
 
 def test_handler_of_a_signal_does_not_wait_for_the_commit_that_it_interrupted(home: Home) -> None:
     """A commit in a signal's handler fails at once if the handler has interrupted a commit."""
-    client = home.open(*metrics_of(2))
+    client = home.open(*build_metrics(2))
     client.record("page0", "x")
     writer = client._writer
     assert writer is not None
@@ -390,38 +394,84 @@ def test_handler_of_a_signal_does_not_wait_for_the_commit_that_it_interrupted(ho
     assert client.queued_count() == 2
 
 
-@pytest.mark.parametrize("end", [Client.close, _end_all], ids=["close", "exit"])
+@pytest.mark.parametrize("end", [Client.close, lambda _: _end_all()], ids=["close", "exit handler"])
 def test_program_ends_beside_a_hung_commit(
-    end: Callable[..., object], home: Home, monkeypatch: pytest.MonkeyPatch
+    end: Callable[[Client], object], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`close` and the exit handler end while a commit hangs.
+    """`close` and the exit handler return while a commit hangs.
 
-    The commit is made when the disk answers.
+    The commit is made when the disk responds again.
     """
     client = home.open()
-    writing, answering = threading.Event(), threading.Event()
-    entered = Store.transaction
+    is_committing, is_thawed = threading.Event(), threading.Event()
+    begin_transaction = Store.transaction
 
     def hang(*args: Any, **kwargs: Any) -> Any:
-        writing.set()
-        answering.wait()
-        return entered(*args, **kwargs)
+        is_committing.set()
+        is_thawed.wait()
+        return begin_transaction(*args, **kwargs)
 
+    # The exit handler sets `_ENDING`, which is for the rest of the process. It gets another event.
     monkeypatch.setattr("rappor_client.folder.folder_thread._ENDING", threading.Event())
     monkeypatch.setattr(Store, "transaction", hang)
     client.record("page", "x")
-    end(*[client] * (end is Client.close))
-    assert writing.is_set()
-    answering.set()
+    end(client)
+    assert is_committing.is_set()
+    is_thawed.set()
     finish_days(client)
     assert client.queued_count() == 1
 
 
+def test_person_reads_the_device_beside_a_process_that_keeps_its_lock(home: Home) -> None:
+    """Log and counters are read although the events in memory cannot be committed."""
+    client = home.open(collector=home.transport)
+    record_days(client, "page", "x")
+    assert client.flush()
+    log, counts = client.sent_uploads(), client.event_counts()
+    assert len(log) == counts["accepted"] == 1
+    with hold_folder_lock(home.folder):
+        client.record("page", "x")
+        assert client.sent_uploads() == log
+        assert client.event_counts() == counts | {"failures": 2}
+        assert client.queued_count() == 0
+
+
+def test_failure_at_the_timeout_of_its_caller_is_not_lost() -> None:
+    """A job fails after the timeout of its caller, and before the caller can ask for its failure.
+
+    The caller gets the exception of the job, and no HungError.
+    """
+
+    class SlowCaller(FolderThread):
+        @property
+        def on_failure(self) -> Callable[[Exception], object]:
+            may_fail.set()
+            assert has_ended.wait(10.0)
+            return print
+
+        @on_failure.setter
+        def on_failure(self, _: Callable[[Exception], object]) -> None:
+            pass
+
+    def fail() -> None:
+        next_job.start()
+        assert may_fail.wait(10.0)
+        raise ConnectionError
+
+    may_fail, has_ended = threading.Event(), threading.Event()
+    thread = SlowCaller(print)
+    next_job = threading.Thread(target=lambda: thread.run_within(has_ended.set, seconds=10.0))
+    with pytest.raises(ConnectionError):
+        thread.run_within(fail, seconds=0.01, is_kept_after_timeout=True)
+    next_job.join()
+    thread.end(10.0)
+
+
 def test_memory_has_a_thousand_events(home: Home) -> None:
-    """Memory keeps 1,000 events while another process has the lock. Further events are counted."""
-    client = home.open(coins=FallingCoins())
+    """Memory stores 1,000 events while another process has the lock. Further events are counted."""
+    client = home.open(coins=FallingCoins())  # so that no event is redundant and left out
     client.record("page", "x")
-    assert client.queued_count() == 0
+    assert client.queued_count() == 0  # writes the event
     with hold_folder_lock(home.folder):
         outcomes = [client.record("page", "x") for _ in range(1005)]
     assert outcomes.count(Outcome.RECORDED) == 1000
@@ -456,7 +506,7 @@ def test_memory_stays_bounded_while_the_disk_fails(home: Home) -> None:
 
 def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
     """A durable event is on the disk when `record` returns, or the outcome is LOCKED."""
-    client = home.open(*metrics_of(3, durable=True))
+    client = home.open(*build_metrics(3, durable=True))
     assert client.record("page0", "x") == Outcome.RECORDED
     assert len(testing.peek(home.folder).pending_reports) == 1
     with hold_folder_lock(home.folder):
@@ -466,13 +516,16 @@ def test_durable_metric_is_on_the_disk_when_record_returns(home: Home) -> None:
 
 
 def test_repeated_events_write_nothing(home: Home) -> None:
-    """Further events of an interval write nothing if the scope is memoized."""
-    client = home.open(metric_of(interval="day"))
+    """Further events of an interval write nothing if the scope is memoized.
+
+    The report is the same for every value, so the first event of the interval is enough.
+    """
+    client = home.open(build_metric(interval="day"))
     client.record("page", "x")
     home.clock.advance(days=1)
     client.record("page", "y")
-    assert client.queued_count() == 1
-    files = [identity_path(home.folder), *identity_path(home.folder).iterdir()]
+    assert client.queued_count() == 1  # the report of the first day, so the scope is memoized
+    files = [get_identity_folder(home.folder), *get_identity_folder(home.folder).iterdir()]
     before = [(path.stat().st_mtime_ns, path.stat().st_size) for path in files]
     assert {client.record("page", f"value {i}") for i in range(2000)} == {Outcome.RECORDED}
     assert client.queued_count() == 1
@@ -493,27 +546,30 @@ def test_last_events_are_written_at_the_end_of_the_program(tmp_path: Path) -> No
 
 
 def test_programs_with_different_registries_share_one_budget(home: Home) -> None:
-    """Two programs that open before either of them records stay within one total."""
+    """Two programs that open before either of them records stay within one total.
+
+    Each metric costs 4 nats, so the total has room for one metric.
+    """
     cap = BudgetCap(total=4.01)
-    one, other = (
-        home.open(metric_of("one"), budget_cap=cap),
-        home.open(metric_of("two"), budget_cap=cap),
-    )
-    record_days(one, "one", "x")
-    assert one.queued_count() == 1
-    other.record("two", "x")
-    assert other.queued_count() == 1
-    assert other.record("two", "x") == Outcome.SKIPPED
-    assert one.record("one", "x") == Outcome.RECORDED
-    assert one.privacy_spent().reserved == {2026: pytest.approx(4, abs=0.001)}
+    first = home.open(build_metric("one"), budget_cap=cap)
+    second = home.open(build_metric("two"), budget_cap=cap)
+    record_days(first, "one", "x")
+    assert first.queued_count() == 1
+    # `second` has not read the reservation of `first` yet. It reads it when it writes this event.
+    second.record("two", "x")
+    assert second.queued_count() == 1  # the report of the first program
+    assert second.record("two", "x") == Outcome.SKIPPED
+    assert first.record("one", "x") == Outcome.RECORDED
+    assert first.privacy_spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
 def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     """Under a cap for life an epoch counts in its own year, and a metric for life counts once.
 
-    The metric that does not fit is named in the log.
+    Each reservation is 4 nats. The cap has room for three: that of `life`, and two of `year`. The
+    log names the metric whose next reservation does not fit.
     """
-    metrics = (metric_of("life"), metric_of("year", epoch="year"))
+    metrics = (build_metric("life"), build_metric("year", epoch="year"))
     cap = BudgetCap(total=12.01, per="life")
     outcomes = []
     for year in (2026, 2027, 2028):
@@ -527,10 +583,10 @@ def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixt
 
 
 def test_cap_for_life_never_raises_the_registrys_total(tmp_path: Path, clock: FixedClock) -> None:
-    """The total of the registry holds beside a larger cap for life."""
+    """A cap for life that is larger than the registry's total does not raise the total."""
     outcomes = []
     for name in ("old", "new"):
-        registry = Registry([metric_of(name, epoch="year")], total=4.01)
+        registry = Registry([build_metric(name, epoch="year")], total=4.01)
         cap = BudgetCap(total=1000.0, per="life")
         options = ClientOptions(budget_cap=cap, clock=clock)
         with Client.open(

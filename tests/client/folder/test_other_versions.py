@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from devices import Home, identity_path, peek, read_device_state
+from devices import Home, get_identity_folder, peek, read_device_state
 from rappor_client import SkipReason, Withdrawal
 from rappor_client.budget import reservation_record
 from rappor_client.folder import copies
@@ -17,76 +17,76 @@ from rappor_client.testing import MemoryTransport
 
 from rappor.base.errors import FileError
 
-METRIC_ROWS = {"reserved": [[2026, "page", "life", 4.0]], "mark": "", "lost": [9999, 1, None]}
-"""Content of a record as an earlier development version wrote it; it is valid JSON."""
+EARLIER_RECORD = {"reserved": [[2026, "page", "life", 4.0]], "mark": "", "lost": [9999, 1, None]}
+"""A record of reserved nats is valid JSON with other keys in an earlier development version."""
 
 
-def write_checked(path: Path, body: bytes) -> None:
+def write_with_checksum(path: Path, body: bytes) -> None:
     """Write a file with a valid checksum in its last line."""
     path.write_bytes(body + compute_checksum(body))
 
 
 def change_state(folder: Path, change: Callable[[bytes], bytes], *, names: tuple[str, ...]) -> None:
-    """Change copies of the state, and give them a valid checksum."""
+    """Change the copies of the state that have these names, and give them a valid checksum."""
     for name in names:
-        path = identity_path(folder) / name
+        path = get_identity_folder(folder) / name
         body = b"".join(path.read_bytes().splitlines(keepends=True)[:-1])
-        write_checked(path, change(body))
+        write_with_checksum(path, change(body))
 
 
-def other_number(body: bytes) -> bytes:
-    """Return a copy whose first line names another version of the format."""
+def change_number(body: bytes) -> bytes:
+    """Return a copy of the state whose first line has the number of another version."""
     return body.replace(b"rappor state 1 ", b"rappor state 2 ", 1)
 
 
-def other_keys(body: bytes) -> bytes:
-    """Return a copy whose JSON object has none of the expected keys."""
+def remove_keys(body: bytes) -> bytes:
+    """Return a copy of the state whose JSON object has none of the expected keys."""
     magic, secret, _ = body.splitlines(keepends=True)
     return magic + secret + b"{}\n"
 
 
-def only_record(folder: Path, record: bytes) -> None:
-    """Leave only a record of reserved nats, as a withdrawal does."""
-    for path in identity_path(folder).iterdir():
+def replace_by_record(folder: Path, record: bytes) -> None:
+    """Replace the content of a folder by a record of reserved nats, as a withdrawal does."""
+    for path in get_identity_folder(folder).iterdir():
         path.unlink()
-    identity_path(folder).rmdir()
-    write_checked(folder / "budget", record)
+    get_identity_folder(folder).rmdir()
+    write_with_checksum(folder / "budget", record)
 
 
 FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "number of the state": (
         "state.1",
-        lambda folder: change_state(folder, other_number, names=copies.NAMES),
+        lambda folder: change_state(folder, change_number, names=copies.NAMES),
     ),
     "number of one copy": (
-        "state.1",
-        lambda folder: change_state(folder, other_number, names=copies.NAMES[1:]),
+        "state.2",
+        lambda folder: change_state(folder, change_number, names=copies.NAMES[1:]),
     ),
     "keys of the state": (
         "state.1",
-        lambda folder: change_state(folder, other_keys, names=copies.NAMES),
+        lambda folder: change_state(folder, remove_keys, names=copies.NAMES),
     ),
     "number of the record": (
         "budget",
-        lambda folder: only_record(folder, b"rappor budget 2\n{}\n"),
+        lambda folder: replace_by_record(folder, b"rappor budget 2\n{}\n"),
     ),
     "rows of the record": (
         "budget",
-        lambda folder: only_record(
-            folder, b"rappor budget 1\n" + json.dumps(METRIC_ROWS).encode() + b"\n"
+        lambda folder: replace_by_record(
+            folder, b"rappor budget 1\n" + json.dumps(EARLIER_RECORD).encode() + b"\n"
         ),
     ),
     "lines of the record": (
         "budget",
-        lambda folder: only_record(folder, b"rappor budget 1\n{}\n\n"),
+        lambda folder: replace_by_record(folder, b"rappor budget 1\n{}\n\n"),
     ),
 }
-"""Contains, by description: the file that the message names, and a function that changes a
-folder."""
+"""Contains, by description of the change: the file that the error message names, and a function
+that changes a folder."""
 
 
-def files_of(folder: Path) -> dict[Path, bytes]:
-    """Return the bytes of all files by path."""
+def read_files(folder: Path) -> dict[Path, bytes]:
+    """Return the bytes of all files of a folder by path."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -96,50 +96,50 @@ def test_folder_of_another_version_disables_the_device(kind: str, home: Home) ->
 
     A client that took the folder for a damaged one would replace the secret.
     """
-    name, write = FOLDERS[kind]
+    name, change_folder = FOLDERS[kind]
     home.open().close()
-    write(home.folder)
-    before = files_of(home.folder)
+    change_folder(home.folder)
+    before = read_files(home.folder)
     client = home.open(collector=MemoryTransport())
     assert client.disabled_reason.startswith(f"the file {name} has the format of another version")
     assert client.record("page", "x").reason is SkipReason.DISABLED
     assert client.flush().detail == client.disabled_reason
+    assert client.privacy_spent().nats == math.inf  # unknown: the folder cannot be read
     client.close()
-    assert files_of(home.folder) == before
+    assert read_files(home.folder) == before
     with pytest.raises(FileError, match=f"the file {name} has the format of another version"):
         peek(home.folder)
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_withdrawal_erases_a_folder_of_another_version(kind: str, home: Home) -> None:
-    """The withdrawal is complete.
+    """The withdrawal erases the secret, and leaves a record of reserved nats only.
 
-    The year counts as used up, because its reservations are unknown.
+    The year counts as used up (infinite nats), because its reservations are unknown.
     """
     client = home.open()
     secret = read_device_state(home.folder).sealed_secret.bytes
     client.close()
-    FOLDERS[kind][1](home.folder)
+    _, change_folder = FOLDERS[kind]
+    change_folder(home.folder)
     assert home.open().withdraw() == Withdrawal(secret_gone=True)
-    ((path, data),) = files_of(home.folder).items()
+    ((path, data),) = read_files(home.folder).items()
     assert path.name == "budget"
     assert not any(text in data for text in (secret, secret.hex().encode()))
     assert home.open().privacy_spent().reserved == {2026: math.inf}
 
 
 def test_another_version_that_takes_over_an_open_folder_disables_the_device(home: Home) -> None:
-    """An open client is disabled, and drops the events in memory."""
+    """An open client is disabled, drops the events in memory, and does not change the copies."""
     client = home.open(collector=MemoryTransport())
-    change_state(home.folder, other_keys, names=copies.NAMES)
-    before = files_of(home.folder)
+    change_state(home.folder, remove_keys, names=copies.NAMES)
+    before = read_files(home.folder)
     client.record("page", "x")
     assert client.flush().detail == client.disabled_reason
     assert client.disabled_reason.startswith("the file state.1 has the format of another version")
     assert client.record("page", "x").reason is SkipReason.DISABLED
-    assert (
-        files_of(home.folder).items()
-        >= {path: data for path, data in before.items() if path.name in copies.NAMES}.items()
-    )
+    copies_before = {path: data for path, data in before.items() if path.name in copies.NAMES}
+    assert read_files(home.folder).items() >= copies_before.items()
 
 
 @pytest.mark.parametrize("nats", [{}, {2026: 8.0}, {2026: math.inf, 2027: 0.5}], ids=str)

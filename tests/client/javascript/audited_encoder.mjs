@@ -1,4 +1,4 @@
-// Program for `rappor audit --questions` and `--exact`: encodes inputs, one line of JSON for each.
+// Program for `rappor audit --questions` and `--exact`: each line of its input is a value that it encodes.
 
 import { createInterface } from "node:readline";
 
@@ -19,21 +19,22 @@ for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await encodeInput(JSON.parse(line))));
 }
 
+/** Return cohort, true bits, permanent response and report of a value. Without coins the report is random. */
 async function encodeInput({ secret: hex, metric, epoch, value, params: document, coins }) {
   const secret = await importSecret(Buffer.from(hex, "hex"));
   const params = await readParams(document);
   const scope = encodeScope(metric, epoch, params);
   const cohort = await deriveCohort(secret, scope, params);
-  const bits = await encode(params, readValue(params, parsed(params, value)).input, cohort);
+  const bits = await encode(params, readValue(params, parseValue(params, value)).input, cohort);
   const permanent = await derivePermanentResponse(secret, scope, params, bits);
-  const drawn = coins ? () => coins : drawSystemCoins;
-  const report = drawInstantaneousResponse(permanent, params, drawn);
-  const text = (bytes) => Array.from({ length: params.k }, (_, i) => (bytes[i >> 3] >> (i & 7)) & 1).join("");
-  return { cohort, bits: text(bits), permanent: text(permanent), report: text(report) };
+  const drawCoins = coins ? () => coins : drawSystemCoins;
+  const report = drawInstantaneousResponse(permanent, params, drawCoins);
+  const digits = (bytes) => Array.from({ length: params.k }, (_, i) => (bytes[i >> 3] >> (i & 7)) & 1).join("");
+  return { cohort, bits: digits(bits), permanent: digits(permanent), report: digits(report) };
 }
 
-/** Return a value of an encoding, as `rappor encode` reads it. */
-function parsed({ encoding, fields }, text) {
+/** Parse the text of a value as `rappor encode` does. */
+function parseValue({ encoding, fields }, text) {
   if (fields) {
     const texts = text.split(text.includes("\x1f") ? "\x1f" : "\t");
     return Object.fromEntries(fields.map((field, i) => [field, texts[i]]));

@@ -7,7 +7,7 @@ import { Client, MetricError, ParamsError } from "../../../client/javascript/ind
 import { fingerprints } from "../../../client/javascript/src/params.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
 import { outcomeOf } from "./outcome.mjs";
-import { findMetric, registryOf, sealed } from "./registries.mjs";
+import { metricOf, registryOf, seal } from "./registries.mjs";
 
 const QUARTER = 2 ** 30; // the threshold of a probability of one quarter
 const PARAMS = {
@@ -22,29 +22,28 @@ const PARAMS = {
   categories: ["a", "b", "c"],
 };
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
-const silently = { warn: console.warn };
+const originalWarn = console.warn;
 
-/** Open a device in a store and record values in order; return the client and the outcomes. */
-async function recorded(store, metrics, total, values, clock = () => NOON) {
+/** Open a device in a store and record values in order, without warnings; return the client and the outcomes. */
+async function openAndRecord(store, metrics, total, values, clock = () => NOON) {
   const registry = await registryOf(await Promise.all(metrics), total);
-  const usual = { consent: true, background: false, store, clock };
   console.warn = () => {};
   try {
-    const client = await Client.open({ registry, ...usual });
+    const client = await Client.open({ registry, consent: true, background: false, store, clock });
     const outcomes = [];
     for (const [name, value] of values) outcomes.push(await outcomeOf(client, name, value));
     return { client, outcomes };
   } finally {
-    console.warn = silently.warn;
+    console.warn = originalWarn;
   }
 }
 
 test("a pending report leaves with the permanent response of its scope, whatever is recorded since", async () => {
   const store = memoryStore();
   let now = NOON;
-  const metric = findMetric("page", PARAMS, { epoch: "year" });
+  const metric = metricOf("page", PARAMS, { epoch: "year" });
   const days = [["a", "b"], ["b", "c"], ["c", "a"]];
-  const { client } = await recorded(store, [metric], "Infinity", [], () => now);
+  const { client } = await openAndRecord(store, [metric], "Infinity", [], () => now);
   const responses = [];
   for (const values of days) {
     for (const value of values) assert.equal(await outcomeOf(client, "page", value), "recorded");
@@ -52,8 +51,10 @@ test("a pending report leaves with the permanent response of its scope, whatever
     now += 86_400;
   }
   await outcomeOf(client, "page", "a");
-  const [{ permanent, reports }, ...others] = store.documents.device.scopes;
-  assert.deepEqual([Object.values(reports), others], [[3], []]);
+  const { scopes } = store.documents.device;
+  assert.equal(scopes.length, 1);
+  const [{ permanent, reports }] = scopes;
+  assert.deepEqual(Object.values(reports), [3]);
   assert.equal(permanent, responses[0]);
   assert.deepEqual(new Set(responses.slice(1)), new Set([permanent]));
 });
@@ -61,26 +62,26 @@ test("a pending report leaves with the permanent response of its scope, whatever
 test("an epoch keeps the noise and the interval of its first report", async () => {
   const store = memoryStore();
   let now = NOON;
-  const metric = findMetric("page", PARAMS, { epoch: "year" });
-  const { client } = await recorded(store, [metric], "Infinity", [["page", "a"]], () => now);
+  const metric = metricOf("page", PARAMS, { epoch: "year" });
+  const { client } = await openAndRecord(store, [metric], "Infinity", [["page", "a"]], () => now);
   now += 86_400;
   await outcomeOf(client, "page", "a");
-  const other = findMetric("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year", interval: "week" });
-  const later = await recorded(store, [other], "Infinity", [["page", "a"]], () => now);
+  const changed = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "year", interval: "week" });
+  const later = await openAndRecord(store, [changed], "Infinity", [["page", "a"]], () => now);
   for (let i = 0; i < 2; i++) {
     now += 86_400;
     await outcomeOf(later.client, "page", "a");
   }
   const { fingerprint } = await metric;
-  const named = store.documents.spool.reports.map(({ params }) => params);
-  assert.deepEqual(named, [fingerprint, fingerprint, fingerprint]);
+  const fingerprintsOfReports = store.documents.spool.reports.map(({ params }) => params);
+  assert.deepEqual(fingerprintsOfReports, [fingerprint, fingerprint, fingerprint]);
 });
 
 test("an event of the last day of an epoch has no report, because it would leave in the next epoch", async () => {
-  const metric = findMetric("page", PARAMS, { epoch: "quarter", interval: "epoch" });
+  const metric = metricOf("page", PARAMS, { epoch: "quarter", interval: "epoch" });
   for (const [day, outcome] of [[29, "recorded"], [30, "recorded"], [31, "last day"]]) {
     const clock = () => Date.UTC(2026, 11, day, 12) / 1000;
-    const { outcomes } = await recorded(memoryStore(), [metric], "Infinity", [["page", "a"]], clock);
+    const { outcomes } = await openAndRecord(memoryStore(), [metric], "Infinity", [["page", "a"]], clock);
     assert.deepEqual(outcomes, [outcome]);
   }
 });
@@ -88,11 +89,11 @@ test("an event of the last day of an epoch has no report, because it would leave
 test("a scope stays in force until its epoch ends under a registry with shorter epochs", async () => {
   const store = memoryStore();
   let now = NOON;
-  const weekly = findMetric("page", PARAMS, { epoch: "year", interval: "week" });
-  const monthly = findMetric("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "month", interval: "day" });
-  await recorded(store, [weekly], "Infinity", [["page", "a"]], () => now);
+  const weekly = metricOf("page", PARAMS, { epoch: "year", interval: "week" });
+  const monthly = metricOf("page", { ...PARAMS, p: QUARTER / 2 }, { epoch: "month", interval: "day" });
+  await openAndRecord(store, [weekly], "Infinity", [["page", "a"]], () => now);
   now += 7 * 86_400;
-  const { client } = await recorded(store, [monthly], "Infinity", [["page", "b"]], () => now);
+  const { client } = await openAndRecord(store, [monthly], "Infinity", [["page", "b"]], () => now);
   now += 7 * 86_400; // in December, a month without a scope of its own
   await outcomeOf(client, "page", "c");
   const { scopes } = store.documents.device;
@@ -105,15 +106,16 @@ test("a device keeps the part that it has reported when the shares change", asyn
   const [prefix, whole] = await Promise.all(
     names.map(async (part) => (await fingerprints({ ...words, part })).fingerprint),
   );
-  const shared = (threshold) => [
+  const partsOf = (threshold) => [
     { name: names[0], threshold, fingerprint: prefix },
     { name: names[1], fingerprint: whole },
   ];
   const store = memoryStore();
+  // On the first day every device reports the whole value, and on later days every new device reports the prefix.
   for (const [day, threshold] of [0, 2 ** 32, 2 ** 32].entries()) {
-    const metric = findMetric("page", words, { epoch: "year", parts: shared(threshold) });
+    const metric = metricOf("page", words, { epoch: "year", parts: partsOf(threshold) });
     const clock = () => NOON + 86_400 * day;
-    const { outcomes } = await recorded(store, [metric], "Infinity", [["page", "abc"]], clock);
+    const { outcomes } = await openAndRecord(store, [metric], "Infinity", [["page", "abc"]], clock);
     assert.deepEqual(outcomes, ["recorded"]);
   }
   assert.deepEqual(store.documents.spool.reports.map(({ params }) => params), [whole, whole]);
@@ -132,9 +134,9 @@ test("a clock outside the years 1970 to 9999 reads as the first day or the last 
   for (const epoch of ["life", "year", "quarter", "month"]) {
     for (const [now, day] of times) {
       const fields = { epoch, expires: "9999-12-31" };
-      const weekly = findMetric("page", PARAMS, { ...fields, interval: "week" });
+      const weekly = metricOf("page", PARAMS, { ...fields, interval: "week" });
       const store = memoryStore();
-      const device = await recorded(store, [weekly], "Infinity", values, () => now);
+      const device = await openAndRecord(store, [weekly], "Infinity", values, () => now);
       assert.deepEqual(device.outcomes, ["recorded", "recorded"]);
       const [{ rules }] = Object.values(store.documents.device.pending);
       assert.equal(rules.day, day);
@@ -144,25 +146,25 @@ test("a clock outside the years 1970 to 9999 reads as the first day or the last 
 
 test("an infinite loss does not become NaN", async () => {
   const store = memoryStore();
-  const certain = findMetric("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
+  const certain = metricOf("page", { ...PARAMS, f: 0, p: 0, q: 4 * QUARTER });
   let now = NOON;
-  const { client } = await recorded(store, [certain], "Infinity", [["page", "a"]], () => now);
+  const { client } = await openAndRecord(store, [certain], "Infinity", [["page", "a"]], () => now);
   now += 86_400;
   await outcomeOf(client, "page", "a");
   assert.equal((await client.privacySpent()).nats, Infinity);
 });
 
-test("a registry of another version is refused, whatever its seal", async () => {
-  const later = await sealed({ v: 2, total: "Infinity", metrics: [] });
-  await assert.rejects(Client.open({ registry: later, consent: true, store: memoryStore() }), MetricError);
+test("a registry of another version is refused although its seal is valid", async () => {
+  const registry = await seal({ v: 2, total: "Infinity", metrics: [] });
+  await assert.rejects(Client.open({ registry, consent: true, store: memoryStore() }), MetricError);
 });
 
 test("a registry with an unknown encoding or interval is refused", async () => {
   const flags = { ...PARAMS, encoding: "flags" };
   for (const [sentence, metric] of [
-    [/^encoding must be one of bloom,onehot,boolean,buckets,set, got flags$/, findMetric("page", flags)],
-    [/^interval must be one of day,week,epoch, got none$/, findMetric("page", PARAMS, { interval: "none" })],
-    [/^interval must be one of day,week,epoch, got toString$/, findMetric("page", PARAMS, { interval: "toString" })],
+    [/^encoding must be one of bloom,onehot,boolean,buckets,set, got flags$/, metricOf("page", flags)],
+    [/^interval must be one of day,week,epoch, got none$/, metricOf("page", PARAMS, { interval: "none" })],
+    [/^interval must be one of day,week,epoch, got toString$/, metricOf("page", PARAMS, { interval: "toString" })],
   ]) {
     await assert.rejects(async () => {
       const registry = await registryOf([metric]);
@@ -173,7 +175,7 @@ test("a registry with an unknown encoding or interval is refused", async () => {
 
 test("the tables of the normalizer of each field are loaded", async () => {
   const pair = { ...PARAMS, fields: ["site", "country"], normalize: "host,none" };
-  const registry = await registryOf([await findMetric("page", pair)]);
+  const registry = await registryOf([await metricOf("page", pair)]);
   const client = await Client.open({ registry, consent: true, store: memoryStore() });
   const value = { site: "https://a.org/x", country: "de" };
   assert.equal(await outcomeOf(client, "page", value), "recorded");
@@ -185,18 +187,18 @@ test("the event with the smallest tag of its interval is pending", async () => {
   const tags = [7, 9, 3, 5, 2];
   const coins = (n) => (n === 2 ? [tags.shift(), 0] : new Uint32Array(n));
   const store = memoryStore();
-  const registry = await registryOf([await findMetric("page", PARAMS, { epoch: "year", interval: "day" })]);
+  const registry = await registryOf([await metricOf("page", PARAMS, { epoch: "year", interval: "day" })]);
   const client = await Client.open({ registry, consent: true, store, coins, clock: () => NOON });
   let n = 0;
   const { update } = store;
-  store.update = (...words) => ((n += 1), update(...words));
-  const smallest = [];
+  store.update = (...args) => ((n += 1), update(...args));
+  const tagsAndChanges = [];
   for (const value of ["a", "b", "a", "b", "c"]) {
     await outcomeOf(client, "page", value);
     const [{ tag }] = Object.values(store.documents.device.pending);
-    smallest.push([Number.parseInt(tag.slice(0, 8), 16), n]);
+    tagsAndChanges.push([Number.parseInt(tag.slice(0, 8), 16), n]);
     n = 0;
   }
-  // a change for the event, and one for its permanent response; none for a larger tag
-  assert.deepEqual(smallest, [[7, 2], [7, 0], [3, 2], [3, 0], [2, 2]]);
+  // The store changes for the event, and for its permanent response. It does not change for a larger tag.
+  assert.deepEqual(tagsAndChanges, [[7, 2], [7, 0], [3, 2], [3, 0], [2, 2]]);
 });

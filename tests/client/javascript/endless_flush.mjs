@@ -1,4 +1,6 @@
-// Flushes without a limit while a metric is stopped for thirty days, and prints the number of steps.
+// Flushes without a timeout while the collector stops a metric, and prints the number of changes of the store.
+//
+// A flush that does not sleep would change the store again and again.
 
 import { Client } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
@@ -9,9 +11,9 @@ const body = JSON.stringify({ reports: [{ status: "accepted" }], stop: { page: "
 const transport = { send: async () => ({ status: 200, body }) };
 const store = memoryStore();
 let n = 0;
-const update = (...words) => {
-  if ((n += 1) > 20) process.exit(1); // it does not sleep
-  return store.update(...words);
+const update = (...args) => {
+  if ((n += 1) > 20) process.exit(1); // the flush does not sleep
+  return store.update(...args);
 };
 let now = Date.now() / 1000;
 const options = { registry: REGISTRY, consent: true, store: { ...store, update }, transport, background: false };

@@ -1,5 +1,5 @@
-// The examples in the declarations of the public names, and the program for Node in the README: each runs, and its
-// values are those in its comments.
+// The examples in the declarations of the public names, and the program for Node in the README: every example runs,
+// and its comments contain its values.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -16,19 +16,24 @@ import { REGISTRY } from "./registries.mjs";
 
 const PACKAGE = new URL("../../../client/javascript/", import.meta.url);
 const DECLARATIONS = ["index.d.ts", "file.d.ts", "testing.d.ts"];
+/** Matches an example in a comment, and the line after the comment. */
 const EXAMPLE = /^ *\* @example\n((?: *\*(?! @)(?!\/).*\n)+) *\*\/\n *(.*)$/gm;
 const AsyncFunction = (async () => {}).constructor;
 
-/** Return the examples of a file of declarations, each with the line that it documents. */
-function examplesOf(name) {
-  const text = readFileSync(new URL(name, PACKAGE), "utf8");
-  return [...text.matchAll(EXAMPLE)].map(([, body, declared]) => {
+/** Return the examples of a file of declarations: the lines of the example, and the declaration after it. */
+function examplesOf(file) {
+  const text = readFileSync(new URL(file, PACKAGE), "utf8");
+  return [...text.matchAll(EXAMPLE)].map(([, body, declaration]) => {
     const lines = body.split("\n").map((line) => line.replace(/^ *\* ?/, ""));
-    return { declared, lines };
+    return { file, declaration, lines };
   });
 }
 
-/** Turn `expression; // value` into a comparison, and leave out imports, whose names are arguments. */
+/**
+ * Compile an example to a function; return the names of its arguments and its body.
+ *
+ * A line `expression; // value` becomes a comparison. Imports are left out: their names are arguments.
+ */
 function compile(lines) {
   const statements = lines
     .filter((line) => !line.startsWith("import "))
@@ -37,10 +42,8 @@ function compile(lines) {
   return [names, `{ ${statements.join("\n")} }`];
 }
 
-for (const [declaration, { declared, lines }] of DECLARATIONS.flatMap((name) =>
-  examplesOf(name).map((example) => [name, example]),
-)) {
-  test(`the example of ${declaration}: ${declared}`, async () => {
+for (const { file: declarations, declaration, lines } of DECLARATIONS.flatMap(examplesOf)) {
+  test(`the example of ${declarations}: ${declaration}`, async () => {
     process.chdir(mkdtempSync(join(tmpdir(), "rappor-"))); // for stores in files
     const client = await index.Client.open({ registry: REGISTRY, consent: true, store: testing.memoryStore() });
     const [names, body] = compile(lines);
@@ -74,11 +77,11 @@ test("the README has every option of Client.open", () => {
 });
 
 test("every public class and function has an example", () => {
-  const declared = DECLARATIONS.flatMap(examplesOf).map((example) => example.declared).join("\n");
+  const documented = DECLARATIONS.flatMap(examplesOf).map(({ declaration }) => declaration).join("\n");
   for (const name of Object.keys({ ...file, ...index, ...testing })) {
-    if (name !== "Client") assert.ok(declared.includes(name), name);
+    if (name !== "Client") assert.ok(documented.includes(name), name); // the methods of Client have examples
   }
   for (const name of ["open", "record", "flush", "queuedCount", "privacySpent", "sentUploads", "eventCounts"]) {
-    assert.ok(declared.includes(`${name}(`), name);
+    assert.ok(documented.includes(`${name}(`), name);
   }
 });

@@ -1,4 +1,4 @@
-// Records and withdraws on a device in a file, under a limit of the size of files: full_disk.mjs PATH.
+// Records and withdraws on a device in a file, under a limit of the size of files: node full_disk.mjs PATH.
 
 import { existsSync } from "node:fs";
 
@@ -11,5 +11,5 @@ const [path] = process.argv.slice(2);
 console.warn = () => {};
 const client = await Client.open({ registry: REGISTRY, consent: true, store: fileStore(path) });
 const outcome = await outcomeOf(client, "page", "a");
-const [isLocked, isBeside] = ["lock", "tmp"].map((end) => existsSync(`${path}.${end}`));
-console.log(JSON.stringify({ outcome, isLocked, isBeside, withdrawal: await client.withdraw() }));
+const [hasLock, hasNewFile] = ["lock", "tmp"].map((ending) => existsSync(`${path}.${ending}`));
+console.log(JSON.stringify({ outcome, hasLock, hasNewFile, withdrawal: await client.withdraw() }));

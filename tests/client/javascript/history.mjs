@@ -1,4 +1,6 @@
-// Replays histories of a device, one line of JSON each, and prints the reports that left it.
+// Replays histories of a device, one line of JSON each; prints the sent reports, the outcomes and the reserved nats.
+//
+// `replay_in_python` in test_same_device.py does the same with the Python client.
 
 import { createInterface } from "node:readline";
 
@@ -23,9 +25,9 @@ async function replay({ secret, registries, events, coin }) {
   const statuses = [];
   const sent = {};
   const transport = {
-    send: async (written) => {
+    send: async (text) => {
       const status = statuses.shift() ?? 200;
-      const { id, reports } = JSON.parse(written);
+      const { id, reports } = JSON.parse(text);
       const [{ metric, params, cohort, bits }] = reports;
       sent[id] = [metric, params, cohort, bits];
       return { status, body: JSON.stringify({ reports: [{ status: "accepted" }], stop }) };
@@ -41,14 +43,14 @@ async function replay({ secret, registries, events, coin }) {
       transport,
       background: false,
       clock: () => now,
-      coins: (n) => Array(n).fill(coin + ((now * 7919) % 1009)),
+      coins: (n) => Array(n).fill(coin + ((now * 7919) % 1009)), // as `coin_at` in Python
     });
   let client;
   const recorded = [];
   for (const event of events) {
     now = event.now;
     if (event.open !== undefined) client = await open(event);
-    if (event.metric) recorded.push((await outcomeOf(client, event.metric, valueOf(event.value))) === "recorded");
+    if (event.metric) recorded.push((await outcomeOf(client, event.metric, parseValue(event.value))) === "recorded");
     if (event.optOut) await client.optOut(event.optOut);
     if (event.flush) {
       statuses.splice(0, Infinity, ...event.flush);
@@ -57,10 +59,11 @@ async function replay({ secret, registries, events, coin }) {
     }
     if (event.withdraw) await client.withdraw();
   }
-  const { reserved } = await client.privacySpent();
-  return { recorded, sent: Object.values(sent), reserved };
+  const { metrics, reserved } = await client.privacySpent();
+  return { recorded, sent: Object.values(sent), metrics, reserved };
 }
 
-function valueOf(value) {
+/** Return a value of a history. JSON has no NaN, so a text stands for NaN. */
+function parseValue(value) {
   return value === "NaN" ? NaN : value;
 }

@@ -1,4 +1,4 @@
-// Records a value of a durable metric on a device in a file and is killed at once: killed.mjs PATH NAME.
+// Records a value on a device in a file and kills itself at once: node killed.mjs PATH METRIC.
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";

@@ -1,4 +1,4 @@
-// Sends one report, and ends while another one waits an hour in the background sender.
+// Sends one report, and ends while another report waits half an hour in the background sender.
 
 import { Client } from "../../../client/javascript/index.js";
 import { memoryStore } from "../../../client/javascript/testing.js";
@@ -10,7 +10,7 @@ const body = JSON.stringify({ reports: [{ status: "accepted" }] });
 const transport = { send: async () => ({ status: 200, body }) };
 let now = 1000 * DAY;
 const options = { registry: REGISTRY, consent: true, store: memoryStore(), transport, maxDelay: 3600 };
-const coins = (n) => new Uint32Array(n).fill(2 ** 31);
+const coins = (n) => new Uint32Array(n).fill(2 ** 31); // half of a delay
 const client = await Client.open({ ...options, coins, clock: () => now });
 await outcomeOf(client, "page", "a");
 now += DAY;

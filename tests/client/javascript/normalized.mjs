@@ -1,4 +1,4 @@
-// Normalizes texts: each line of standard input is a list of a normalizer's name and a text.
+// Normalizes texts: each line of standard input is a list of a normalizer's name and a list of texts.
 
 import { createInterface } from "node:readline";
 

@@ -1,8 +1,8 @@
-// The outcome of a recorded value, after the value is in the store.
+// Recording for tests that read the store afterwards.
 
-/** Record a value; return "recorded", or the reason why the value has no report. */
+/** Record a value, and wait until it is in the store; return "recorded", or the reason why it was skipped. */
 export async function outcomeOf(client, name, value) {
   const { outcome, reason } = client.record(name, value);
-  await client.queuedCount(); // stores what is in memory first
+  await client.queuedCount(); // stores the events in memory first
   return reason || outcome;
 }

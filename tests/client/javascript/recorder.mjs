@@ -1,4 +1,4 @@
-// Records a value of n metrics on a device in a file: node recorder.mjs PATH FIRST N.
+// Records a value of each of N metrics, from number FIRST on, on a device in a file: node recorder.mjs PATH FIRST N.
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client } from "../../../client/javascript/index.js";

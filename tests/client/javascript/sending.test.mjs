@@ -1,4 +1,4 @@
-// Steps of the uploader and of the background sender: which report leaves, and which one waits how long.
+// Steps of the uploader and of the background sender: the report that leaves, and the time of the next step.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -13,15 +13,22 @@ import { Uploader } from "../../../client/javascript/src/uploader.js";
 const NOON = Date.UTC(2026, 10, 18, 12) / 1000;
 const DAY = 86_400;
 
-const finished = (sendAfter) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", sendAfter });
-const queued = (id, more) => ({
+/** Return a finished report, which has no upload yet. */
+const reportOf = (sendAfter) => ({ metric: "page", params: "p", cohort: 0, bits: "AA", sendAfter });
+
+/** Return an upload after its first attempt. `fields` replace its other fields. */
+const uploadOf = (id, fields) => ({
   ...{ id, body: id, metric: "page", interval: "day", attempts: 1, first: NOON, claimed: 0, backoff: 0 },
-  ...more,
+  ...fields,
 });
 
-/** Return an uploader of a device with this spool, and the list of the bodies that it sends. */
-function uploaderOf(given, conditions = {}) {
-  const { reports = [], uploads = [], last = {}, interval = "day", ...device } = given;
+/**
+ * Return an uploader, the documents of its device, and the list of the bodies that it sends.
+ *
+ * All reports and uploads of the device have the same interval. `device` has fields of the device's document.
+ * `conditions` are `now` (the time), `isFailing` and `isHanging` (the transport). A test may change them.
+ */
+function uploaderOf({ reports = [], uploads = [], last = {}, interval = "day", ...device }, conditions = {}) {
   for (const item of [...reports, ...uploads]) Object.assign(item, { epoch: "quarter", interval, ...item });
   const sent = [];
   const documents = {
@@ -45,12 +52,13 @@ function uploaderOf(given, conditions = {}) {
     coins: drawSystemCoins,
     limits: { reports: 300, bytes: 200_000, log: 300 },
     prepare: () => {},
+    isRefused: () => false,
   });
   return { uploader, documents, sent };
 }
 
 test("a report does not leave before its time, unless a flush asks for it", async () => {
-  const { uploader, sent } = uploaderOf({ reports: [finished(NOON + 100)] });
+  const { uploader, sent } = uploaderOf({ reports: [reportOf(NOON + 100)] });
   assert.deepEqual(await uploader.step(), { nextAt: NOON + 100, reason: undefined });
   assert.deepEqual(sent, []);
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
@@ -62,22 +70,42 @@ test("without queued reports the reason of a step is not \"asked to wait\"", asy
 });
 
 test("a failed upload waits for its backoff, and an upload whose backoff is over is sent", async () => {
-  const uploads = [queued("a", { backoff: NOON + 100 }), queued("b", { backoff: NOON - 1 })];
+  const uploads = [uploadOf("a", { backoff: NOON + 100 }), uploadOf("b", { backoff: NOON - 1 })];
   const { uploader, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step()).reason, "sent");
   assert.equal((await uploader.step()).nextAt, NOON + 100);
   assert.deepEqual(sent, ["b"]);
 });
 
+// Ends of the backoff, of the pause and of Retry-After, and the end of the wait, in seconds from now. No wait is longer
+// than a day, so a wait of a month was set before the clock was set back by a month.
+const MONTH = 31 * DAY;
+for (const [backoff, pause, retryAfter, wait] of [
+  [30, 60, 0, 60],
+  [60, 30, 0, 60],
+  [MONTH, 60, 0, 60],
+  [60, MONTH, 0, 60],
+  [60, 30, MONTH, 60],
+  [MONTH, MONTH, 60, 60],
+  [MONTH, MONTH, MONTH, 0],
+]) {
+  test(`the waits [${[backoff, pause, retryAfter]}] end after ${wait} seconds`, async () => {
+    const sending = { failures: 2, waitUntil: NOON + retryAfter, pauseUntil: NOON + pause };
+    const { uploader, sent } = uploaderOf({ uploads: [uploadOf("a", { backoff: NOON + backoff })], sending });
+    assert.equal((await uploader.step()).nextAt, NOON + wait);
+    assert.deepEqual(sent, wait ? [] : ["a"]);
+  });
+}
+
 test("a flush tries an upload that it has not tried before one that is due earlier", async () => {
-  const uploads = [queued("a", { backoff: NOON + 10 }), queued("b", { backoff: NOON + 20 })];
+  const uploads = [uploadOf("a", { backoff: NOON + 10 }), uploadOf("b", { backoff: NOON + 20 })];
   const { uploader, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step({ tried: new Set(["a"]) })).reason, "sent");
   assert.deepEqual(sent, ["b"]);
 });
 
-test("an upload of a stopped metric holds up no other", async () => {
-  const uploads = [queued("a"), queued("b", { metric: "theme" })];
+test("an upload of a stopped metric does not delay other uploads", async () => {
+  const uploads = [uploadOf("a"), uploadOf("b", { metric: "theme" })];
   const { uploader, sent } = uploaderOf({ uploads, stopped: { page: "2026-11-20" } });
   assert.equal((await uploader.step()).reason, "sent");
   assert.equal((await uploader.step()).reason, "asked to wait");
@@ -85,7 +113,7 @@ test("an upload of a stopped metric holds up no other", async () => {
 });
 
 test("beyond the limit the oldest reports are dropped and counted", () => {
-  const [device, reports] = [createDevice("m"), [1, 2, 3].map(finished)];
+  const [device, reports] = [createDevice("m"), [1, 2, 3].map(reportOf)];
   trimSpool(device, { reports, uploads: [] }, { reports: 2, bytes: 1000, log: 1 });
   assert.deepEqual(reports.map(({ sendAfter }) => sendAfter), [2, 3]);
   trimSpool(device, { reports, uploads: [] }, { reports: 2, bytes: 200, log: 1 });
@@ -94,7 +122,7 @@ test("beyond the limit the oldest reports are dropped and counted", () => {
 });
 
 test("all uploads that are too old are given up at once, and none of them leaves", async () => {
-  const uploads = ["a", "b", "c"].map((id) => queued(id, { first: NOON - 8 * DAY }));
+  const uploads = ["a", "b", "c"].map((id) => uploadOf(id, { first: NOON - 8 * DAY }));
   const { uploader, documents, sent } = uploaderOf({ uploads });
   assert.equal((await uploader.step()).nextAt, Infinity);
   assert.deepEqual([sent, documents.device.counters], [[], { given_up: 3 }]);
@@ -102,13 +130,13 @@ test("all uploads that are too old are given up at once, and none of them leaves
 
 test("a report that a flush may not send yet does not become an upload", async () => {
   const sending = { failures: 2, waitUntil: NOON + 60, pauseUntil: NOON + 60 };
-  const { uploader, documents } = uploaderOf({ reports: [finished(NOON)], sending });
+  const { uploader, documents } = uploaderOf({ reports: [reportOf(NOON)], sending });
   assert.equal((await uploader.step({ tried: new Set() })).nextAt, NOON + 60);
   assert.deepEqual([documents.spool.reports.length, documents.spool.uploads], [1, []]);
 });
 
 test("an upload whose first attempt was in January 1970 is given up a week later", async () => {
-  const uploads = [queued("a", { first: 0, attempts: 0 })];
+  const uploads = [uploadOf("a", { first: 0, attempts: 0 })];
   const conditions = { now: 100, isFailing: true };
   const { uploader, documents } = uploaderOf({ uploads }, conditions);
   await uploader.step();
@@ -120,7 +148,7 @@ test("an upload whose first attempt was in January 1970 is given up a week later
 
 test("a retry under a clock that was set back does not shorten the week of an upload", async () => {
   const conditions = { now: NOON, isFailing: true };
-  const reports = [finished(NOON - 2), finished(NOON - 1)];
+  const reports = [reportOf(NOON - 2), reportOf(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, interval: "week" }, conditions);
   for (const days of [-8, 9, 0]) {
     await uploader.step({ tried: new Set() });
@@ -131,7 +159,7 @@ test("a retry under a clock that was set back does not shorten the week of an up
 
 test("an attempt under a clock that was years ahead does not delay later attempts", async () => {
   const last = { page: [NOON + 1000 * DAY, 0] };
-  const reports = [finished(NOON - 2), finished(NOON - 1)];
+  const reports = [reportOf(NOON - 2), reportOf(NOON - 1)];
   const { uploader, sent } = uploaderOf({ reports, last, interval: "day" });
   assert.equal((await uploader.step({ tried: new Set() })).reason, "sent");
   assert.equal((await uploader.step({ tried: new Set() })).nextAt, findInterval("day", NOON).ends);
@@ -140,7 +168,7 @@ test("an attempt under a clock that was years ahead does not delay later attempt
 
 test("a report of a metric that the collector stopped waits until the stop is over", async () => {
   const { uploader, documents, sent } = uploaderOf({
-    reports: [finished(NOON - 1)],
+    reports: [reportOf(NOON - 1)],
     stopped: { page: "2026-11-20" },
   });
   const { nextAt, reason } = await uploader.step({ tried: new Set() });
@@ -151,12 +179,12 @@ test("a report of a metric that the collector stopped waits until the stop is ov
 
 test("a request of thirty seconds has failed, also in a longer flush", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const its = uploaderOf({ reports: [finished(NOON - 1)] }, { isHanging: true });
-  const step = its.uploader.step({ tried: new Set() });
-  while (!its.sent.length) await Promise.resolve();
+  const { uploader, documents, sent } = uploaderOf({ reports: [reportOf(NOON - 1)] }, { isHanging: true });
+  const step = uploader.step({ tried: new Set() });
+  while (!sent.length) await Promise.resolve();
   t.mock.timers.tick(30_000);
   assert.equal((await step).reason, "unreachable");
-  assert.equal(its.documents.device.sending.failures, 1);
+  assert.equal(documents.device.sending.failures, 1);
 });
 
 test("a pending record without a report plans no step", async () => {
@@ -168,8 +196,8 @@ test("a pending record without a report plans no step", async () => {
 test("a report that did not leave within its epoch is dropped and counted", async () => {
   for (const [leavesBefore, n] of [[NOON + 1, 1], [NOON, 0]]) {
     for (const spool of [
-      { reports: [{ ...finished(NOON - 1), leavesBefore }], interval: "epoch" },
-      { uploads: [queued("a", { leavesBefore })], interval: "epoch" },
+      { reports: [{ ...reportOf(NOON - 1), leavesBefore }], interval: "epoch" },
+      { uploads: [uploadOf("a", { leavesBefore })], interval: "epoch" },
     ]) {
       const { uploader, documents, sent } = uploaderOf(spool);
       await uploader.step({ tried: new Set() });
@@ -196,7 +224,7 @@ test("the upload for the end of a page is sent only if it may leave", async () =
     [0, {}, { leavesBefore: NOON }],
   ]) {
     const { uploader, documents, sent } = uploaderOf(device);
-    await uploader.sendAtPageEnd(documents.device, queued("a", upload));
+    await uploader.sendAtPageEnd(documents.device, uploadOf("a", upload));
     assert.equal(sent.length, n, JSON.stringify([device, upload]));
   }
 });
@@ -208,46 +236,48 @@ for (const [interval, seconds] of [["day", DAY], ["week", 7 * DAY]]) {
       const n = Math.floor((9 * DAY) / seconds) + 1;
       const sendTimes = Array.from({ length: n }, (_, i) => NOON - i * seconds - 1).reverse();
       const conditions = { now: NOON };
-      const reports = sendTimes.map(finished);
+      const reports = sendTimes.map(reportOf);
       const { uploader, documents, sent } = uploaderOf({ reports, interval }, conditions);
-      const came = [];
+      const idsByInterval = new Map(); // ids of the sent uploads, by the end of the interval in which they left
       let failures = 0;
       const { spool, device } = documents;
       while (spool.reports.length + spool.uploads.length) {
-        conditions.isFailing = sent.length > 1 && failures < 12;
+        conditions.isFailing = sent.length > 1 && failures < 12; // the collector fails in the middle
         const { nextAt, id } = await uploader.step(isFlush ? { tried: new Set(["x"]) } : {});
-        if (id) came.push([findInterval(interval, conditions.now).ends, id]);
+        if (id) {
+          const { ends } = findInterval(interval, conditions.now);
+          idsByInterval.set(ends, (idsByInterval.get(ends) ?? new Set()).add(id));
+        }
         failures += id && conditions.isFailing ? 1 : 0;
         assert.ok(nextAt < Infinity || !spool.reports.length);
         if (nextAt < Infinity) conditions.now = Math.max(conditions.now, nextAt);
       }
-      for (const [end] of came) {
-        assert.equal(new Set(came.filter(([ends]) => ends === end).map(([, id]) => id)).size, 1);
-      }
-      const late = sendTimes.filter((sendAfter) => sendAfter < NOON - 7 * DAY).length;
-      const { accepted, given_up: gone } = device.counters;
-      assert.equal(accepted + gone, n);
-      assert.ok(gone >= late && late > 0 && accepted >= n - late - 5, `${accepted} of ${n}`);
+      for (const ids of idsByInterval.values()) assert.equal(ids.size, 1);
+      // Reports that are older than a week are given up, and a few others during the failures.
+      const nTooOld = sendTimes.filter((sendAfter) => sendAfter < NOON - 7 * DAY).length;
+      const { accepted, given_up: nGivenUp } = device.counters;
+      assert.equal(accepted + nGivenUp, n);
+      assert.ok(nGivenUp >= nTooOld && nTooOld > 0 && accepted >= n - nTooOld - 5, `${accepted} of ${n}`);
     });
   }
 }
 
 test("a page that ends sends no second report in an interval", async () => {
   const conditions = { now: NOON };
-  const reports = [finished(NOON - 8 * DAY), finished(NOON - 3), finished(NOON - 2)];
-  const its = uploaderOf({ reports, interval: "day" }, conditions);
-  const { uploader, documents, sent } = its;
+  const reports = [reportOf(NOON - 8 * DAY), reportOf(NOON - 3), reportOf(NOON - 2)];
+  const { uploader, documents, sent } = uploaderOf({ reports, interval: "day" }, conditions);
   const first = uploader.prepareEndUpload(documents, undefined);
   assert.ok(first);
   assert.deepEqual(documents.device.counters, { given_up: 1 });
   assert.equal(uploader.prepareEndUpload(documents, first), first);
-  assert.equal(uploader.prepareEndUpload(documents, undefined), undefined); // another tab: this one may leave
+  // Another tab prepares no second upload, because the first upload may leave in this interval.
+  assert.equal(uploader.prepareEndUpload(documents, undefined), undefined);
   await uploader.sendAtPageEnd(documents.device, first);
   assert.equal(sent.length, 1);
-  assert.equal((await uploader.step()).id, first.id); // the page that ended did not see the response
+  assert.equal((await uploader.step()).id, first.id); // the page ended before the response
   assert.equal(uploader.prepareEndUpload(documents, undefined), undefined);
   conditions.now += DAY / 4;
-  await uploader.sendAtPageEnd(documents.device, first); // the other tab's, which had it yesterday
+  await uploader.sendAtPageEnd(documents.device, first); // of another tab, which prepared it earlier
   assert.equal(sent.length, 3);
   conditions.now += DAY;
   await uploader.sendAtPageEnd(documents.device, first);
@@ -272,6 +302,9 @@ test("after the backlog the next report waits for the whole delay", async (t) =>
   const sender = new Sender(step, { coins, clock: () => 0, maxDelay: 3600 });
   t.after(() => sender.stop());
   sender.catchUp(2);
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  const end = performance.now() + 20_000; // a busy machine may take long for the first two steps
+  while (n < 2 && performance.now() < end) await sleep(5);
+  await sleep(300); // a third delay of the backlog would be 63 ms
   assert.equal(n, 2);
 });

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audits import ENCODINGS, SMALL, faults_of, run_audit
+from audits import ENCODINGS, SMALL_METRIC, list_faulty_checks, run_audit
 from node import TESTS
 from tools import need
 
@@ -31,53 +31,55 @@ epoch = "month"
 """
 
 
-def program(name: str) -> list[str]:
+def node_command(name: str) -> list[str]:
     """Return the command that runs a program of these tests."""
     return [str(need("node")), str(TESTS / name)]
 
 
-def encoder_passes(name: str, trials: int) -> None:
-    """Audit an encoding: probabilities, permanent responses, independence and coins."""
-    audited = ENCODINGS[name]
-    command = JsonLines(audited.params, program("audited_encoder.mjs"))
-    audit = run_audit(command, audited, trials=trials)
-    assert audit.passed, faults_of(audit)
-
-
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_every_encoding_passes_from_outside(name: str) -> None:
-    """With two thousand simulated devices for each encoding."""
-    encoder_passes(name, 2000)
+def test_every_encoding_passes_an_audit(name: str) -> None:
+    """Every encoding passes an audit with two thousand simulated devices.
+
+    The audit checks probabilities, permanent responses, independence and coins.
+    """
+    metric = ENCODINGS[name]
+    encoder = JsonLines(metric.params, node_command("audited_encoder.mjs"))
+    audit = run_audit(encoder, metric, trials=2000)
+    assert audit.passed, list_faulty_checks(audit)
 
 
 @pytest.mark.slow
 def test_the_encoder_equals_the_reference_bit_by_bit() -> None:
-    """For fixed secrets and coins, over random parameters, metrics, epochs and values."""
+    """The encoder and the reference return the same bits for 200 random inputs.
+
+    An input has a secret, coins, a metric, an epoch and a value. `record_inputs` collects the
+    inputs of an audit, so the program for Node gets them all at once.
+    """
     inputs: list[DeviceInputs] = []
 
     def record_inputs(query: DeviceInputs) -> DeviceOutputs:
         inputs.append(query)
         return compute_reference_outputs(query)
 
-    assert audit_exactly(record_inputs, SMALL, vectors=200, seed=18).passed
-    outputs = JsonLines(SMALL.params, program("audited_encoder.mjs")).compute_outputs(inputs)
+    assert audit_exactly(record_inputs, SMALL_METRIC, vectors=200, seed=18).passed
+    outputs = JsonLines(SMALL_METRIC.params, node_command("audited_encoder.mjs")).compute_outputs(
+        inputs
+    )
     assert outputs == [compute_reference_outputs(query) for query in inputs]
 
 
-def client_passes(folder: Path, devices: int) -> None:
-    """Audit the client with a store in a file, in a process for each day."""
-    path = folder / "metrics.toml"
+@pytest.mark.acceptance
+def test_the_client_passes_an_audit_over_time(tmp_path: Path) -> None:
+    """The client passes an audit of a hundred devices over two epochs.
+
+    A device has its store in a file and a process for each day. The clock once goes back.
+    """
+    path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     registry = Registry.load(path)
     path.with_suffix(".json").write_text(format_sealed_json(registry, {"page": "-"}))
-    command = program("audited_client.mjs")
-    audit = audit_client(command, registry.metric("page"), path, devices=devices)
-    assert audit.passed, faults_of(audit)
+    command = node_command("audited_client.mjs")
+    audit = audit_client(command, registry.metric("page"), path, devices=100)
+    assert audit.passed, list_faulty_checks(audit)
     assert len(audit.checks) > 8
-
-
-@pytest.mark.acceptance
-def test_the_client_passes_over_time(tmp_path: Path) -> None:
-    """A hundred devices through restarts, two epochs and a clock that goes back."""
-    client_passes(tmp_path, devices=100)

@@ -1,4 +1,4 @@
-"""The test files of Node's own runner, and the types of the JavaScript client."""
+"""Tests that run in Node: all files `*.test.mjs`, and a check of the client's types."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from tools import need
 def test_file_of_node_passes(path: object) -> None:
     """Every test of the file passes, and the file has tests."""
     output = run_node("--test", "--test-reporter=tap", str(path))
-    (n_passed,) = (int(line.split()[2]) for line in output.splitlines() if line[:7] == "# pass ")
+    lines = output.splitlines()
+    (n_passed,) = (int(line.split()[2]) for line in lines if line.startswith("# pass "))
     assert n_passed > 0
 
 
 @pytest.mark.slow
 def test_types_hold() -> None:
     """TypeScript checks sources, declarations and a program that uses them, under `strict`."""
-    ended = subprocess.run(
+    process = subprocess.run(
         [str(need("tsc")), "--project", str(TESTS)], capture_output=True, text=True, check=False
     )
-    assert ended.returncode == 0, ended.stdout
+    assert process.returncode == 0, process.stdout
 
 
-def test_a_failure_is_named_before_the_end_of_the_output() -> None:
+def test_summary_of_a_failure_begins_with_the_failed_tests() -> None:
     """The names of failed tests come first, however long the output after them is."""
     output = "ok 1 - works\n    not ok 2 - breaks\n" + "#\n" * 9000
     assert summarize_failure(output, "").startswith("not ok 2 - breaks\n")

@@ -1,4 +1,4 @@
-// A program as a user writes it, and the proof that what is declared is what is there.
+// A program as a user writes it. TypeScript checks it against the declarations, and the declarations against the code.
 
 import { Client, type Outcome, type RegistryDocument } from "../../../client/javascript/index.js";
 import { fileStore } from "../../../client/javascript/file.js";
@@ -20,9 +20,9 @@ export async function use(): Promise<Outcome> {
   await client.record(7, "dark");
   const result = await client.flush({ timeout: 2 });
   const nats: number = (await client.privacySpent()).nats + result.sent;
-  const left: readonly string[] = (await client.withdraw()).left;
+  const remaining: readonly string[] = (await client.withdraw()).left;
   const notice: string | undefined = client.metrics.get("theme")?.notice;
-  console.log(nats, left, notice);
+  console.log(nats, remaining, notice);
   return client.record("theme", "dark");
 }
 

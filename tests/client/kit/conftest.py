@@ -1,4 +1,4 @@
-"""A tool with the kit, of click and of typer."""
+"""Fixture of the tests of the kit: a program with telemetry."""
 
 from __future__ import annotations
 
@@ -10,5 +10,8 @@ from kit_tools import CLICK, Tool
 
 @pytest.fixture
 def tool(tmp_path: Path, request: pytest.FixtureRequest) -> Tool:
-    """A tool of click, or of the library that a test names, that nobody has answered."""
+    """Return a program of click whose person has not seen the question yet.
+
+    A test gets another program by indirect parametrization with its source, such as `TYPER`.
+    """
     return Tool(tmp_path, source=getattr(request, "param", CLICK))

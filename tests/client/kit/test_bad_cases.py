@@ -1,7 +1,7 @@
-"""Surroundings in which a device cannot work, or in which no person can respond.
+"""Environments in which a device cannot work, or in which no person can respond.
 
-The program does its work in silence. The surroundings are closed streams, full and read-only disks,
-foreign folders, and other versions.
+The program does its work in silence. The environments are closed streams, full and read-only disks,
+folders of other users, other versions of the program, and Windows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from typing import Final
 
 import pytest
 from kit_tools import Tool
-from programs import until
+from programs import wait_until
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 READ_ONLY: Final = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && "$@"'
+"""Shell line that makes the folder "$0" read-only and runs the program "$@"."""
 FULL: Final = 'mount -t tmpfs -o nr_inodes=1 none "$0" && "$@"'
+"""Shell line that mounts a disk without room for a file on the folder "$0" and runs the program."""
 MOUNTED: Final = "unshare --mount sh -c '{}' {} \"$@\""
+"""Template: runs a shell line on a folder, with mounts that no other process sees."""
 
 CASES: Final = {
     "input of a file": ('"$@" < /dev/null', True),
@@ -36,39 +39,44 @@ CASES: Final = {
     "the tool's own variable": ('MYTOOL_NO_TELEMETRY=true "$@"', False),
     "a container": ('touch container; "$@"', True),
     "another user's home": ('chown -R 12345 data; "$@"', False),
-    "a file in the place of the home": ('mv data kept; touch data; "$@"', False),
+    "a file in place of the home": ('mv data kept; touch data; "$@"', False),
     "a read-only home": (MOUNTED.format(READ_ONLY, "data"), False),
     "a read-only disk": (MOUNTED.format(READ_ONLY, "."), False),
     "a full disk": (MOUNTED.format(FULL, "data"), False),
 }
-"""Shell line that runs the program "$@" in its folder; whether a device can work there."""
+"""Environments by name. Each is a shell line that runs the program "$@" in the parent of the folder
+`data`, and whether a device with consent can work there."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", ["", "yes"])
+@pytest.mark.parametrize("has_consent", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_a_program_works_anywhere(tool: Tool, case: str, said: str) -> None:
-    """The output is that of the program alone. After a yes the device works, wherever it can."""
-    if os.geteuid() != 0 and ("mount" in CASES[case][0] or "chown" in CASES[case][0]):
+def test_a_program_works_anywhere(tool: Tool, case: str, *, has_consent: bool) -> None:
+    """The program prints its own output only. With consent the device works, wherever it can."""
+    shell_line, can_work = CASES[case]
+    if os.geteuid() != 0 and ("mount" in shell_line or "chown" in shell_line):
         pytest.skip("needs to be root, as in a container")
-    surroundings, works = CASES[case]
     text = tool.program.read_text().replace("containers=()", 'containers=["container"]')
     tool.program.write_text(text)
     tool.data.mkdir()
-    if said:
+    if has_consent:
         tool.run("telemetry", "on")
     before = sorted(tool.data.rglob("*"))
-    start = f"cd {tool.data.parent} && {surroundings}"
-    assert tool.on_terminal("build", around=["sh", "-c", start, "sh"]) == "built\n"
-    if said and works:
-        until(lambda: peek(tool.folder).has_secret)
+    start = f"cd {tool.data.parent} && {shell_line}"
+    assert tool.run_on_terminal("build", around=["sh", "-c", start, "sh"]) == "built\n"
+    if has_consent and can_work:
+        wait_until(lambda: peek(tool.folder).has_secret)
     elif tool.data.is_dir():
         assert sorted(tool.data.rglob("*")) == before
 
 
 @pytest.mark.parametrize(("first", "sender"), [*itertools.product(("old", "new"), repeat=2)])
 def test_versions_of_a_tool_share_a_folder(tool: Tool, first: str, sender: str) -> None:
-    """Two versions of one tool are one device: one budget, and one report a month."""
+    """Two versions of one tool are one device: one budget, and one report a month.
+
+    The new version has one command more. `first` is the version that records first, `sender` the
+    version that sends the report.
+    """
     newer = tool.registry.with_name("newer.toml")
     text = tool.registry.read_text()
     newer.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
@@ -83,8 +91,8 @@ def test_versions_of_a_tool_share_a_folder(tool: Tool, first: str, sender: str) 
     clock.advance(days=1)
     versions[sender].collector = transport
     versions[sender].send()
-    assert [each.metric for each in transport.reports] == ["command"]
-    assert peek(tool.folder).spent.nats == 4
+    assert [report.metric for report in transport.reports] == ["command"]
+    assert peek(tool.folder).spent.nats == 4  # the cost of one report
 
 
 WINDOWS: Final = """
@@ -97,7 +105,6 @@ system.SYSTEM = system.Windows(types.SimpleNamespace(
 del os.geteuid, os.getpgrp, os.tcgetpgrp, os.WNOHANG, os.fchdir
 sys.platform = "win32"
 from rappor_client.kit import consent_question, recording_process
-from rappor_client.kit.host import Host
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, peek
 
@@ -114,17 +121,19 @@ assert recording_process.start_process(host.folder, [host.folder, sys.argv[1], "
 host.finish_run()
 print(*sorted(os.listdir(host.folder)))
 """
+"""Source of a program with a host on a substitute for Windows, which has no owners of files, no
+process groups and other locks. Its argument is the registry."""
 
 
 @pytest.mark.slow
-def test_windows_by_its_stand_ins(tool: Tool, tmp_path: Path) -> None:
-    """The local folder of the user, no owners, no process groups, other locks."""
+def test_host_works_on_a_substitute_for_windows(tool: Tool, tmp_path: Path) -> None:
+    """The device is in the local data folder of the user, whose path has a space."""
     home = tmp_path / "Ada Lovelace" / "AppData" / "Local"
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", WINDOWS, str(tool.registry)],
-        env=tool.environment({"LOCALAPPDATA": str(home)}),
+        env=tool.build_environment({"LOCALAPPDATA": str(home)}),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    assert ended.stdout == "answer budget lock\n"
+    assert process.stdout == "answer budget lock\n"

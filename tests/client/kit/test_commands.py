@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from accepting_collector import accepting
+from accepting_collector import run_accepting_collector
 from devices import open_spool
 from kit_tools import CLICK, TYPER, Tool
-from programs import until
+from programs import wait_until
 from rappor_client.kit.commands import manage
 from rappor_client.kit.consent_file import Consent, read_consent, write_consent
 from rappor_client.kit.host import Host
@@ -21,22 +21,25 @@ from rappor_client.testing import FixedClock, MemoryTransport, peek
 from rappor import Params, Registry
 from rappor.protocol.encodings import get_encoder
 
-BOTH = pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
+WITH_CLICK_AND_TYPER = pytest.mark.parametrize(
+    "tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True
+)
 
 
-def agree(tool: Tool, *, now: str = "") -> Host:
+def open_host(tool: Tool, *, now: str = "") -> Host:
     """Return a host whose person has agreed. `now` is the fixed time of its clock."""
     host = tool.host(Host, clock=FixedClock(now) if now else time.time)
     host.agree()
     return host
 
 
-def last_day_but_one() -> str:
-    """Return noon of this month's last day but one.
+def find_last_day_but_one() -> str:
+    """Return noon of the last day but one of the present month.
 
-    The drawn day of every device has come by then, and a report of that day can still leave
-    within the
-    month.
+    A device reports once a month, on or after a day that its secret draws. The drawn day is never
+    one of the last eight days, so on the last day but one a new device reports its first event. The
+    report leaves on the next day. A report of the last day would leave in the next month, so a
+    device records no event on the last day.
     """
     today = time.gmtime()
     n_days = calendar.monthrange(today.tm_year, today.tm_mon)[1]
@@ -44,12 +47,16 @@ def last_day_but_one() -> str:
 
 
 @pytest.mark.slow
-@BOTH
+@WITH_CLICK_AND_TYPER
 def test_on_and_off(tool: Tool) -> None:
-    """`on` prints the privacy notice; `off` leaves the response and the reserved nats only."""
+    """`on` prints the privacy notice, and `off` erases the secret of the device.
+
+    Two files stay: `answer` has the person's response to the consent question, and `budget` has the
+    nats that are reserved for the year. A second `off` works, too.
+    """
     assert "Collected by a@example.org" in tool.run("telemetry", "on")
     tool.run("build")
-    until(lambda: peek(tool.folder).has_secret)
+    wait_until(lambda: peek(tool.folder).has_secret)
     assert "off. Erased." in tool.run("telemetry", "off")
     assert not peek(tool.folder).has_secret
     assert {path.name for path in tool.folder.iterdir()} <= {"answer", "budget"}
@@ -58,8 +65,8 @@ def test_on_and_off(tool: Tool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"])
-def test_status_says_what_decided(tool: Tool, name: str) -> None:
-    """The environment, or the person with the day of the response."""
+def test_status_prints_why_telemetry_is_on_or_off(tool: Tool, name: str) -> None:
+    """The reason is the variable of the environment, or the response of the person with its day."""
     tool.run("telemetry", "on")
     status = tool.run("telemetry", "status", env={name: "true"})
     assert re.match(rf"Telemetry of mytool is off: the environment has {name}=true. .* yes", status)
@@ -67,10 +74,11 @@ def test_status_says_what_decided(tool: Tool, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
-    """A developer who works in a container would wait for the question in vain."""
-    inside = tool.program.read_text().replace("containers=()", 'containers=["/"]')
-    tool.program.write_text(inside)
+def test_status_states_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
+    """`status` explains why a developer who works in a container never sees the question."""
+    # The path "/" exists, so the program runs in a container for the kit.
+    source = tool.program.read_text().replace("containers=()", 'containers=["/"]')
+    tool.program.write_text(source)
     assert "Nobody is asked in a container" in tool.run("telemetry", "status")
     tool.run("telemetry", "on")
     assert "Nobody is asked" not in tool.run("telemetry", "status")
@@ -78,30 +86,65 @@ def test_status_says_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
 
 @pytest.mark.slow
 def test_reset_begins_as_a_new_device(tool: Tool) -> None:
-    """The secret is gone, and the response stays."""
+    """`reset` erases the secret, and the response to the consent question stays."""
     tool.run("telemetry", "on")
     tool.run("build")
-    until(lambda: peek(tool.folder).has_secret)  # the recording process has opened the device
+    wait_until(lambda: peek(tool.folder).has_secret)  # the recording process has opened the device
     assert "is on" in tool.run("telemetry", "reset")
     assert not peek(tool.folder).has_secret
     assert read_consent(str(tool.folder)).word == "yes"
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("change", ["reset", "off", "new list"])
+def test_status_states_that_the_budget_of_the_year_has_no_room(
+    tool: Tool, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    """`status` explains why a device whose budget is reserved records nothing until January.
+
+    A device reserves the budget of the year for its metric: 4 nats in each of 12 months. The
+    reservation stays if the device is erased, and if a new version of the program lists other
+    names. The device then needs another 48 nats, which the budget does not have. `log` prints the
+    reservation, although the device has no record of an upload.
+    """
+    host = open_host(tool, now="2026-06-22T12:00:00")
+    host.record_and_send("build")
+    assert manage(host, ["status"], []) == 0
+    assert "no room" not in capsys.readouterr().out
+    if change == "reset":
+        host.erase()
+    elif change == "off":
+        host.refuse()
+        host.agree()
+    else:
+        text = tool.registry.read_text()
+        tool.registry.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
+    assert manage(host, ["status"], []) == manage(host, ["log"], []) == 0
+    shown = capsys.readouterr().out
+    assert "its privacy budget has no room for command" in shown
+    assert "has no record of anything sent" in shown
+    assert "Reserved for 2026: epsilon = 48.00 at most." in shown
+    assert "also those sent before an erasure" in shown
+    host.clock.advance(days=365)  # type: ignore[attr-defined]
+    assert manage(host, ["status"], []) == 0
+    assert "no room" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """A run starts a process that sends, and does not wait for it. `log` prints the upload."""
+    """A run starts a process that sends the report of an earlier day. `log` prints the upload."""
     registry = Registry.load(Tool(tmp_path).registry)
-    with accepting(registry) as collector:
+    with run_accepting_collector(registry) as collector:
         tool = Tool(tmp_path, collector=collector.url)
-        host = agree(tool, now=last_day_but_one())
+        host = open_host(tool, now=find_last_day_but_one())
         host.record_and_send("build")
         assert len(peek(tool.folder).pending_reports) == 1
         with open_spool(tool.folder) as db:  # the day of the report ended at midnight
             db.execute("UPDATE held SET ends = ?", (time.time() // 86400 * 86400,))
         tool.run("build")
-        until(lambda: len(collector.reports) == 1)
-        assert [each.metric for each in collector.reports] == ["command"]
-        until(lambda: len(peek(tool.folder).sent_uploads) == 1)
+        wait_until(lambda: len(collector.reports) == 1)
+        assert [report.metric for report in collector.reports] == ["command"]
+        wait_until(lambda: len(peek(tool.folder).sent_uploads) == 1)
         log = tool.run("telemetry", "log")
         assert log.count('"metric":"command') == 1
         assert "Privacy loss so far: epsilon = 4" in log
@@ -111,19 +154,19 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
 def test_preview_shows_the_bytes_that_are_sent(
     tool: Tool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bytes of a pending report stay the same; a sentence says what they reveal."""
-    host = agree(tool, now="2026-12-30T12:00:00")
+    """`preview` prints the bytes of the pending report, and a sentence about their information."""
+    host = open_host(tool, now="2026-12-30T12:00:00")
     host.record_and_send("build")
     assert manage(host, ["status"], []) == 0
     assert "0 waiting, 1 kept until the day is over." in capsys.readouterr().out
-    shown = tool.run("telemetry", "preview").splitlines()
+    lines = tool.run("telemetry", "preview").splitlines()
     host.clock.advance(days=1)  # type: ignore[attr-defined]
     transport = MemoryTransport()
     host.collector = transport
     host.send()
-    sent = [line.encode() for line in shown if line.startswith("{")]
-    assert sorted(sent) == sorted(transport.bodies)
-    assert shown[-1].startswith("What anybody could learn")
+    previewed_bodies = [line.encode() for line in lines if line.startswith("{")]
+    assert sorted(previewed_bodies) == sorted(transport.bodies)
+    assert lines[-1].startswith("What anybody could learn")
 
 
 @pytest.mark.slow
@@ -140,46 +183,60 @@ def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
 
 @pytest.mark.slow
 def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> None:
-    """A second `init` replaces the section only. A new registry needs an owner."""
+    """`init` appends a section to the README. A second `init` replaces the section only."""
     readme = tmp_path / "README.md"
     readme.write_text("# My tool\n\nIt builds.")
     tool.run("telemetry", "init", "--readme", str(readme))
-    written = readme.read_text()
-    assert written.startswith("# My tool\n\nIt builds.\n\n## Telemetry\n")
-    assert "`mytool telemetry off`" in written
-    readme.write_text(f"{written}\n## License\n")
+    first_text = readme.read_text()
+    assert first_text.startswith("# My tool\n\nIt builds.\n\n## Telemetry\n")
+    assert "`mytool telemetry off`" in first_text
+    readme.write_text(f"{first_text}\n## License\n")
     tool.registry.write_text(tool.registry.read_text().replace('  "check",\n', ""))
     assert "lacks check." in tool.run("telemetry", "init", "--readme", str(readme))
-    again = readme.read_text()
-    assert "check" in written
-    assert "check" not in again
-    assert again.count("## Telemetry") == 1
-    assert again.endswith("\n\n## License\n")
+    second_text = readme.read_text()
+    assert "check" in first_text
+    assert "check" not in second_text
+    assert second_text.count("## Telemetry") == 1
+    assert second_text.endswith("\n\n## License\n")
+
+
+@pytest.mark.slow
+def test_init_writes_categories_for_few_devices(tool: Tool) -> None:
+    """For 300 devices, `init` writes a metric whose categories are the listed names.
+
+    Other names are not counted, and the output states this. A new registry also needs an owner.
+    """
     tool.registry.unlink()
     assert "--owner must be given" in tool.run("telemetry", "init", code=1)
-    few = tool.run("telemetry", "init", "--owner", "a@example.org", "--devices", "300")
-    assert "Unlisted commands and options are not counted: that needs --devices 12800" in few
+    output = tool.run("telemetry", "init", "--owner", "a@example.org", "--devices", "300")
+    assert "Unlisted commands and options are not counted: that needs --devices 12800" in output
     assert Registry.load(tool.registry)["command"].params.encoding == "onehot"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("devices", "cohorts"), [(12_799, 1), (12_800, 64), (10**6, 128)])
 def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: int) -> None:
-    """12,800 devices a month are the smallest number at which blocks of unlisted names close.
+    """From 12,800 devices a month on, `init` writes a metric that also counts unlisted names.
 
-    The list has the names of the program. A device reports any name, also that of a plugin.
+    The names of the program are then a list of candidates, and a device reports any name, also the
+    name of a plugin. A fifth of the devices reports the first three letters of a name. A collector
+    releases the sum of a cohort only if the cohort has enough reports. 12,800 devices are the
+    convention for this: a fifth of them gives 20 reports to each of 128 cohorts.
+
+    The number of cohorts is smaller for fewer devices: each cohort must expect 30 reports, which is
+    three times the `min_cohort` of a registry. The margin is for a wrong guess of the devices.
     """
     names = Registry.load(tool.registry)["command"].params.categories
     tool.registry.unlink()
     words = ("telemetry", "init", "--owner", "a@example.org", "--devices", str(devices))
-    shown = tool.run(*words)
+    output = tool.run(*words)
     registry = Registry.load(tool.registry)
     metric = registry["command"]
-    assert registry.total == sum(each.total for each in registry.reserved) == 48
+    assert registry.total == sum(cost.total for cost in registry.reserved) == 48
     assert metric.params.m == cohorts
     if cohorts == 1:
         assert metric.params.categories == names
-        assert "not counted" in shown
+        assert "not counted" in output
         return
     assert metric.listed == names
     assert metric.params == dataclasses.replace(
@@ -187,7 +244,7 @@ def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: 
     )
     assert [part.name for part in metric.parts] == ["prefix:3", "whole"]
     assert cohorts * 30 <= metric.smallest_part * devices
-    assert "not counted" not in shown
+    assert "not counted" not in output
     assert get_encoder(metric.params).is_representable("plugin-of-somebody")
     tool.registry.write_text(tool.registry.read_text().replace('  "check",\n', ""))
     assert "lacks check. Add them to its candidates." in tool.run("telemetry", "init")
@@ -195,25 +252,27 @@ def test_init_writes_a_list_for_many_devices(tool: Tool, devices: int, cohorts: 
 
 
 @pytest.mark.slow
-def test_init_says_which_options_an_existing_registry_contradicts(tool: Tool) -> None:
+def test_init_states_which_options_an_existing_registry_contradicts(tool: Tool) -> None:
     """The registry does not change, and options that agree with it are not mentioned."""
     before = tool.registry.read_text()
-    shown = tool.run(
+    output = tool.run(
         *("telemetry", "init", "--owner", "b@example.org", "--expires", "2040-01-01"),
         *("--devices", "20000"),
     )
-    assert "--owner b@example.org is ignored (its owner is a@example.org)" in shown
-    assert "--expires 2040-01-01 is ignored (it expires on " in shown
-    assert "--devices 20000 is ignored" in shown
+    assert "--owner b@example.org is ignored (its owner is a@example.org)" in output
+    assert "--expires 2040-01-01 is ignored (it expires on " in output
+    assert "--devices 20000 is ignored" in output
     assert tool.registry.read_text() == before
     expires = str(Registry.load(tool.registry)["command"].expires)
-    same = ("--owner", "a@example.org", "--expires", expires, "--devices", "9")
-    assert "ignored" not in tool.run("telemetry", "init", *same)
+    # The registry of `tool` was written without --devices, so unlisted names are not counted. The
+    # same holds for 9 devices, so the option agrees with the registry.
+    equal_options = ("--owner", "a@example.org", "--expires", expires, "--devices", "9")
+    assert "ignored" not in tool.run("telemetry", "init", *equal_options)
 
 
 @pytest.mark.slow
 def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
-    """The consent of its users stays stored."""
+    """A program whose registry is missing prints its own output. The person's consent stays."""
     tool.run("telemetry", "on")
     tool.registry.unlink()
     assert tool.run("build") == "built\n"
@@ -232,14 +291,18 @@ def test_a_damaged_folder_does_not_disturb_the_program(tool: Tool) -> None:
 
 @pytest.mark.slow
 def test_a_failing_command_keeps_its_exit_code(tool: Tool) -> None:
-    """Telemetry prints nothing and changes no exit code."""
+    """A command that fails keeps its exit code, and telemetry prints nothing."""
     tool.run("telemetry", "on")
     assert tool.run("fail", code=3) == ""
 
 
 @pytest.mark.parametrize("text", ["", "yes", "yes 1\x00", "maybe 20000", "\xff", "yes x"])
 def test_an_unreadable_response_is_no_consent(tmp_path: Path, text: str) -> None:
-    """The question is not shown again: the person may have refused."""
+    """A file that is no valid response is no consent, and the question is not shown again.
+
+    The person may have refused. A valid line has a word and days, as numbers of days since 1970:
+    day 20000 is in 2024. On day 30000, in 2052, the question is still not shown.
+    """
     (tmp_path / "answer").write_text(text, encoding="latin-1")
     consent = read_consent(str(tmp_path))
     assert consent.word != "yes"
@@ -247,10 +310,14 @@ def test_an_unreadable_response_is_no_consent(tmp_path: Path, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "consent", [Consent("yes", (20000,), ("command", "more")), Consent("asked", (1, 2))]
+    "consent",
+    [
+        Consent("yes", days=(20000,), metrics=("command", "more")),
+        Consent("asked", days=(1, 2)),
+    ],
 )
 def test_a_consent_is_read_as_it_was_written(tmp_path: Path, consent: Consent) -> None:
-    """Also if the folder is created for it, private to the user."""
+    """`read_consent` returns the written response. Its new folder is private to the user."""
     folder = tmp_path / "new" / "folder"
     write_consent(str(folder), consent)
     assert read_consent(str(folder)) == consent

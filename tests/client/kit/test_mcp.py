@@ -19,7 +19,7 @@ from rappor_client.testing import MemoryTransport, peek
 
 from rappor import Registry
 
-pytestmark = pytest.mark.slow  # FastMCP is in the extra dev only
+pytestmark = pytest.mark.slow  # only the extra `dev` installs FastMCP
 
 SERVER = """
 from pathlib import Path
@@ -43,10 +43,10 @@ server.run(show_banner=False)
 
 
 class NameRecorder(Host):
-    """A host that appends recorded names to a list, also in a test."""
+    """A host that appends recorded names to a list, also in the environment of a test."""
 
     def __init__(self, folder: Path) -> None:
-        """Create the list of recorded names."""
+        """Create a host whose registry and device are in a folder."""
         super().__init__(
             "myserver",
             registry=folder / "metrics.toml",
@@ -67,7 +67,7 @@ class NameRecorder(Host):
 
 @pytest.fixture
 def host(tmp_path: Path) -> NameRecorder:
-    """A host whose operator has agreed to a registry of one tool."""
+    """Return a host whose operator has agreed to a registry of two tools."""
     host = NameRecorder(tmp_path)
     end = datetime.date(2099, 12, 31)
     text = format_registry(
@@ -79,7 +79,7 @@ def host(tmp_path: Path) -> NameRecorder:
 
 
 def test_a_registry_names_the_tools(host: NameRecorder) -> None:
-    """The description says tools, and explains the name of the metric."""
+    """The description of the metric `command` explains that a command is a tool here."""
     metric = Registry.load(host.registry)["command"]
     assert (
         metric.description == "Which tools of myserver are used (a command is one of these tools)"
@@ -89,17 +89,17 @@ def test_a_registry_names_the_tools(host: NameRecorder) -> None:
 
 
 def test_init_speaks_of_tools(host: NameRecorder, capsys: pytest.CaptureFixture[str]) -> None:
-    """The messages of `init` contain neither commands nor plugins."""
+    """The messages and the help of `init` speak of tools, and not of plugins."""
     Path(host.registry).unlink()
     words = ["init", "--owner", "a@example.org", "--devices", "300"]
     assert manage(host, words, ["add", "multiply"]) == 0
-    shown = capsys.readouterr().out
-    assert "has 2 names of tools." in shown
-    assert "Unlisted tools are not counted" in shown
+    output = capsys.readouterr().out
+    assert "has 2 names of tools." in output
+    assert "Unlisted tools are not counted" in output
+    assert "plugin" not in output
     with pytest.raises(SystemExit):
         manage(host, ["init", "--help"], ["add", "multiply"])
     assert "With many, unlisted tools are found, too." in " ".join(capsys.readouterr().out.split())
-    assert "plugin" not in shown
 
 
 def test_names_of_the_servers_own_tools_are_recorded(host: NameRecorder) -> None:
@@ -118,30 +118,33 @@ def test_names_of_the_servers_own_tools_are_recorded(host: NameRecorder) -> None
     assert host.names == ["add"]
 
 
-@pytest.mark.parametrize("consents", ["file", "environment"])
+@pytest.mark.parametrize("source_of_consent", ["file", "environment"])
 def test_a_server_over_stdio_works_as_without_telemetry(
-    host: NameRecorder, tmp_path: Path, consents: str
+    host: NameRecorder, tmp_path: Path, source_of_consent: str
 ) -> None:
-    """Standard output carries the protocol, so telemetry must not write to it."""
+    """A server with telemetry serves calls over its standard output, and records them.
+
+    Telemetry must not write to standard output, which carries the protocol.
+    """
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     env = {name: text for name, text in os.environ.items() if name not in ("CI", "DO_NOT_TRACK")}
     env.pop("PYTEST_CURRENT_TEST", None)
-    if consents == "environment":
+    if source_of_consent == "environment":
         (tmp_path / "own" / "answer").unlink()
         env["MYSERVER_TELEMETRY"] = "yes"
 
     async def call() -> int:
         transport = StdioTransport(sys.executable, [str(program)], env=env)
         async with fastmcp.Client(transport) as client:
-            answers = [await client.call_tool("add", {"a": 1, "b": 2}) for _ in range(3)]
-            while not peek(host.folder).has_secret:
+            results = [await client.call_tool("add", {"a": 1, "b": 2}) for _ in range(3)]
+            while not peek(host.folder).has_secret:  # until the recording process has a device
                 await asyncio.sleep(0.05)
-        return sum(int(answer.data) for answer in answers)
+        return sum(int(result.data) for result in results)
 
     assert asyncio.run(asyncio.wait_for(call(), 200)) == 9
 
 
 def add(a: int, b: int) -> int:
-    """Add."""
+    """Return a sum: the tool of the servers of this module."""
     return a + b

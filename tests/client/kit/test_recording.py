@@ -20,13 +20,17 @@ NAMES = [
     *("--verbose", "build", "build --release", "build --debug", "build --target", "check"),
     *("db wipe", "db wipe --force", "fail"),
 ]
+"""The programs `CLICK` and `TYPER` have these uses."""
 
 
 @pytest.mark.parametrize("tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True)
 def test_init_lists_every_command_and_flag(tool: Tool) -> None:
-    """With click and with typer; options that end the program, such as --version, are left out."""
-    listed = Registry.load(tool.registry)[METRIC].params.categories
-    assert sorted(set(listed) - {"--no-verbose"}) == sorted(NAMES)
+    """`init` lists commands and flags, without options that end the program, such as --version.
+
+    Typer adds the flag --no-verbose, which the program of click does not have.
+    """
+    categories = Registry.load(tool.registry)[METRIC].params.categories
+    assert sorted(set(categories) - {"--no-verbose"}) == sorted(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -41,60 +45,69 @@ def test_init_lists_every_command_and_flag(tool: Tool) -> None:
     ],
 )
 def test_uses_of_a_run(tmp_path: Path, words: list[str], uses: list[str]) -> None:
-    """The typed command and flags, by their long names; no argument and no value."""
-    seen: list[list[str]] = []
-    recording = "seen.append(list_uses(click.get_current_context())) or ("
-    source = CLICK.replace("click.echo(", recording)
-    names: dict[str, Any] = {"seen": seen, "list_uses": list_uses}
-    exec(compile(source, str(tmp_path), "exec"), names)  # noqa: S102 - the tool's own source
+    """`list_uses` returns the typed command and flags by their long names, and no argument.
+
+    The commands of the program store their uses in place of printing.
+    """
+    uses_of_runs: list[list[str]] = []
+    store_uses = "uses_of_runs.append(list_uses(click.get_current_context())) or ("
+    source = CLICK.replace("click.echo(", store_uses)
+    names: dict[str, Any] = {"uses_of_runs": uses_of_runs, "list_uses": list_uses}
+    exec(compile(source, str(tmp_path), "exec"), names)  # noqa: S102 - the source of this test
     names["cli"].main(words, standalone_mode=False)
-    assert seen == [uses]
+    assert uses_of_runs == [uses]
 
 
 def test_a_name_that_the_group_does_not_list_is_not_recorded() -> None:
-    """Case: a group accepts any word as a command, so the word may be a value."""
+    """A group that accepts any word as a command has no uses, because the word may be a value."""
+    uses_of_runs: list[list[str]] = []
 
-    class Anything(click.Group):
+    def store_uses() -> None:
+        uses_of_runs.append(list_uses(click.get_current_context()))
+
+    class AnyWordGroup(click.Group):
         def get_command(self, _: click.Context, cmd_name: str) -> click.Command:
-            return click.Command(cmd_name, callback=lambda: seen.append(list_uses(own())))
+            return click.Command(cmd_name, callback=store_uses)
 
-    own = click.get_current_context
-    seen: list[list[str]] = []
-    Anything("run").main(["secret"], standalone_mode=False)
-    assert seen == [[]]
+    AnyWordGroup("run").main(["secret"], standalone_mode=False)
+    assert uses_of_runs == [[]]
 
 
 def test_a_program_without_commands_is_refused() -> None:
-    """Such a program cannot have the command `telemetry`, and raises at its start."""
+    """A program without subcommands, or with a command `telemetry`, is refused at its start."""
     import typer  # noqa: PLC0415  # 50 ms, and for this test only
 
     app = typer.Typer()
     app.command()(lambda: None)
-    own = click.Group("own", commands=[click.Command("telemetry")])
-    for program in (app, click.Command("alone"), own, print):
+    group = click.Group("group", commands=[click.Command("telemetry")])
+    for program in (app, click.Command("single"), group, print):
         with pytest.raises(ParamsError, match="must"):
             telemetry(program, registry="metrics.toml", collector=None)
 
 
-@pytest.mark.parametrize("what", ["list_commands", "get_command"])
-def test_a_group_with_methods_of_its_own_still_works(tmp_path: Path, what: str) -> None:
-    """A method may raise or not find `telemetry`: both commands run all the same."""
-    ran: list[str] = []
+@pytest.mark.parametrize("method", ["list_commands", "get_command"])
+def test_a_group_with_methods_of_its_own_still_works(tmp_path: Path, method: str) -> None:
+    """A command runs although `list_commands` raises, or `get_command` does not know `telemetry`.
 
-    class Odd(click.Group):
+    In the second case the command `telemetry` works, too.
+    """
+    run_names: list[str] = []
+
+    class OddGroup(click.Group):
         def list_commands(self, ctx: click.Context) -> list[str]:
-            if what == "list_commands":
+            if method == "list_commands":
                 raise RuntimeError
             return super().list_commands(ctx)
 
         def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-            own = click.Command("run", callback=lambda: ran.append("run"))
-            return own if cmd_name == "run" or what == "list_commands" else None
+            command = click.Command("run", callback=lambda: run_names.append("run"))
+            return command if cmd_name == "run" or method == "list_commands" else None
 
-    cli = telemetry(Odd("odd"), registry="metrics.toml", collector=None, folder=tmp_path / "own")
+    group = OddGroup("odd")
+    cli = telemetry(group, registry="metrics.toml", collector=None, folder=tmp_path / "device")
     cli.main(["run"], standalone_mode=False)
-    assert ran == ["run"]
-    if what == "get_command":
+    assert run_names == ["run"]
+    if method == "get_command":
         assert cli.main(["telemetry", "status"], standalone_mode=False) == 0
 
 
@@ -106,7 +119,7 @@ class Person:
         self.host = tool.host(Host, collector=self.transport, clock=self.clock)
 
     def use(self, *uses: str) -> None:
-        """Record uses as the recording process does."""
+        """Record uses, and send a report that may leave, as the recording process does."""
         for use in uses:
             self.host.record_and_send(use)
 
@@ -121,10 +134,14 @@ def person(tool: Tool) -> Person:
 
 @pytest.mark.slow
 def test_a_device_reports_once_a_month(person: Person) -> None:
-    """One upload a month, without names in it, and 4 nats for each month."""
-    for month, days in ((12, 31), (1, 31), (2, 3)):
-        for day in range(1, days + 1):
-            person.clock.set(f"{2027 if month < 12 else 2026}-{month:02}-{day:02}T12:00:00")
+    """A device sends one upload a month, without names of uses, and spends 4 nats a month.
+
+    The days are December, January and the first three days of February. The drawn day of February
+    may be among them.
+    """
+    for year, month, n_days in ((2026, 12, 31), (2027, 1, 31), (2027, 2, 3)):
+        for day in range(1, n_days + 1):
+            person.clock.set(f"{year}-{month:02}-{day:02}T12:00:00")
             person.use("build", "build --release")
             person.host.send()
     names = [report.metric for report in person.transport.reports]
@@ -137,33 +154,42 @@ def test_a_device_reports_once_a_month(person: Person) -> None:
 
 @pytest.mark.slow
 def test_a_device_that_has_reported_cools_down_until_midnight(person: Person) -> None:
-    """A run during a cooldown opens neither the device nor the registry."""
-    cooldowns = []
+    """A device on which nothing more can be recorded today cools down until midnight.
+
+    A run during a cooldown opens neither the device nor the registry.
+    """
+    has_cooldown = []
     for day in range(1, 32):
         person.clock.set(f"2027-01-{day:02}T12:00:00")
         person.use("build")
         person.host.send()
         person.use("build")
-        cooldowns.append((Path(person.host.folder) / "cooldown").exists())
-    assert cooldowns.count(False) <= 2  # on the drawn day, and until its report has left
+        has_cooldown.append((Path(person.host.folder) / "cooldown").exists())
+    assert has_cooldown.count(False) <= 2  # on the drawn day, and until its report has left
 
 
-@pytest.mark.parametrize(("later", "n"), [("2026-12-31", 1), ("2027-01-02", 0)])
-def test_a_report_leaves_within_its_month_or_never(person: Person, later: str, n: int) -> None:
-    """The next month has a report and a drawn day of its own."""
+@pytest.mark.parametrize(("send_day", "n_reports"), [("2026-12-31", 1), ("2027-01-02", 0)])
+def test_a_report_leaves_within_its_month_or_never(
+    person: Person, send_day: str, n_reports: int
+) -> None:
+    """A report that did not leave within its month is dropped.
+
+    The next month has a report and a drawn day of its own. By December 30 the drawn day of every
+    device has come.
+    """
     person.clock.set("2026-12-30T12:00:00")
     person.use("check")
     assert len(read_contents(person.host.folder).pending_reports) == 1
-    person.clock.set(f"{later}T12:00:00")
+    person.clock.set(f"{send_day}T12:00:00")
     person.host.send()
-    assert len(person.transport.reports) == n
+    assert len(person.transport.reports) == n_reports
     contents = read_contents(person.host.folder)
     assert not contents.pending_reports
     assert not contents.queued_reports
 
 
 def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> None:
-    """Its report could not leave within the month."""
+    """A use of the last day has no report, which could not leave within the month."""
     person.clock.set("2026-12-31T12:00:00")
     person.use("check")
     contents = read_contents(person.host.folder)
@@ -173,10 +199,10 @@ def test_a_use_of_the_last_day_of_a_month_is_not_recorded(person: Person) -> Non
 
 @pytest.mark.slow
 def test_a_new_metric_needs_a_new_consent(person: Person, tool: Tool) -> None:
-    """The person agreed to the described metrics only. `telemetry on` agrees to the new one."""
+    """A metric of a later version is skipped until the person agrees to it by `telemetry on`."""
     text = tool.registry.read_text()
-    more = text[text.index("[metrics") :].replace("[metrics.command]", "[metrics.more]")
-    tool.registry.write_text(text.replace("total = 48", "total = 96") + more)
+    new_metric = text[text.index("[metrics") :].replace("[metrics.command]", "[metrics.more]")
+    tool.registry.write_text(text.replace("total = 48", "total = 96") + new_metric)
     with person.host.open() as client:
         assert str(client.record("more", "build")) == "skipped: the person refuses this metric"
     assert "learnt to report more" in tool.run("telemetry", "status")
@@ -187,49 +213,55 @@ def test_a_new_metric_needs_a_new_consent(person: Person, tool: Tool) -> None:
 class UseCounter(Host):
     """A host that counts uses in place of recording them."""
 
-    used = 0
+    n_uses = 0
 
     def is_on(self) -> bool:
-        """Return True, although the environment is that of a test."""
+        """Return True, also in the environment of a test."""
         return True
 
     def record_and_send(self, use: str) -> None:
         """Count the use."""
-        self.used += bool(use)
+        self.n_uses += bool(use)
 
 
 def test_a_loop_of_runs_is_one_use_in_ten_seconds(tool: Tool) -> None:
-    """A loop of a script neither counts many times nor starts many processes."""
+    """A script that runs the program in a loop records one use in ten seconds.
+
+    A clock that was set back by days does not extend the cooldown.
+    """
     clock = FixedClock("2026-12-01T12:00:00")
     host = tool.host(UseCounter, collector=MemoryTransport(), clock=clock)
     host.agree()
-    for seconds, used in ((0, 1), (9, 1), (2, 2), (-200_000, 3), (300_000, 4)):
+    for seconds, n_uses in ((0, 1), (9, 1), (2, 2), (-200_000, 3), (300_000, 4)):
         clock.advance(seconds=seconds)
         host.record(["build"])
         host.record(["build"])
-        assert host.used == used
+        assert host.n_uses == n_uses
 
 
-class Withdrawing(Host):
+class WithdrawingHost(Host):
     """A host whose person withdraws consent while the device opens."""
 
-    n_asked = 0
+    n_reads = 0
 
     def read_consent(self) -> Consent:
-        """Return a yes once, then a no."""
-        self.n_asked += 1
-        return Consent("yes" if self.n_asked == 1 else "no", (20000,), ("command",))
+        """Return a yes at the first call, then a no."""
+        self.n_reads += 1
+        return Consent("yes" if self.n_reads == 1 else "no", (20000,), ("command",))
 
 
-def test_a_no_while_the_device_opens_erases_it(tool: Tool) -> None:
-    """Case: a recording process starts before `telemetry off` and opens the device after it."""
-    host = tool.host(Withdrawing)
+def test_a_no_while_the_device_opens_erases_the_device(tool: Tool) -> None:
+    """A withdrawal during the opening erases the device, and its client has no consent.
+
+    A recording process may start before `telemetry off` and open the device after it.
+    """
+    host = tool.host(WithdrawingHost)
     with host.open() as client:
         assert str(client.record("command", "build")) == "skipped: there is no consent"
     assert not read_contents(host.folder).has_secret
 
 
 def test_telemetry_is_off_without_a_home(tool: Tool) -> None:
-    """Otherwise a folder named ~ would appear in the working folder."""
+    """Without a home the host has no folder. A path with ~ does not become a folder named ~."""
     host = Host("mytool", registry=tool.registry, collector=None, folder="~nobody.at.all/data")
     assert host.find_obstacle() == "the home of the user is not known"

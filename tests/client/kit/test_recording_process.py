@@ -1,4 +1,4 @@
-"""Tests of the children that `recording_process` starts: ended children leave no zombie."""
+"""Processes that `recording_process` starts: an ended process is reaped, and leaves no zombie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rappor_client.kit import recording_process
 def test_ended_children_are_reaped_and_running_children_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A child that outlives the start of the next child is reaped after its own end.
+    """Ended children are reaped. A child that runs longer is reaped after its own end.
 
     Such a child waits for a slow collector, for example.
     """

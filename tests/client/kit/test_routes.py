@@ -1,4 +1,4 @@
-"""Names of routes: each route has a name of its own, under which its visits are recorded."""
+"""Names of routes: a site records visits by name, so two routes must have different names."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from starlette.testclient import TestClient
 
 from rappor import ParamsError
 
-pytestmark = pytest.mark.slow  # FastAPI and Flask are in the extra dev only
+pytestmark = pytest.mark.slow  # only the extra `dev` installs FastAPI and Flask
 
 Visits = list[tuple[str, str, str]]
-"""Requests by method and address, with the recorded name; the empty name is not recorded."""
+"""Requests of a test: method, path, and the recorded name. A request with the empty name is not
+recorded."""
 
 
 def page(_: Request) -> PlainTextResponse:
-    """Serve every route that has no function of its own."""
+    """Respond on most routes of Starlette."""
     return PlainTextResponse("page")
 
 
-def other(_: Request) -> PlainTextResponse:
-    """Serve as `page` does, as another function."""
-    return PlainTextResponse("other")
+def second_page(_: Request) -> PlainTextResponse:
+    """Respond on routes of Starlette that need another function than `page`."""
+    return PlainTextResponse("second page")
 
 
 def view() -> str:
-    """Serve the routes of FastAPI."""
+    """Respond on the routes of FastAPI."""
     return "page"
 
 
@@ -75,7 +76,7 @@ def one_path() -> tuple[Any, Visits]:
     """Return routes of one path and different methods, of functions and of a class."""
     routes = [
         Route("/item", page, methods=["GET"], name="read"),
-        Route("/item", other, methods=["POST"], name="write"),
+        Route("/item", second_page, methods=["POST"], name="write"),
         Route("/note", page, methods=["GET"], name="read note"),
         Route("/note", page, methods=["PUT", "DELETE"], name="change note"),
         Route("/cart", Cart),
@@ -114,7 +115,10 @@ def nested_mounts() -> tuple[Any, Visits]:
 
 
 def mounted_itself() -> tuple[Any, Visits]:
-    """Return an application that is mounted in another application, which has no telemetry."""
+    """Return the application of `one_function`, with the paths that it has below a mount.
+
+    The test mounts the application in another application, which has no telemetry.
+    """
     app, visits = one_function()
     return app, [(method, f"/outer{path}", name) for method, path, name in visits]
 
@@ -123,13 +127,13 @@ def fastapi_routers() -> tuple[Any, Visits]:
     """Return routers with and without paths: nested, included twice, and with mounts."""
     from fastapi import APIRouter, FastAPI  # noqa: PLC0415 - 0.4 s
 
-    app, both, inner, plain = FastAPI(), APIRouter(), APIRouter(prefix="/users"), APIRouter()
+    app, twice, inner, plain = FastAPI(), APIRouter(), APIRouter(prefix="/users"), APIRouter()
     inner.add_api_route("/", view, name="read")
     inner.add_api_route("/{id}", view, name="one")
     inner.mount("/files", Starlette(routes=[Route("/{id}", page, name="file")]))
-    both.include_router(inner, prefix="/shop")
-    app.include_router(both, prefix="/v1")
-    app.include_router(both, prefix="/v2")
+    twice.include_router(inner, prefix="/shop")
+    app.include_router(twice, prefix="/v1")
+    app.include_router(twice, prefix="/v2")
     plain.add_api_route("/read", view, name="read")
     plain.add_api_route("/read", view, methods=["POST"], name="write")
     app.include_router(plain)
@@ -138,11 +142,8 @@ def fastapi_routers() -> tuple[Any, Visits]:
         ("GET", "/v1/shop/users/", "v1/shop/users:read"),
         ("GET", "/v2/shop/users/", "v2/shop/users:read"),
         ("GET", "/v2/shop/users/7", "v2/shop/users:one"),
-        (
-            "GET",
-            "/v1/shop/files/7",
-            "v1/shop/users:files:file",
-        ),
+        # FastAPI leaves the prefix of the router itself out of the path of a mount.
+        ("GET", "/v1/shop/files/7", "v1/shop/users:files:file"),
         ("GET", "/read", "read"),
         ("POST", "/read", "write"),
         ("GET", "/admin/read", "admin:read"),
@@ -151,7 +152,7 @@ def fastapi_routers() -> tuple[Any, Visits]:
 
 
 def fastapi_admin() -> Any:
-    """Return an application of FastAPI with the root path of a proxy."""
+    """Return the application of FastAPI that `fastapi_routers` mounts."""
     from fastapi import FastAPI  # noqa: PLC0415 - 0.4 s
 
     app = FastAPI()
@@ -165,10 +166,12 @@ def behind_proxy() -> tuple[Any, Visits]:
     return Starlette(routes=routes), [("GET", "/read", "read"), ("GET", "/api/again", "again")]
 
 
-ASGI = [one_function, one_path, nested_mounts, mounted_itself, fastapi_routers, behind_proxy]
+ASGI_APPLICATIONS = [
+    *(one_function, one_path, nested_mounts, mounted_itself, fastapi_routers, behind_proxy),
+]
 
 
-class Recorded(Site):
+class RecordingSite(Site):
     """A site that stores the names of its visits in a list."""
 
     names: list[str]
@@ -179,32 +182,35 @@ class Recorded(Site):
         self.names.append(name)
 
 
-def watch(app: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """Add telemetry to an application; the site stores the recorded names."""
-    monkeypatch.setattr("rappor_client.kit.web.Site", Recorded)
+def add_telemetry(app: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingSite:
+    """Add telemetry to an application; return its site, which stores the recorded names."""
+    monkeypatch.setattr("rappor_client.kit.web.Site", RecordingSite)
     site = telemetry(
         app, "site", registry=folder / "r.toml", collector=None, folder=folder / "devices",
         account=lambda _: ("ada", True), agreed=lambda: ["ada"],
     )  # fmt: skip
-    assert isinstance(site, Recorded)
+    assert isinstance(site, RecordingSite)
     site.names = []
     return site
 
 
-def listed(site: Site) -> list[str]:
-    """Return the categories that `init` writes."""
+def list_categories(site: Site) -> list[str]:
+    """Return the categories that `init` writes: the names of the routes."""
     assert site.manage(["init", "--owner", "me@example.org"]) == 0
     text = Path(site.registry).read_text(encoding="utf-8")
     return list(json.loads(text[text.index("[\n") : text.index(",\n]")] + "]"))
 
 
-@pytest.mark.parametrize("make", ASGI)
+@pytest.mark.parametrize("make", ASGI_APPLICATIONS)
 def test_the_route_of_a_request_is_recorded(
     make: Callable[[], tuple[Any, Visits]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if routes share a function or a path. `init` lists the name."""
+    """A visit is recorded under the name of its route, which `init` lists.
+
+    Routes may share a function or a path.
+    """
     app, visits = make()
-    site = watch(app, tmp_path, monkeypatch)
+    site = add_telemetry(app, tmp_path, monkeypatch)
     outer = Starlette(routes=[Mount("/outer", app)]) if make is mounted_itself else app
     client = TestClient(outer, root_path="/api" if make is behind_proxy else "")
     for method, path, name in visits:
@@ -212,11 +218,15 @@ def test_the_route_of_a_request_is_recorded(
         client.request(method, path)
         assert site.names == [name] * bool(name), (method, path)
     names = {name for _, _, name in visits if name}
-    assert names <= set(listed(site))
+    assert names <= set(list_categories(site))
 
 
 def test_an_endpoint_of_flask_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blueprints with equal function names, registered twice, and nested; a view with two rules."""
+    """A visit is recorded under its endpoint, which is Flask's name of a route.
+
+    Blueprints have functions of the same name, are registered twice, and are nested. An endpoint
+    has two paths.
+    """
     from flask import Blueprint, Flask  # noqa: PLC0415 - 0.2 s
     from flask.views import MethodView  # noqa: PLC0415 - likewise
 
@@ -238,11 +248,11 @@ def test_an_endpoint_of_flask_is_recorded(tmp_path: Path, monkeypatch: pytest.Mo
     app.register_blueprint(orders, url_prefix="/orders")
     app.register_blueprint(orders, url_prefix="/later", name="later")
     app.add_url_rule("/", "home", read)
-    app.add_url_rule("/index", "home", read)  # by Flask's own rule one page with two addresses
+    app.add_url_rule("/index", "home", read)  # for Flask one page with two paths
     app.add_url_rule("/help", "help", read)
     app.add_url_rule("/cart", view_func=Cart.as_view("cart"))
     app.add_url_rule("/basket", view_func=Cart.as_view("basket"))
-    site = watch(app, tmp_path, monkeypatch)
+    site = add_telemetry(app, tmp_path, monkeypatch)
     client = app.test_client()
     for path, name in {
         "/outer/users/read": "outer.users.read",
@@ -258,7 +268,7 @@ def test_an_endpoint_of_flask_is_recorded(tmp_path: Path, monkeypatch: pytest.Mo
         assert site.names.pop() == name
     client.post("/help")  # another method than the route has
     assert not site.names
-    assert len(listed(site)) == 7
+    assert len(list_categories(site)) == 7
 
 
 def fastapi_functions() -> Any:
@@ -278,13 +288,14 @@ def fastapi_functions() -> Any:
     [
         (lambda: [Route("/a", page), Route("/b", page)], ("GET /a", "GET /b")),
         (
-            lambda: [Route("/a", page, name="x"), Route("/a", other, methods=["POST"], name="x")],
+            lambda: [Route("/a", page, name="x"),
+                     Route("/a", second_page, methods=["POST"], name="x")],
             ("GET /a", "POST /a"),
         ),
         (lambda: [Route("/a", Cart), Route("/b", Cart)], ("any method /a", "any method /b")),
         (
             lambda: [Mount("/a", routes=[Route("/{id}", page)], name="m"),
-                     Mount("/b", routes=[Route("/{id}", other, name="page")], name="m")],
+                     Mount("/b", routes=[Route("/{id}", second_page, name="page")], name="m")],
             ("GET /a/{id}", "GET /b/{id}"),
         ),
         (
@@ -300,14 +311,19 @@ def test_two_routes_of_one_name_are_refused(
     make: Callable[[], Any], addresses: tuple[str, str], tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """At the start, or by `init` for a later route. The message has both addresses."""
-    made = make()
-    app = Starlette(routes=made) if isinstance(made, list) else made
+    """Two routes of one name are refused at the start, or by `init` if they are added later.
+
+    The message has both addresses, so that the developer can find the routes. A late application
+    works, and records nothing.
+    """
+    routes_or_app = make()
+    is_list = isinstance(routes_or_app, list)
+    app = Starlette(routes=routes_or_app) if is_list else routes_or_app
     with pytest.raises(ParamsError) as caught:
-        watch(app, tmp_path, monkeypatch)
+        add_telemetry(app, tmp_path, monkeypatch)
     assert all(address in str(caught.value) for address in addresses)
     late = Starlette()
-    site = watch(late, tmp_path, monkeypatch)
+    site = add_telemetry(late, tmp_path, monkeypatch)
     late.router.routes.extend(app.routes)
     assert site.manage(["init", "--owner", "me@example.org"]) == 1
     assert all(address in capsys.readouterr().err for address in addresses[:1])
@@ -315,8 +331,8 @@ def test_two_routes_of_one_name_are_refused(
     assert not site.names
 
 
-def test_names_are_different_and_of_routes_that_are_listed() -> None:
-    """A route that the application hides from its schema is not listed."""
+def test_a_hidden_route_is_not_listed() -> None:
+    """`list_routes` leaves out a route that the application hides from its schema."""
     hidden = Route("/health", page, include_in_schema=False)
     app = Starlette(routes=[hidden, Route("/", page, name="home"), Route("/x", page, name="x")])
     assert [route.name for route in list_routes(app)] == ["home", "x"]

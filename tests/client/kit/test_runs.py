@@ -1,4 +1,4 @@
-"""Runs of click and typer: which ends are followed by the question, and which uses a run has."""
+"""Runs of programs of click and typer: the uses of a run, and the question after its success."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunRecorder(Host):
         """Create a host without a folder."""
         super().__init__("x", registry="none.toml", collector=None, folder="/nowhere")
         self.runs: list[list[str]] = []
-        self.n_asked = 0
+        self.n_questions = 0
 
     def is_recording(self) -> bool:
         """Return True."""
@@ -34,7 +34,7 @@ class RunRecorder(Host):
 
     def finish_run(self) -> None:
         """Count the question."""
-        self.n_asked += 1
+        self.n_questions += 1
 
 
 ENDS: dict[str, tuple[Callable[[], Any], bool]] = {
@@ -56,7 +56,7 @@ ENDS: dict[str, tuple[Callable[[], Any], bool]] = {
     "usage": (lambda: leave(click.UsageError("wrong")), False),
     "Ctrl-C": (lambda: leave(KeyboardInterrupt()), False),
 }
-"""End of a command by its name, and whether the end is a success."""
+"""Ends of a command by name: a function that ends the command, and whether the end is a success."""
 
 
 def leave(error: BaseException) -> None:
@@ -64,38 +64,43 @@ def leave(error: BaseException) -> None:
     raise error
 
 
-@pytest.mark.parametrize(("ends", "is_success"), ENDS.values(), ids=ENDS)
-@pytest.mark.parametrize("way", ["click", "nested", "Host.run"])
+@pytest.mark.parametrize(("end_command", "is_success"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("program_kind", ["click", "nested", "Host.run"])
 def test_every_success_is_followed_by_the_question(
-    way: str, ends: Callable[[], Any], is_success: bool
+    program_kind: str, end_command: Callable[[], Any], is_success: bool
 ) -> None:
-    """The question follows exit code 0, in every spelling, and no other end."""
+    """The question follows an end with exit code 0, and no other end.
+
+    The end is that of a command of click, of a command in a group, or of a block of `Host.run`.
+    """
     host = RunRecorder()
-    raised: list[BaseException] = []
+    errors: list[BaseException] = []
     try:
-        if way == "Host.run":
+        if program_kind == "Host.run":
             with host.run("go"):
-                ends()
+                end_command()
         else:
-            inner = click.Group("inner", commands=[click.Command("go", callback=ends)])
-            program = click.Group("x", commands=[click.Command("go", callback=ends), inner])
+            command = click.Command("go", callback=end_command)
+            inner = click.Group("inner", commands=[click.Command("go", callback=end_command)])
+            program = click.Group("x", commands=[command, inner])
             kit._watch_root(program, host)
-            words = ["go"] if way == "click" else ["inner", "go"]
+            words = ["go"] if program_kind == "click" else ["inner", "go"]
             program.main(words, standalone_mode=False)
     except BaseException as error:  # noqa: BLE001 - as the interpreter gets it
-        raised.append(error)
-    assert host.n_asked == is_success
-    if way == "Host.run":
-        assert bool(raised) == (ends is not ENDS["returns"][0])
+        errors.append(error)
+    assert host.n_questions == is_success
+    if program_kind == "Host.run":
+        assert bool(errors) == (end_command is not ENDS["returns"][0])
 
 
-def chain(*, alone: bool = False) -> click.Group:
+def chain(*, runs_without_command: bool = False) -> click.Group:
     """Return a group of which a person may type several commands in one run."""
     wheel = click.Command("wheel", params=[click.Option(["--fast"], is_flag=True)])
     wheel.callback = lambda fast: None  # noqa: ARG005 - by click's call
     commands = [click.Command(name, callback=lambda: None) for name in ("sdist", "upload")]
     return click.Group(
-        "x", chain=True, commands=[*commands, wheel], invoke_without_command=alone,
+        "x", chain=True, commands=[*commands, wheel],
+        invoke_without_command=runs_without_command,
         callback=lambda verbose: None,  # noqa: ARG005 - by click's call
         params=[click.Option(["--verbose"], is_flag=True)],
     )  # fmt: skip
@@ -110,7 +115,7 @@ def groups() -> click.Group:
     )  # fmt: skip
     stash = click.Group("stash", commands=[click.Command("pop", callback=lambda: None)])
     build = click.Command("build", callback=lambda: None)
-    commands = [remote, stash, build, chained := chain(alone=True)]
+    commands = [remote, stash, build, chained := chain(runs_without_command=True)]
     chained.name = "dist"
     return click.Group(
         "x", invoke_without_command=True, callback=lambda: None,
@@ -140,27 +145,32 @@ def groups() -> click.Group:
 def test_each_command_and_flag_of_a_run_is_a_use(
     make: Callable[[], click.Group], words: str, uses: set[str]
 ) -> None:
-    """Each command of a chain, and a group that runs by itself. `init` lists all uses."""
+    """Each command of a chain is a use, and so is a group that runs by itself. `init` lists all.
+
+    No use is recorded twice in a run.
+    """
     host, program = RunRecorder(), make()
     kit._watch_root(program, host)
     program.main(words.split(), standalone_mode=False)
     (uses_of_run,) = host.runs
-    assert set(uses_of_run) == uses
-    assert len(uses_of_run) == len(uses)
+    assert sorted(uses_of_run) == sorted(uses)
     assert uses <= set(list_all_uses(click.Context(make(), info_name="x")))
-    assert host.n_asked == 1
+    assert host.n_questions == 1
 
 
 @pytest.mark.parametrize("words", ["sdist nothing", "nothing", "sdist --wrong", "stash", "--help"])
 def test_an_error_of_usage_is_not_recorded(words: str) -> None:
-    """Examples: a word that is no command, and a group that needs a command."""
+    """A run with an unknown word, or without a needed command, records no use and asks nothing.
+
+    `--help` records nothing either.
+    """
     for make in (chain, groups):
         host, program = RunRecorder(), make()
         kit._watch_root(program, host)
         try:
             program.main(words.split(), standalone_mode=False)
         except click.UsageError:
-            assert host.n_asked == 0
+            assert host.n_questions == 0
         assert host.runs == []
 
 
@@ -169,7 +179,10 @@ def test_an_error_of_usage_is_not_recorded(words: str) -> None:
     [("", ["(no command)"]), ("sub", ["sub"]), ("sub go", ["sub go"]), ("go", ["go"])],
 )
 def test_groups_of_typer_run_by_themselves(words: str, uses: list[str]) -> None:
-    """Typer has a copy of the code of click, so its groups are other classes."""
+    """A group of typer that runs without a command is a use.
+
+    Typer has a copy of the code of click, so its groups are other classes.
+    """
     app, sub = typer.Typer(), typer.Typer()
     for group in (app, sub):
         group.callback(invoke_without_command=True)(lambda: None)

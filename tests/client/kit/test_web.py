@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import until
+from programs import wait_until
 from rappor_client.kit.web import Site, telemetry
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 from starlette.applications import Starlette
@@ -22,14 +22,17 @@ from starlette.testclient import TestClient
 
 from rappor import ParamsError, Registry
 
-pytestmark = pytest.mark.slow  # FastAPI and Flask are in the extra dev only
+pytestmark = pytest.mark.slow  # only the extra `dev` installs FastAPI and Flask
 
 Get = Callable[[str, str], tuple[int, dict[str, str], bytes]]
-"""Sends a request: (path, account that is signed in) -> status, headers and body."""
+"""Type of a function that sends a request. Its arguments are the path, and the account that is
+signed in or an empty text. It returns status, headers and body."""
 
 PAGES = [("/", 200), ("/user/secret?secret=1", 200), ("/sub/item/secret", 200), ("/none", 404)]
-KEY = "of the cookies"
-AGREED: dict[str, Any] = {"anna": True, "ben": False, "carl": "yes", "dora": None}
+"""Paths of requests, with the status of their responses."""
+COOKIE_KEY = "of the cookies"
+CONSENTS: dict[str, Any] = {"anna": True, "ben": False, "carl": "yes", "dora": None}
+"""Accounts with their consent in the application's database. Only True is consent."""
 
 
 def starlette_app() -> tuple[Any, Get]:
@@ -67,12 +70,12 @@ def fastapi_app() -> tuple[Any, Get]:
 
 def asgi(app: Any) -> tuple[Any, Get]:
     """Add sessions to an application; return the application and a function that calls it."""
-    app.add_middleware(SessionMiddleware, secret_key=KEY)
+    app.add_middleware(SessionMiddleware, secret_key=COOKIE_KEY)
 
-    def get(path: str, who: str) -> tuple[int, dict[str, str], bytes]:
+    def get(path: str, name: str) -> tuple[int, dict[str, str], bytes]:
         client = TestClient(app, raise_server_exceptions=False)
-        answer = client.get(path, headers={"x-who": who})
-        return answer.status_code, dict(answer.headers), answer.content
+        response = client.get(path, headers={"x-account": name})
+        return response.status_code, dict(response.headers), response.content
 
     return app, get
 
@@ -82,174 +85,192 @@ def flask_app() -> tuple[Any, Get]:
     from flask import Blueprint, Flask  # noqa: PLC0415 - 0.2 s
 
     app, inner = Flask("mysite"), Blueprint("sub", "sub", url_prefix="/sub")
-    app.secret_key = KEY
+    app.secret_key = COOKIE_KEY
     app.add_url_rule("/", "home", lambda: "home")
     app.add_url_rule("/user/<name>", "user", lambda name: name)
     app.add_url_rule("/fail", "fail", lambda: str(1 / 0))
     inner.add_url_rule("/item/<name>", "item", lambda name: name)
     app.register_blueprint(inner)
 
-    def get(path: str, who: str) -> tuple[int, dict[str, str], bytes]:
-        answer = app.test_client().get(path, headers={"x-who": who})
-        return answer.status_code, dict(answer.headers), answer.data
+    def get(path: str, name: str) -> tuple[int, dict[str, str], bytes]:
+        response = app.test_client().get(path, headers={"x-account": name})
+        return response.status_code, dict(response.headers), response.data
 
     return app, get
 
 
-FRAMEWORKS = pytest.mark.parametrize(
+WITH_ALL_FRAMEWORKS = pytest.mark.parametrize(
     "make", [starlette_app, fastapi_app, flask_app], ids=["starlette", "fastapi", "flask"]
 )
 
 
-class Seen(Site):
+class UseRecorder(Site):
     """A site that stores the uses in a list in place of recording them."""
 
-    def __init__(self, *given: Any, **settings: Any) -> None:
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
         """Create the list."""
-        super().__init__(*given, **settings)
+        super().__init__(*arguments, **settings)
         self.uses: list[tuple[str, str]] = []
 
     def _get_queue(self) -> Any:
-        seen = self
+        uses = self.uses
 
-        class Waiting:
+        class ListQueue:
             def put_nowait(self, use: tuple[str, str]) -> None:
-                seen.uses.append(use)
+                uses.append(use)
 
-        return Waiting()
+        return ListQueue()
 
 
 def account(request: Any) -> tuple[str, Any] | None:
-    """Return the account that is signed in and its consent, as an application reads its session."""
+    """Return the account that is signed in and its consent, or None without an account.
+
+    The function also reads the session, as the function of an application does. The account of a
+    test is in a header.
+    """
     if isinstance(request, Request):
         request.session.get("id")
     else:
         import flask  # noqa: PLC0415 - 0.2 s
 
         flask.session.get("id")
-    who = request.headers.get("x-who")
-    return (who, AGREED[who]) if who else None
+    name = request.headers.get("x-account")
+    return (name, CONSENTS[name]) if name else None
 
 
 @pytest.fixture
-def person(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function that removes the variables of tests; call it in the test itself."""
+def leave_test_environment(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that removes the environment variables of tests, in which telemetry is off.
 
-    def leave() -> None:
+    pytest sets PYTEST_CURRENT_TEST before it calls the test, so the test itself must call the
+    function.
+    """
+
+    def remove_variables() -> None:
         for name in ("CI", "DO_NOT_TRACK", "PYTEST_CURRENT_TEST"):
             monkeypatch.delenv(name, raising=False)
 
-    return leave
+    return remove_variables
 
 
 @pytest.fixture
-def give(tmp_path: Path) -> Callable[..., Site]:
+def add_telemetry(tmp_path: Path) -> Callable[..., Site]:
     """Return a function that adds telemetry to an application and writes its registry."""
 
-    def give(app: Any, **settings: Any) -> Site:
-        given: dict[str, Any] = {
+    def add(app: Any, **settings: Any) -> Site:
+        defaults: dict[str, Any] = {
             "registry": tmp_path / "routes.toml",
             "collector": None,
             "folder": tmp_path / "devices",
             "account": account,
-            "agreed": lambda: [who for who, yes in AGREED.items() if yes is True],
+            "agreed": lambda: [name for name, consent in CONSENTS.items() if consent is True],
             "clock": FixedClock("2026-12-30T12:00:00"),
         }
-        site = telemetry(app, "mysite", **given | settings)
+        site = telemetry(app, "mysite", **defaults | settings)
         assert site.manage(["init", "--owner", "a@example.org"]) == 0
         return site
 
-    return give
+    return add
 
 
-@FRAMEWORKS
+@WITH_ALL_FRAMEWORKS
 def test_routes_of_agreeing_accounts_are_recorded(
-    make: Callable[[], tuple[Any, Get]], give: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], tuple[Any, Get]],
+    add_telemetry: Callable[..., Site],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No path, no query, no account without the consent True, and no page without a route."""
     app, get = make()
-    monkeypatch.setattr("rappor_client.kit.web.Site", Seen)
-    site = give(app)
-    assert isinstance(site, Seen)
-    listed = Registry.load(site.registry)["command"].params.categories
+    monkeypatch.setattr("rappor_client.kit.web.Site", UseRecorder)
+    site = add_telemetry(app)
+    assert isinstance(site, UseRecorder)
+    categories = Registry.load(site.registry)["command"].params.categories
     item = "sub.item" if make is flask_app else "sub:item"
-    assert sorted(listed) == sorted(["home", "user", "fail", item])
-    for who in ("", *AGREED):
-        assert [get(path, who)[0] for path, _ in PAGES] == [status for _, status in PAGES]
-        assert get("/fail", who)[0] == 500
-        get("/health", who), get("/docs", who), get("/static/none", who)
+    assert sorted(categories) == sorted(["home", "user", "fail", item])
+    for name in ("", *CONSENTS):
+        assert [get(path, name)[0] for path, _ in PAGES] == [status for _, status in PAGES]
+        assert get("/fail", name)[0] == 500
+        get("/health", name), get("/docs", name), get("/static/none", name)
     assert site.uses == [("anna", name) for name in ("home", "user", item, "fail")]
 
 
-@FRAMEWORKS
+@WITH_ALL_FRAMEWORKS
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_a_response_is_the_same_with_telemetry(
     make: Callable[[], tuple[Any, Get]],
-    give: Callable[..., Site],
+    add_telemetry: Callable[..., Site],
     is_broken: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Status, headers and body, also if a function of the host raises, which is logged."""
+    """Telemetry changes neither status, headers nor body of a response.
 
-    def fails(_: object) -> None:
+    An error of the application's function `account` is logged once, without its message.
+    """
+
+    def fail(_: object) -> None:
         raise LookupError("a secret")
 
-    _, bare = make()
+    _, get_without_telemetry = make()
     app, get = make()
-    give(app, **({"account": fails} if is_broken else {}))
+    add_telemetry(app, **({"account": fail} if is_broken else {}))
     for path, _ in [*PAGES, ("/fail", 500)]:
-        assert get(path, "anna") == bare(path, "anna")
-    told = [each.getMessage() for each in caplog.records if each.name == "rappor_client"]
-    assert [each.rpartition(": ")[2] for each in told] == ["LookupError"] * is_broken
+        assert get(path, "anna") == get_without_telemetry(path, "anna")
+    messages = [record.getMessage() for record in caplog.records if record.name == "rappor_client"]
+    assert [text.rpartition(": ")[2] for text in messages] == ["LookupError"] * is_broken
 
 
-class Stuck(Site):
-    """A site whose disk hangs."""
+class HangingSite(Site):
+    """A site whose disk hangs until a test sets `is_thawed`."""
 
-    free = threading.Event()
+    is_thawed = threading.Event()
 
     def _make_device(self, folder: str, collector: Any = None) -> Any:
-        self.free.wait(60)
+        self.is_thawed.wait(60)
         return super()._make_device(folder, collector)
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting(
-    give: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    add_telemetry: Callable[..., Site],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """1,100 requests get their responses meanwhile. The uses beyond 1,000 are lost."""
+    """1,100 requests get their responses while the disk hangs. The uses beyond 1,000 are lost.
+
+    The function `account` of the application may be asynchronous.
+    """
     caplog.set_level(logging.ERROR)
     app, _ = starlette_app()
-    monkeypatch.setattr("rappor_client.kit.web.Site", Stuck)
-    site = give(app)
+    monkeypatch.setattr("rappor_client.kit.web.Site", HangingSite)
+    site = add_telemetry(app)
 
-    async def later(request: Request) -> object:
+    async def account_async(request: Request) -> object:
         return account(request)
 
-    site.account = later
+    site.account = account_async
     try:
         with TestClient(app) as client:
             for _ in range(1100):
-                assert client.get("/", headers={"x-who": "anna"}).text == "home"
+                assert client.get("/", headers={"x-account": "anna"}).text == "home"
     finally:
-        Stuck.free.set()
+        HangingSite.is_thawed.set()
 
 
-@FRAMEWORKS
+@WITH_ALL_FRAMEWORKS
 def test_an_account_is_a_device(
     make: Callable[[], tuple[Any, Get]],
-    give: Callable[..., Site],
-    person: Callable[[], None],
+    add_telemetry: Callable[..., Site],
+    leave_test_environment: Callable[[], None],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The thread records a use, the page of the account shows it, and the job sends its report."""
-    person()
+    leave_test_environment()
     app, get = make()
     transport = MemoryTransport()
-    site = give(app, collector=transport)
+    site = add_telemetry(app, collector=transport)
     get("/user/secret", "anna")
-    (device,) = until(lambda: list((tmp_path / "devices").glob("*")))
-    until(lambda: peek(device).pending_reports)
+    (device,) = wait_until(lambda: list((tmp_path / "devices").glob("*")))
+    wait_until(lambda: peek(device).pending_reports)
     page = site.page("anna")
     assert "command: one report, kept until its day is over" in page
     assert site.manage(["send"]) == 0
@@ -262,39 +283,44 @@ def test_an_account_is_a_device(
     assert peek(device).has_secret
 
 
-@pytest.mark.parametrize("ends", ["job", "forget"])
+@pytest.mark.parametrize("method", ["send", "forget"])
 def test_an_account_without_consent_is_erased(
-    give: Callable[..., Site], person: Callable[[], None], ends: str
+    add_telemetry: Callable[..., Site], leave_test_environment: Callable[[], None], method: str
 ) -> None:
-    """`forget` erases at once, the next job erases all others; nothing of them is sent."""
-    person()
+    """`forget` erases the device of an account at once.
+
+    The next `send` erases the devices of all accounts that have not agreed, and sends nothing of
+    them.
+    """
+    leave_test_environment()
     transport = MemoryTransport()
-    site = give(starlette_app()[0], collector=transport, agreed=list)
-    device = site._make_device(site._account_folder("anna"))
+    site = add_telemetry(starlette_app()[0], collector=transport, agreed=list)
+    device = site._make_device(site._locate_account_folder("anna"))
     device.record(["home"])
     assert peek(Path(device.folder)).has_secret
     site.clock.advance(days=1)  # type: ignore[attr-defined]
-    if ends == "forget":
+    if method == "forget":
         assert site.forget("anna")
     else:
         site.send()
     assert not peek(Path(device.folder)).has_secret
     assert not transport.bodies
-    assert peek(Path(device.folder)).spent.reserved  # a second yes does not renew the budget
+    # The reserved nats stay, so a second yes does not renew the budget.
+    assert peek(Path(device.folder)).spent.reserved
 
 
-def test_only_the_environment_and_the_registry_are_above_an_account(
-    give: Callable[..., Site], tmp_path: Path
+def test_environment_of_a_test_disables_telemetry_of_all_accounts(
+    add_telemetry: Callable[..., Site], tmp_path: Path
 ) -> None:
     """In the environment of a test nothing is written, although the account has agreed."""
-    site = give(starlette_app()[0])
-    site._make_device(site._account_folder("anna")).record(["home"])
+    site = add_telemetry(starlette_app()[0])
+    site._make_device(site._locate_account_folder("anna")).record(["home"])
     assert "is off: the environment has" in site.send()
     assert not (tmp_path / "devices").exists()
 
 
 def test_any_other_application_is_refused() -> None:
     """The message names the supported libraries."""
-    given: dict[str, Any] = {"registry": "r", "collector": None, "agreed": list}
+    arguments: dict[str, Any] = {"registry": "r", "collector": None, "agreed": list}
     with pytest.raises(ParamsError, match="Starlette, FastAPI or Flask, got builtin_function"):
-        telemetry(print, "a", account=account, **given)
+        telemetry(print, "a", account=account, **arguments)

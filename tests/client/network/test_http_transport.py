@@ -1,4 +1,4 @@
-"""The default transport against real sockets: plain, over TLS, through a proxy, without an end."""
+"""The default transport against real servers: over HTTP, TLS and a proxy, and without an end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from days import finish_days, metrics_of, record_days
+from days import build_metrics, finish_days, record_days
 from devices import Home, peek
 from rappor_client import FlushReason, UploadError
 from rappor_client.network.address import parse_collector, parse_proxy
 from rappor_client.network.http_transport import HttpTransport
 from rappor_client.testing import constant_coins
-from sockets import certificate, serving
+from sockets import run_server, write_certificate
 
 from rappor.base.errors import ParamsError
 
@@ -33,7 +33,18 @@ ACCEPTED = b'{"reports":[{"status":"accepted"}]}'
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """A server that stores requests and responds as its attributes say."""
+    """A server that stores requests. Its attributes determine its responses.
+
+    Attributes
+    ----------
+    requests : method, path, header fields and body of each request
+    connections : addresses of the clients, one for each connection
+    status, body, headers : the response
+    interim : statuses 1xx that precede the response
+    tunnel_status : status of the response to CONNECT, in which the server is a proxy
+    pause : seconds before a response
+    context : certificate of the server, for TLS
+    """
 
     daemon_threads = True
 
@@ -87,7 +98,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile = self.connection.makefile("wb", buffering=0)
 
     def finish(self) -> None:
-        """Close the TLS connection headers_inside the tunnel, too."""
+        """Close the connection, and the TLS connection inside a tunnel."""
         super().finish()
         self.connection.close()
 
@@ -97,9 +108,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A running server."""
+    """Run a server."""
     server = Collector()
-    with serving(server):
+    with run_server(server):
         yield server
 
 
@@ -107,7 +118,7 @@ def collector() -> Iterator[Collector]:
 def test_request_contains_no_more_than_it_must(key: str | None, collector: Collector) -> None:
     """A request contains path, type, length, host, name and version of the library, and the key.
 
-    It contains no cookie.
+    The second request contains no cookie, although the first response has set one.
     """
     collector.headers = {"Set-Cookie": "id=1"}
     transport = HttpTransport(collector.url + "/telemetry/", key=key)
@@ -132,9 +143,9 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
 ) -> None:
     """Three queued reports leave as three uploads on three connections.
 
-    The server would keep a connection open.
+    The server would allow more requests on a connection, as HTTP/1.1 servers do.
     """
-    client = home.open(*metrics_of(3), collector=collector.url, upload_key="k")
+    client = home.open(*build_metrics(3), collector=collector.url, upload_key="k")
     for i in range(3):
         client.record(f"page{i}", "x")
     finish_days(client)
@@ -150,20 +161,19 @@ def test_client_sends_each_report_on_a_connection_of_its_own(
 def test_long_uploads_are_compressed(collector: Collector) -> None:
     """Long uploads are compressed, short uploads are not.
 
-    An upload that is too compressible is sent as it is, because no collector would unpack it.
+    An upload that is too compressible is sent as it is, because a collector refuses to decompress
+    it: such a body may be an attack.
     """
     transport = HttpTransport(collector.url)
+    short = b"{}"
     long = json.dumps([f"report {i}" for i in range(500)]).encode()
-    same = json.dumps(["report"] * 500).encode()
-    for body in (b"{}", long, same):
-        transport.send(body, timeout=5)
-    (_, _, plain, short_body), (_, _, packed, long_body), repeated = collector.requests
-    assert "Content-Encoding" not in plain
-    assert short_body == b"{}"
-    assert "Content-Encoding" not in repeated[2]
-    assert repeated[3] == same
-    assert packed["Content-Encoding"] == "gzip"
-    assert gzip.decompress(long_body) == long
+    repetitive = json.dumps(["report"] * 500).encode()
+    for upload in (short, long, repetitive):
+        transport.send(upload, timeout=5)
+    encodings = [headers.get("Content-Encoding") for _, _, headers, _ in collector.requests]
+    bodies = [body for *_, body in collector.requests]
+    assert encodings == [None, "gzip", None]
+    assert [bodies[0], gzip.decompress(bodies[1]), bodies[2]] == [short, long, repetitive]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +181,7 @@ def test_long_uploads_are_compressed(collector: Collector) -> None:
     [
         ("120", 120),
         ("0", 0),
-        ("Fri, 01 Jan 2100 00:00:00 GMT", 1e8),  # or more
+        ("Fri, 01 Jan 2100 00:00:00 GMT", 1e8),  # 1e8 stands for any larger number
         ("Friday, 01-Jan-99 00:00:00 GMT", 0),
         ("Fri, 01 Jan 1999 00:00:00 GMT", 0),
         ("Fri Jan  1 00:00:00 1999", 0),
@@ -186,10 +196,8 @@ def test_retry_after_is_parsed(
     collector.headers = {} if header is None else {"Retry-After": header}
     response = HttpTransport(collector.url).send(b"{}", timeout=5)
     retry_after = response.retry_after
-    assert (response.status, retry_after if retry_after is None else min(retry_after, 1e8)) == (
-        503,
-        seconds,
-    )
+    assert response.status == 503
+    assert (None if retry_after is None else min(retry_after, 1e8)) == seconds
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
@@ -223,8 +231,8 @@ def test_interim_responses_are_skipped(statuses: tuple[int, ...], collector: Col
 
 def test_network_failures_are_upload_errors(collector: Collector) -> None:
     """A refused connection and a timeout raise UploadError with the type of the failure."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as closed_server:
+        port = closed_server.getsockname()[1]  # no server listens on this port after the block
     with pytest.raises(UploadError, match="the collector was not reached: ConnectionRefused"):
         HttpTransport(f"http://127.0.0.1:{port}").send(b"{}", timeout=5)
     collector.pause = 1.0
@@ -255,7 +263,10 @@ def test_network_failures_are_upload_errors(collector: Collector) -> None:
     ],
 )
 def test_right_addresses_are_parsed(url: str, host: str, port: int, path: str) -> None:
-    """Addresses may have IPv6 in brackets, ports, paths and capital letters."""
+    """Addresses may have IPv6 in brackets, ports, paths and capital letters.
+
+    The path of the endpoint, `/v1/reports`, is removed from the end of an address.
+    """
     address = parse_collector(url)
     assert (address.host, address.port, address.path) == (host, port, path)
 
@@ -265,8 +276,8 @@ def test_right_addresses_are_parsed(url: str, host: str, port: int, path: str) -
     [
         ("collector must be an https address .*, got http", ["http://example.org"]),
         ("collector must be an https address .*, got ftp", ["ftp://example.org"]),
-        ("collector must be an https address .*, got no scheme", ["example.org"]),
-        ("collector must be an https address", ["https://", ""]),
+        ("collector must be an https address .*, got no scheme", ["example.org", ""]),
+        ("collector must have a host name", ["https://", "https:///v1/reports"]),
         ("collector must have no user name", ["https://me:secret@example.org"]),
         (
             "collector must be an address without",
@@ -318,14 +329,14 @@ def test_proxies_are_parsed(text: str, authority: str | None) -> None:
 # Servers whose responses never end
 
 
-class Endless(socketserver.ThreadingTCPServer):
-    """A server that sends one text, and then another text again and again until the test ends."""
+class EndlessServer(socketserver.ThreadingTCPServer):
+    """A server that sends first bytes, and then other bytes again and again until the test ends."""
 
     daemon_threads = True
 
-    def __init__(self, once: bytes, again: bytes) -> None:
+    def __init__(self, first_bytes: bytes, repeated_bytes: bytes) -> None:
         super().__init__(("127.0.0.1", 0), EndlessHandler)
-        self.once, self.again = once, again
+        self.first_bytes, self.repeated_bytes = first_bytes, repeated_bytes
         self.is_over = threading.Event()
 
     @property
@@ -337,61 +348,61 @@ class Endless(socketserver.ThreadingTCPServer):
 class EndlessHandler(socketserver.BaseRequestHandler):
     """One connection of the endless server."""
 
-    server: Endless
+    server: EndlessServer
 
     def handle(self) -> None:
         """Send bytes every 10 ms without an end."""
         with contextlib.suppress(OSError):
-            self.request.sendall(self.server.once)
+            self.request.sendall(self.server.first_bytes)
             while not self.server.is_over.wait(0.01):
-                self.request.sendall(self.server.again)
+                self.request.sendall(self.server.repeated_bytes)
 
 
-ENDLESS = {
+ENDLESS_RESPONSES = {
     "hang": (b"", b""),
     "head": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
     "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n", b"x"),
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
 }
-"""Contains, by name: the first bytes of a server, and the bytes that it repeats."""
+"""Contains, by the part of the response without an end: first bytes, and repeated bytes."""
 
 
-@pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.parametrize("kind", ENDLESS_RESPONSES)
 def test_flush_ends_in_time_beside_an_endless_server(kind: str, home: Home) -> None:
     """A flush ends with its timeout beside a server that never ends its response."""
-    server = Endless(*ENDLESS[kind])
-    with serving(server):
+    server = EndlessServer(*ENDLESS_RESPONSES[kind])
+    with run_server(server):
         client = home.open(collector=server.url)
         record_days(client, "page", "x")
-        flushed = client.flush(timeout=0.2)
+        result = client.flush(timeout=0.2)
         server.is_over.set()
-    assert flushed.reason is FlushReason.UNREACHABLE
-    assert flushed.detail == "the collector was not reached: TimeoutError"
+    assert result.reason is FlushReason.UNREACHABLE
+    assert result.detail == "the collector was not reached: TimeoutError"
     assert client.queued_count() == 1
 
 
 def test_attempt_that_a_flush_cuts_short_has_no_backoff(home: Home) -> None:
     """An attempt that the timeout of a flush has cut short leads to no backoff.
 
-    The collector did not fail: it had less time than in a background upload.
+    Such a timeout is no failure of the collector, which had less time than in a background upload.
     """
-    server = Endless(b"", b"")
-    with serving(server):
+    server = EndlessServer(b"", b"")
+    with run_server(server):
         client = home.open(collector=server.url, coins=constant_coins(2**32 - 1))
         record_days(client, "page", "x")
         assert not client.flush(timeout=0.05)
         server.is_over.set()
-    (pending,) = peek(home.folder).tried_uploads
-    assert pending.attempts == 1
-    assert pending.backoff_until <= home.clock()
+    (upload,) = peek(home.folder).tried_uploads
+    assert upload.attempts == 1
+    assert upload.backoff_until <= home.clock()
 
 
-def test_close_severs_the_exchange_of_another_thread() -> None:
-    """`close` in another thread ends a request that would never end."""
-    server = Endless(b"", b"")
+def test_close_ends_the_exchange_of_another_thread() -> None:
+    """`close` ends a request of another thread that would never end."""
+    server = EndlessServer(b"", b"")
     errors: list[UploadError] = []
-    with serving(server):
+    with run_server(server):
         transport = HttpTransport(server.url)
 
         def send() -> None:
@@ -420,38 +431,42 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_signal_severs_the_exchange() -> None:
-    """Ctrl-C during a request closes the connection, so no exchange goes on in its thread."""
+def test_signal_ends_the_exchange() -> None:
+    """Ctrl-C during a request closes the connection, so no exchange goes on in its thread.
 
-    def silent(listening: socket.socket) -> None:
+    The server never responds. It sends the signal when the request is complete. It then reads no
+    byte, which is the end of the connection.
+    """
+    last_reads: list[bytes] = []
+
+    def serve_silently(listening: socket.socket) -> None:
         connection, _ = listening.accept()
         with connection:
-            received = b""
-            while not received.endswith(b"\r\n\r\nx"):  # head and body may arrive apart
-                received += connection.recv(1 << 16)
+            request = b""
+            while not request.endswith(b"\r\n\r\nx"):  # head and body may arrive separately
+                request += connection.recv(1 << 16)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             connection.settimeout(60)
-            ended.append(connection.recv(1 << 16))
+            last_reads.append(connection.recv(1 << 16))
 
-    ended: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = threading.Thread(target=silent, args=(listening,))
-        serving.start()
+        server_thread = threading.Thread(target=serve_silently, args=(listening,))
+        server_thread.start()
         transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
         with pytest.raises(KeyboardInterrupt):
             transport.send(b"x", timeout=60.0)
-        serving.join(60)
-    assert ended == [b""]
+        server_thread.join(60)
+    assert last_reads == [b""]
 
 
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[Collector, Path]]:
-    """A running server over TLS, and the path of its certificate."""
-    cert, key = certificate(tmp_path)
+    """Run a server over TLS; yield the server and the path of its certificate."""
+    cert, key = write_certificate(tmp_path)
     server = Collector()
     server.context.load_cert_chain(cert, key)
     server.socket = server.context.wrap_socket(server.socket, server_side=True)
-    with serving(server):
+    with run_server(server):
         yield server, cert
 
 
@@ -477,7 +492,7 @@ def test_proxy_of_the_system_is_used(
     monkeypatch.setenv("SSL_CERT_FILE", str(cert))
     proxy = Collector()
     proxy.context = server.context
-    with serving(proxy):
+    with run_server(proxy):
         address = proxy.url.removeprefix("http://")
         monkeypatch.setenv("https_proxy", f"http://user:pa%20ss@{address}")
         for no_proxy, n_tunnels in (("", 1), ("", 2), ("127.0.0.1", 2)):
@@ -485,8 +500,8 @@ def test_proxy_of_the_system_is_used(
             monkeypatch.setenv("no_proxy", no_proxy)
             assert HttpTransport(url).send(b"{}", timeout=5).body == ACCEPTED
             assert len(proxy.requests) == 2 * n_tunnels  # one tunnel for each upload
-    (connect, target, headers, _), (_, path, headers_inside, body) = proxy.requests[:2]
-    assert (connect, target) == ("CONNECT", url.removeprefix("https://"))
-    assert headers["Proxy-Authorization"] == "Basic dXNlcjpwYSBzcw=="
+    (method, target, proxy_headers, _), (_, path, headers, body) = proxy.requests[:2]
+    assert (method, target) == ("CONNECT", url.removeprefix("https://"))
+    assert proxy_headers["Proxy-Authorization"] == "Basic dXNlcjpwYSBzcw=="  # user:pa ss
     assert (path, body) == ("/v1/reports", b"{}")
-    assert "Proxy-Authorization" not in headers_inside
+    assert "Proxy-Authorization" not in headers  # the collector does not get the proxy's password

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from days import finish_days, metrics_of, record_days
-from devices import Home, Opener, list_sender_threads, metric_of, open_device
-from programs import run_python, until
+from days import build_metrics, finish_days, record_days
+from devices import Home, Opener, build_metric, list_sender_threads, open_device
+from programs import run_python, wait_until
 from rappor_client import Client, TransportResponse
 from rappor_client.outbox.background import limit_sleep
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
@@ -71,14 +71,13 @@ def test_no_thread_until_something_is_recorded(open_sending: Opener) -> None:
 
 def test_background_sender_waits_a_random_time_first(open_sending: Opener) -> None:
     """No upload leaves for an hour with the largest coin. All leave at once with the smallest."""
-    late = MemoryTransport()
-    client = open_sending(collector=late, max_delay=3600.0, coins=LATE, folder="late")
-    record_and_wake(client)
-    early = MemoryTransport()
-    other = open_sending(collector=early, max_delay=3600.0, coins=EARLY, folder="early")
-    record_and_wake(other)
-    until(lambda: other.queued_count() == 0)
-    assert late.bodies == []
+    transport = MemoryTransport()
+    late = open_sending(collector=transport, max_delay=3600.0, coins=LATE, folder="late")
+    record_and_wake(late)
+    early = open_sending(collector=MemoryTransport(), max_delay=3600.0, coins=EARLY, folder="early")
+    record_and_wake(early)
+    wait_until(lambda: early.queued_count() == 0)
+    assert transport.bodies == []
 
 
 def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: Home) -> None:
@@ -89,7 +88,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
         """Return coins for no first delay, then the longest delays. A delay takes one coin."""
         return [next(first_delay, 2**32 - 1)] if n == 1 else [2**31] * n
 
-    metrics = metrics_of(3)
+    metrics = build_metrics(3)
     client = open_sending(*metrics, collector=home.transport, coins=coins)
     # With these coins the send_after of all reports is the end of their interval.
     recording = home.open(*metrics, coins=EARLY)
@@ -97,7 +96,7 @@ def test_each_upload_waits_a_random_time_of_its_own(open_sending: Opener, home: 
         recording.record(metric.name, "x")
     finish_days(recording)
     client.record("page0", "x")  # wakes the sender
-    until(lambda: client.queued_count() == 2)
+    wait_until(lambda: client.queued_count() == 2)
     assert len(home.transport.bodies) == 1
 
 
@@ -135,7 +134,7 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
     record_days(first, "page", "x")
     assert not first.flush(timeout=0.0)
     first.close()
-    metrics = (metric_of(), metric_of("other"))
+    metrics = (build_metric(), build_metric("other"))
     client = open_sending(*metrics, collector=transport, coins=EARLY, max_delay=0.0)
     client.record("page", "x")  # wakes the sender
     deadline = time.monotonic() + 0.3
@@ -144,7 +143,7 @@ def test_sender_keeps_the_wait_after_a_failure(open_sending: Opener, clock: Fixe
         time.sleep(0.01)
     clock.advance(seconds=5)
     client.record("other", "x")  # wakes the sender again
-    until(lambda: client.queued_count() == 0)
+    wait_until(lambda: client.queued_count() == 0)
     assert len(transport.bodies) == 2
 
 
@@ -153,8 +152,8 @@ def test_opening_sends_the_reports_of_an_earlier_run(open_sending: Opener, home:
 
     The first upload leaves without a delay, and every other upload after a short delay.
     """
-    run = home.open(*metrics_of(2), coins=EARLY)
-    for metric in metrics_of(2):
+    run = home.open(*build_metrics(2), coins=EARLY)
+    for metric in build_metrics(2):
         run.record(metric.name, "x")
     finish_days(run)
     run.close()
@@ -165,8 +164,10 @@ def test_opening_sends_the_reports_of_an_earlier_run(open_sending: Opener, home:
         n_sent_at_draws.append(len(home.transport.bodies))
         return [2**32 - 1] * n
 
-    client = open_sending(*metrics_of(2), collector=home.transport, coins=coins)
-    until(lambda: client.queued_count() == 0)
+    client = open_sending(*build_metrics(2), collector=home.transport, coins=coins)
+    # The sender draws for the last time after the last report has left the queue.
+    wait_until(lambda: client.queued_count() == 0 and len(n_sent_at_draws) >= 4)
+    client.close()
     # Each of the two attempts draws twice. The draw before the upload is a random part of the
     # interval that follows the metric's cooldown. The draw after the upload is the delay before the
     # next upload.
@@ -200,15 +201,15 @@ def test_sender_survives_a_wrong_transport(
     broken = list[threading.Thread]()
     transport = Broken([None, TransportResponse(status=500)])
     settings: dict[str, Any] = {"max_delay": 0.0, "coins": EARLY}
-    client = open_sending(*metrics_of(5), collector=transport, **settings)
+    client = open_sending(*build_metrics(5), collector=transport, **settings)
     client.record("page0", "x")
     finish_days(client)
     client.record("page1", "x")  # wakes the sender
-    until(lambda: broken and (breaking is return_nothing or not broken[0].is_alive()))
+    wait_until(lambda: broken and (breaking is return_nothing or not broken[0].is_alive()))
     for i in (2, 3, 4):
         finish_days(client)
         client.record(f"page{i}", "x")
-        until(lambda: client.queued_count() == 0)
+        wait_until(lambda: client.queued_count() == 0)
     assert len(transport.reports) == 4
 
 
@@ -220,7 +221,7 @@ from devices import open_device
 from rappor_client import FlushReason
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
-def client_of(collector, **chosen):
+def build_client(collector, **chosen):
     chosen |= {"clock": FixedClock("2026-11-18T12:00:00"), "coins": constant_coins(0)}
     return open_device(Path(tempfile.mkdtemp()), collector=collector, **chosen)
 
@@ -231,7 +232,7 @@ def leave_no_room():
 
 
 NO_THREADS = """
-client = client_of(MemoryTransport(), background=True, max_delay=0.0)
+client = build_client(MemoryTransport(), background=True, max_delay=0.0)
 client.close()  # the thread that opened the folder ends
 leave_no_room()
 record_days(client, "page", "x")
@@ -267,7 +268,7 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 dripping = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=drip, daemon=True).start()
 ports = server.server_port, dripping.getsockname()[1]
-clients = [client_of(f"http://127.0.0.1:{port}") for port in ports]
+clients = [build_client(f"http://127.0.0.1:{port}") for port in ports]
 for client in clients:
     record_days(client, "page", "x")
 leave_no_room()
@@ -281,7 +282,7 @@ sys.stdout.write("done")
 
 AT_EXIT = """
 def late():
-    client = client_of(MemoryTransport(), background=True, max_delay=0.0)
+    client = build_client(MemoryTransport(), background=True, max_delay=0.0)
     record_days(client, "page", "x")
     assert client.flush(timeout=60.0)
     client.close()
@@ -320,7 +321,7 @@ session.first = session.tag()
 
 
 IN_ANOTHER_INTERPRETER = """
-client = client_of("http://127.0.0.1:9", background=True)
+client = build_client("http://127.0.0.1:9", background=True)
 record_days(client, "page", "x")
 flushed = client.flush(timeout=1.0)
 assert flushed.waiting == 1, flushed
@@ -364,7 +365,7 @@ def test_record_and_flush_work_without_threads(program: str) -> None:
 
 
 NO_HANDLES = """
-client = client_of(MemoryTransport(), background=True, max_delay={max_delay})
+client = build_client(MemoryTransport(), background=True, max_delay={max_delay})
 record_days(client, "page", "x")
 client.record("page", "x")  # wakes the sender
 time.sleep({seconds})

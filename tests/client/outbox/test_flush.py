@@ -14,10 +14,11 @@ import time
 from typing import Any
 
 import pytest
-from days import finish_days, metrics_of
-from devices import Home, Opener, hold_folder_lock, metric_of
+from days import build_metrics, finish_days
+from devices import Home, Opener, build_metric, find_spool, hold_folder_lock
 from rappor_client import Client, FlushReason, FlushResult, TransportResponse
 from rappor_client.folder.identity_folder import BUSY_SECONDS
+from rappor_client.folder.spool import CLAIM_SECONDS
 from rappor_client.testing import MemoryTransport, constant_coins
 
 from rappor import ParamsError
@@ -40,7 +41,7 @@ def open_with_queued_reports(
     open_client: Opener, transport: MemoryTransport | None, n: int = 1
 ) -> Client:
     """Open a client with queued reports of n metrics. All random waits are as long as possible."""
-    metrics = (metric_of(), *metrics_of(n))[: max(n, 1)]
+    metrics = (build_metric(), *build_metrics(n))[: max(n, 1)]
     client = open_client(*metrics, collector=transport, coins=LATE)
     for metric in metrics[:n]:
         client.record(metric.name, "x")
@@ -115,6 +116,16 @@ def test_without_collector_or_consent_nothing_leaves(home: Home) -> None:
     assert client.flush() == FlushResult(reason=FlushReason.NO_COLLECTOR, waiting=1)
 
 
+def test_flush_fails_if_the_spool_cannot_be_read(home: Home) -> None:
+    """A flush of a damaged spool is false. It does not take the spool for an empty one."""
+    open_with_queued_reports(home.open, None).close()
+    find_spool(home.folder).write_bytes(b"damaged" * 1000)
+    client = home.open()
+    assert client.flush() == FlushResult(reason=FlushReason.FAILED)
+    assert client.queued_count() == 0
+    assert client.event_counts()["failures"] > 0
+
+
 def test_next_run_ignores_the_backoff_of_an_earlier_run(home: Home) -> None:
     """The first attempt of a flush ignores backoffs, so each run of a short program tries once."""
     transport = MemoryTransport([None, None])
@@ -171,13 +182,20 @@ def test_flush_with_time_waits_for_the_backoff(home: Home) -> None:
 
 
 def test_flush_ends_in_time_beside_a_stopped_process(home: Home) -> None:
-    """A flush ends in time beside a stopped process that has the lock, and returns a failure."""
+    """A flush ends in time beside a stopped process that has the lock, and returns a failure.
+
+    The wait for the lock and the flush end after the same time. The machine decides which end the
+    flush notices first.
+    """
+    failures = {FlushReason.FAILED, FlushReason.TIMEOUT}
     for collector in (None, MemoryTransport()):
         client = home.open(collector=collector)
         with hold_folder_lock(home.folder):
             client.record("page", "x")
             begun = time.monotonic()
-            assert client.flush(timeout=0.1).reason is FlushReason.FAILED
+            result = client.flush(timeout=0.1)
+            assert not result
+            assert result.reason in failures
             assert time.monotonic() - begun < BUSY_SECONDS
 
 
@@ -201,26 +219,39 @@ def test_flush_without_time_waits_for_a_short_lock(
         assert client.flush(timeout=0.0).reason is FlushReason.SENT
 
 
-def test_two_clients_do_not_send_an_upload_at_once(home: Home) -> None:
+@pytest.mark.parametrize("locked_seconds", [0.0, 1.5 * CLAIM_SECONDS])
+def test_two_clients_do_not_send_an_upload_at_once(
+    locked_seconds: float, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client leaves an upload alone that another client has claimed.
 
-    The timeout of the transport is above 0, also in a flush of 0 s.
+    A claim begins after the wait for the folder's lock, so a long wait does not shorten it. The
+    timeout of the transport is above 0, also in a flush of 0 s.
     """
-    results_of_other: list[FlushResult] = []
+    second_results: list[FlushResult] = []
     timeouts: list[float] = []
 
-    class Slow(MemoryTransport):
+    class SlowTransport(MemoryTransport):
         def send(self, body: bytes, *, timeout: float) -> TransportResponse:
             timeouts.append(timeout)  # a socket takes 0 for "do not wait"
-            results_of_other.append(other.flush(timeout=0.0))
+            second_results.append(second.flush(timeout=0.0))
             return super().send(body, timeout=timeout)
 
-    client = open_with_queued_reports(home.open, Slow())
-    unused = MemoryTransport()
-    other = home.open(collector=unused, coins=LATE)
-    assert client.flush(timeout=0.0).reason is FlushReason.SENT
-    assert [flushed.reason for flushed in results_of_other] == [FlushReason.BUSY]
-    assert unused.bodies == []
+    first = open_with_queued_reports(home.open, SlowTransport())
+    second_transport = MemoryTransport()
+    second = home.open(collector=second_transport, coins=LATE)
+    with contextlib.ExitStack() as lock:
+        if locked_seconds:
+            lock.enter_context(hold_folder_lock(home.folder))
+
+        def wait(_: float) -> None:
+            home.clock.advance(seconds=locked_seconds)
+            lock.close()
+
+        monkeypatch.setattr("rappor_client.outbox.writer.time.sleep", wait)
+        assert first.flush(timeout=0.0).reason is FlushReason.SENT
+    assert [result.reason for result in second_results] == [FlushReason.BUSY]
+    assert second_transport.bodies == []
     assert 0 < timeouts[0] < 0.01
 
 

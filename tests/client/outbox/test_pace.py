@@ -18,7 +18,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from devices import Home, Opener, metric_of, peek
+from devices import Home, Opener, build_metric, peek
 from rappor_client import Client, QueueLimits, TransportResponse, UploadError
 from rappor_client.periods import HOUR, WEEK, day_of, find_interval_end, get_interval_seconds
 from rappor_client.testing import FixedClock, FixedCoins, MemoryTransport, constant_coins
@@ -32,7 +32,7 @@ PATHS = pytest.mark.parametrize("is_flush", [False, True], ids=["background", "f
 
 def record_offline(open_client: Opener, clock: FixedClock, interval: str, n: int) -> None:
     """Record an event in each of n intervals, by a client without a collector."""
-    client = open_client(metric_of(interval=interval), coins=FixedCoins(seed=1))
+    client = open_client(build_metric(interval=interval), coins=FixedCoins(seed=1))
     for _ in range(n):
         assert client.record("page", "x")
         clock.now += get_interval_seconds(interval)
@@ -63,13 +63,13 @@ def send_until_empty(
     for _ in range(1000):  # a limit for an uploader that never empties the queue
         if not client.queued_count():
             break
-        n_seen = len(transport.bodies)
-        due = send(client, is_flush=is_flush)
-        for body in transport.bodies[n_seen:]:
+        n_bodies = len(transport.bodies)
+        next_time = send(client, is_flush=is_flush)
+        for body in transport.bodies[n_bodies:]:
             arrivals[find_interval_end(interval, clock())].setdefault(
                 json.loads(body)["id"], clock()
             )
-        clock.now = max(clock.now, due or 0.0)
+        clock.now = max(clock.now, next_time or 0.0)
     return arrivals
 
 
@@ -84,11 +84,13 @@ def test_late_reports_leave_one_by_one(
     """
     record_offline(home.open, clock, interval, n)
     transport = MemoryTransport()
-    client = home.open(metric_of(interval=interval), collector=transport, coins=FixedCoins(seed=2))
+    client = home.open(
+        build_metric(interval=interval), collector=transport, coins=FixedCoins(seed=2)
+    )
     # The report of the last interval is still pending. The next step queues it.
     assert client.queued_count() == n - 1
-    send_times = [due for due in peek(tmp_path / "device").send_after if due is not None]
-    late = sum(due < clock() - WEEK for due in send_times)
+    send_times = [time for time in peek(tmp_path / "device").send_after if time is not None]
+    late = sum(time < clock() - WEEK for time in send_times)
     arrivals = send_until_empty(client, transport, clock, interval, is_flush=is_flush)
     assert {len(ids) for ids in arrivals.values()} == {1}
     counts = {"recorded": n, "accepted": n - late, "given_up": late}
@@ -106,7 +108,7 @@ def test_program_that_seldom_runs_reports_each_time(
     """The only report of a program that runs once in 20 days is not given up."""
     transport = MemoryTransport()
     for n_sent in range(4):
-        client = home.open(metric_of(interval="day"), collector=transport)
+        client = home.open(build_metric(interval="day"), collector=transport)
         assert client.record("page", "x")
         send(client, is_flush=is_flush)
         client.close()
@@ -117,7 +119,9 @@ def test_program_that_seldom_runs_reports_each_time(
 def test_first_report_has_no_cooldown(home: Home, clock: FixedClock) -> None:
     """The first report of a metric waits for its random time, and for no cooldown."""
     largest_coins = constant_coins(2**32 - 1)  # the latest random time of the next day
-    client = home.open(metric_of(interval="day"), collector=MemoryTransport(), coins=largest_coins)
+    client = home.open(
+        build_metric(interval="day"), collector=MemoryTransport(), coins=largest_coins
+    )
     client.record("page", "x")
     clock.advance(days=1)
     assert client.queued_count() == 0
@@ -139,7 +143,7 @@ def test_month_has_one_report_with_interval_epoch(
 
     A report that could leave only in the next month is given up, and the counter `given_up` grows.
     """
-    metric, transport = metric_of(epoch="month", interval="epoch"), MemoryTransport()
+    metric, transport = build_metric(epoch="month", interval="epoch"), MemoryTransport()
     months = []
     for _ in range(0, 240, days_between_runs):
         client = home.open(metric, collector=transport)
@@ -173,7 +177,7 @@ def test_program_of_few_hours_a_day_loses_no_report(
     start = clock()
     for day in range(60):
         clock.now = start + day * 24 * HOUR
-        client = home.open(metric_of(interval="day"), collector=MemoryTransport())
+        client = home.open(build_metric(interval="day"), collector=MemoryTransport())
         client.record("page", "x")
         sender = client._get_sender()
         assert sender is not None
@@ -199,7 +203,7 @@ def test_failing_uploads_hold_up_no_other_metric(home: Home, clock: FixedClock) 
             return super().send(body, timeout=timeout)
 
     transport = Refusing()
-    client = home.open(*(metric_of(name, interval="day") for name in names), collector=transport)
+    client = home.open(*(build_metric(name, interval="day") for name in names), collector=transport)
     for _ in range(20):
         for name in names:
             client.record(name, "x")
@@ -217,7 +221,7 @@ def test_each_day_tries_one_upload_while_the_collector_fails(
     record_offline(home.open, clock, "day", 6)
     network_fails = None
     transport = MemoryTransport([network_fails] * 14)
-    client = home.open(metric_of(interval="day"), collector=transport, coins=FixedCoins(seed=2))
+    client = home.open(build_metric(interval="day"), collector=transport, coins=FixedCoins(seed=2))
     arrivals = send_until_empty(client, transport, clock, "day", is_flush=is_flush)
     assert {len(ids) for ids in arrivals.values()} == {1}
     assert len({name for ids in arrivals.values() for name in ids}) == 6
@@ -230,7 +234,7 @@ def test_each_day_tries_one_upload_while_the_collector_fails(
 
 def test_reports_of_two_metrics_do_not_wait_for_each_other(home: Home, clock: FixedClock) -> None:
     """A flush sends one report of each metric, also of metrics that the registry no longer has."""
-    metrics = metric_of("page"), metric_of("theme")
+    metrics = build_metric("page"), build_metric("theme")
     transport = MemoryTransport()
     client = home.open(*metrics, collector=transport)
     for _ in range(3):
@@ -242,7 +246,7 @@ def test_reports_of_two_metrics_do_not_wait_for_each_other(home: Home, clock: Fi
     assert flushed.retry_at == find_interval_end("day", clock())
     assert flushed.detail == "one report of a metric leaves in an interval"
     client.close()
-    client = home.open(metric_of("event"), collector=transport)
+    client = home.open(build_metric("event"), collector=transport)
     assert client.flush(timeout=2.0).sent == 0
     clock.advance(days=7)
     assert client.flush(timeout=2.0).sent == 2
@@ -261,7 +265,7 @@ def test_clock_that_is_set_back_ends_no_cooldown(
     clock.set("2026-10-28")
     record_offline(home.open, clock, "week", 3)
     transport = MemoryTransport([None])
-    client = home.open(metric_of(interval="week"), collector=transport)
+    client = home.open(build_metric(interval="week"), collector=transport)
     for days in (-8, 9):
         send(client, is_flush=is_flush)
         clock.advance(days=days)
@@ -277,7 +281,7 @@ def test_clock_that_was_ahead_begins_no_cooldown(home: Home, clock: FixedClock) 
     """
     transport = MemoryTransport()
     client = home.open(
-        metric_of(interval="day"), collector=transport, queue_limits=QueueLimits(reports=9)
+        build_metric(interval="day"), collector=transport, queue_limits=QueueLimits(reports=9)
     )
     now = clock()
     for year in (3, 0, 2):

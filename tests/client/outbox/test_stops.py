@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from days import record_days
-from devices import BALANCED, Home, metric_of, peek, read_secret, write_device, write_events
+from devices import BALANCED, Home, build_metric, peek, read_secret, write_device, write_events
 from rappor_client import FlushReason, Outcome, TransportResponse
 from rappor_client.testing import MemoryTransport, constant_coins
 
@@ -29,7 +29,7 @@ def test_stopped_metric_is_skipped_until_its_last_day_is_over(home: Home) -> Non
 
     Another metric is recorded.
     """
-    metrics = (metric_of(), metric_of("other"))
+    metrics = (build_metric(), build_metric("other"))
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
     client = home.open(*metrics, collector=transport)
     record_days(client, "page", "x")
@@ -85,19 +85,19 @@ def test_sample_is_decided_by_the_secret(folder: str, home: Home) -> None:
 
     A device outside of the sample stores nothing for the metric.
     """
-    metric = metric_of(epoch="month", sampling_rate=0.5)
+    metric = build_metric(epoch="month", sampling_rate=0.5)
     client = home.open(metric, folder=folder)
-    secret = read_secret(home.place / folder)
+    secret = read_secret(home.parent / folder)
     for month in range(1, 9):
         home.clock.set(f"2027-{month:02}-15T12:00:00")
-        before = peek(home.place / folder)
+        before = peek(home.parent / folder)
         coin = derive_sampling_coin(secret, "page", f"2027-{month:02}", metric.params)
         is_sampled_by_coin = coin < 2**31  # computed without the client
         assert is_sampled(secret, metric, f"2027-{month:02}") is is_sampled_by_coin
         outcomes = {client.record("page", value) for value in "aba"}
         expected = {Outcome.RECORDED if is_sampled_by_coin else Outcome.SKIPPED}
         assert outcomes == expected
-        after = peek(home.place / folder)
+        after = peek(home.parent / folder)
         assert (after == before) is not is_sampled_by_coin
 
 
@@ -111,7 +111,7 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
 
     Changed parameters and a smaller sampling rate count from the next epoch on.
     """
-    old = metric_of(epoch="month", sampling_rate=0.5)
+    old = build_metric(epoch="month", sampling_rate=0.5)
     new = dataclasses.replace(old, **fields)
     secret = next(
         secret
@@ -120,8 +120,8 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
         and not is_sampled(secret, new, "2026-11")
         and not is_sampled(secret, new, "2026-12")
     )
-    write_device(home.place / "reported", secret)
-    write_device(home.place / "new", secret)
+    write_device(home.parent / "reported", secret)
+    write_device(home.parent / "new", secret)
     with home.open(old, folder="reported") as client:
         record_days(client, "page", "x")
     assert home.open(new, folder="reported").record("page", "x")
@@ -138,7 +138,9 @@ def test_queued_reports_of_a_stopped_metric_wait(home: Home) -> None:
     stop = stopping({"page": "2026-11-20"})
     transport = MemoryTransport([TransportResponse(status=500), stop])
     latest_coins = constant_coins(2**32 - 1)  # the failed upload gets the longest backoff, 5 s
-    client = home.open(metric_of("other"), metric_of(), collector=transport, coins=latest_coins)
+    client = home.open(
+        build_metric("other"), build_metric(), collector=transport, coins=latest_coins
+    )
     record_days(client, "page", "x")
     home.clock.set("2026-11-19T23:59:58")
     for name in ("other", "page"):
@@ -161,7 +163,7 @@ def test_queued_reports_of_a_stopped_metric_wait(home: Home) -> None:
 
 def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     """The newest response to one client stops or resumes a metric for all clients of a folder."""
-    metrics = (metric_of(), metric_of("other"))
+    metrics = (build_metric(), build_metric("other"))
     running = home.open(*metrics)
     transport = MemoryTransport([stopping({"page": "2026-11-20"})])
     sending = home.open(*metrics, collector=transport)
@@ -193,21 +195,21 @@ class SlowTransport(MemoryTransport):
 
 def test_newer_response_ends_a_stop_that_came_during_the_exchange(home: Home) -> None:
     """A response without a stop ends a stop that another client received during the exchange."""
-    metrics = (metric_of(), metric_of("other"))
-    other = home.open(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
+    metrics = (build_metric(), build_metric("other"))
+    stopped = home.open(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
 
     def receive_stop() -> None:
         home.clock.advance(seconds=3)
-        other.flush()
-        assert other.record("page", "x") == Outcome.SKIPPED
-        other.record("other", "x")
+        stopped.flush()
+        assert stopped.record("page", "x") == Outcome.SKIPPED
+        stopped.record("other", "x")
 
     client = home.open(*metrics, collector=SlowTransport(receive_stop))
     record_days(client, "page", "x")
     client.flush()
-    other.record("other", "x")
-    write_events(other)
-    assert other.record("page", "x") == Outcome.RECORDED
+    stopped.record("other", "x")
+    write_events(stopped)  # reads the state that the other client has written
+    assert stopped.record("page", "x") == Outcome.RECORDED
 
 
 def test_flush_in_an_event_loop(home: Home) -> None:

@@ -10,20 +10,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from days import finish_days, metrics_of, record_days
+from days import build_metrics, finish_days, record_days
 from devices import (
     BALANCED,
     Home,
     Opener,
-    full_disk,
-    metric_of,
+    build_metric,
     open_spool,
     peek,
-    refusing_disk,
+    refuse_new_rows,
+    simulate_full_disk,
     write_events,
 )
 from rappor_client import Client, FlushReason, Outcome, QueueLimits, SkipReason, TransportResponse
 from rappor_client.folder.spool import QueuedUpload
+from rappor_client.folder.spool_tables import write_value
+from rappor_client.outbox.backoff import find_wait
 from rappor_client.testing import FixedClock, MemoryTransport, constant_coins
 
 from rappor.protocol.wire import parse_upload
@@ -35,16 +37,18 @@ EARLY = constant_coins(0)
 """With these coins every random wait is 0."""
 WIDE = dataclasses.replace(BALANCED, k=2040)
 """Has reports of 255 bytes."""
+MONTH = 31 * DAY
+"""A wait of so many seconds is longer than any."""
 
 
-def ids_of(transport: MemoryTransport) -> list[str]:
+def list_ids(transport: MemoryTransport) -> list[str]:
     """Return the ids of the uploads in the order of arrival."""
     return [json.loads(body)["id"] for body in transport.bodies]
 
 
 def queue_offline(open_client: Opener, value: str) -> None:
     """Record a value by a client that never sends, and queue its report on the next day."""
-    client = open_client(metric_of())
+    client = open_client(build_metric())
     record_days(client, "page", [value])
     client.close()
 
@@ -60,13 +64,13 @@ def test_upload_contains_one_report(home: Home) -> None:
 
     The reports are those of the spool, bit for bit.
     """
-    client = home.open(*metrics_of(3), collector=home.transport)
+    client = home.open(*build_metrics(3), collector=home.transport)
     for i in (1, 0, 2):
         record_days(client, f"page{i}", "x")
     waiting = peek(home.folder).queued_reports
     assert client.flush()
     read = [parse_upload(body, client.registry.lookup) for body in home.transport.bodies]
-    assert [upload_id for upload_id, _ in read] == list(dict.fromkeys(ids_of(home.transport)))
+    assert [upload_id for upload_id, _ in read] == list(dict.fromkeys(list_ids(home.transport)))
     assert [reports for _, reports in read] == [[report] for report in waiting]
 
 
@@ -74,7 +78,7 @@ def test_upload_contains_one_report(home: Home) -> None:
 def test_permanent_statuses_drop_the_upload(status: int, home: Home) -> None:
     """The upload is dropped and counted, and the next upload leaves in the same flush."""
     transport = MemoryTransport([TransportResponse(status=status)])
-    client = home.open(*metrics_of(2), collector=transport)
+    client = home.open(*build_metrics(2), collector=transport)
     for value, name in (("x", "page0"), ("y", "page1")):
         client.record(name, value)
     finish_days(client)
@@ -94,7 +98,24 @@ def test_other_statuses_keep_the_upload(status: int, home: Home) -> None:
     assert len(transport.bodies) == 1
     assert retry_at(home.folder) == pytest.approx(home.clock() + 5.0)
     assert client.flush()
-    assert ids_of(transport)[0] == ids_of(transport)[1]
+    assert list_ids(transport)[0] == list_ids(transport)[1]
+
+
+def test_a_flush_after_an_outage_sends_all_uploads(home: Home) -> None:
+    """A flush ignores the backoff of each upload. Its first result ends the pause of all uploads.
+
+    Both uploads have failed before, and the pause is not over.
+    """
+    transport = MemoryTransport([None, None])
+    client = home.open(*build_metrics(2), collector=transport, coins=LATE)
+    for name in ("page0", "page1"):
+        client.record(name, "x")
+    finish_days(client)
+    for _ in range(2):
+        assert not client.flush(timeout=0.0)
+    assert len(set(list_ids(transport))) == 2
+    assert client.flush(timeout=1.0)
+    assert len(transport.reports) == 2
 
 
 def test_backoff_doubles_up_to_an_hour_and_jitters_fully(home: Home) -> None:
@@ -119,6 +140,37 @@ def test_backoff_doubles_up_to_an_hour_and_jitters_fully(home: Home) -> None:
     assert retry_at(home.folder) == home.clock()
 
 
+@pytest.mark.parametrize(
+    ("backoff", "pause", "retry_after", "wait"),
+    [
+        (30, 60, 0, 60),
+        (60, 30, 0, 60),
+        (MONTH, 60, 0, 60),
+        (60, MONTH, 0, 60),
+        (60, 30, MONTH, 60),
+        (MONTH, MONTH, 60, 60),
+        (MONTH, MONTH, MONTH, None),
+    ],
+)
+def test_a_wait_of_a_wrong_clock_does_not_end_another_wait(
+    home: Home, backoff: float, pause: float, retry_after: float, wait: float | None
+) -> None:
+    """The backoff, the pause of all uploads and Retry-After end by themselves.
+
+    The numbers are seconds from now. No wait is longer than a day. So a wait of a month was set
+    before the clock was set back by a month, and is ignored.
+    """
+    now = home.clock()
+    client = home.open()
+    record_days(client, "page", "x")
+    upload = QueuedUpload("id", "page", b"", attempts=1, backoff_until=now + backoff)
+    with open_spool(home.folder) as db:
+        write_value(db, "pause_until", now + pause)
+        write_value(db, "retry_after_until", now + retry_after)
+        step = find_wait(db, upload, now, ignore_backoff=False, ignore_pause=False)
+    assert (step and step.next_at) == (wait and now + wait)
+
+
 def test_each_report_has_a_status_of_its_own(home: Home) -> None:
     """A refused report has the reason of the collector as its status, and is not sent again.
 
@@ -134,7 +186,9 @@ def test_each_report_has_a_status_of_its_own(home: Home) -> None:
         TransportResponse(status=200, body=json.dumps({"reports": [status]}).encode())
         for status in statuses
     ]
-    client = home.open(*(metric_of(name) for name in "abc"), collector=MemoryTransport(responses))
+    client = home.open(
+        *(build_metric(name) for name in "abc"), collector=MemoryTransport(responses)
+    )
     for name in "abc":
         client.record(name, "x")
     finish_days(client)
@@ -166,7 +220,7 @@ def test_upload_is_given_up_seven_days_after_its_first_attempt(home: Home) -> No
     assert client.flush()
     assert client.event_counts()["given_up"] == 1
     assert client.event_counts()["accepted"] == 1
-    assert len(set(ids_of(transport))) == 2
+    assert len(set(list_ids(transport))) == 2
 
 
 @pytest.mark.parametrize("bound", ["reports", "n_bytes"])
@@ -190,7 +244,7 @@ def test_log_contains_every_tried_upload(home: Home) -> None:
     It contains no upload before its first attempt.
     """
     transport = MemoryTransport([None])
-    metric = metric_of()
+    metric = build_metric()
     queue_offline(home.open, "x")
     client = home.open(metric, collector=transport, coins=EARLY)
     assert client.sent_uploads() == []
@@ -211,7 +265,7 @@ def test_log_contains_every_tried_upload(home: Home) -> None:
 
 def test_log_is_limited(home: Home) -> None:
     """The oldest finished uploads beyond the limit are deleted, and queued uploads stay."""
-    limits, metrics = QueueLimits(log=3), metrics_of(7)
+    limits, metrics = QueueLimits(log=3), build_metrics(7)
     client = home.open(*metrics, collector=MemoryTransport(), queue_limits=limits)
     for n in (7, 1):
         for metric in metrics[:n]:
@@ -237,7 +291,7 @@ class FailingForOne(MemoryTransport):
 
 def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
     """All other uploads leave in the same flush, and the failing upload stays queued."""
-    transport, metrics = FailingForOne(), metrics_of(5)
+    transport, metrics = FailingForOne(), build_metrics(5)
     client = home.open(*metrics, collector=transport, coins=LATE)
     for metric in metrics:
         client.record(metric.name, "x")
@@ -255,7 +309,7 @@ def test_upload_that_always_fails_does_not_block_the_others(home: Home) -> None:
 def test_failing_collector_gets_fewer_and_fewer_requests(home: Home) -> None:
     """With 100 queued reports, a day of failures has fewer than 100 requests."""
     transport = MemoryTransport([TransportResponse(status=500)] * 10_000)
-    metrics = metrics_of(100)
+    metrics = build_metrics(100)
     client = home.open(*metrics, collector=transport, coins=LATE)
     for metric in metrics:
         client.record(metric.name, "x")
@@ -263,8 +317,8 @@ def test_failing_collector_gets_fewer_and_fewer_requests(home: Home) -> None:
     sender = client._get_sender()
     assert sender is not None
     end = home.clock() + DAY
-    while (due := sender.uploader.step().next_at) is not None and due < end:
-        home.clock.now = max(due, home.clock())
+    while (next_at := sender.uploader.step().next_at) is not None and next_at < end:
+        home.clock.now = max(next_at, home.clock())
     assert 24 <= len(transport.bodies) < 100
     assert client.queued_count() == 100
     transport.script.clear()
@@ -323,7 +377,7 @@ def test_first_attempt_by_a_wrong_clock_gives_nothing_up(wrong: str, home: Home)
 
 def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> None:
     """A send_after in another year is replaced by the time in a week."""
-    client = home.open(metric_of(interval="week"), collector=home.transport, coins=LATE)
+    client = home.open(build_metric(interval="week"), collector=home.transport, coins=LATE)
     home.clock.advance(days=1000)
     client.record("page", "x")
     home.clock.advance(days=7)
@@ -339,7 +393,9 @@ def test_random_wait_of_a_clock_that_was_ahead_is_cut_to_a_week(home: Home) -> N
 # Failing disks
 
 
-@pytest.mark.parametrize("failing_disk", [full_disk, partial(refusing_disk, table="held")])
+@pytest.mark.parametrize(
+    "failing_disk", [simulate_full_disk, partial(refuse_new_rows, table="held")]
+)
 def test_failing_disk_does_not_reach_the_host(
     failing_disk: Callable[[Path], contextlib.AbstractContextManager[None]],
     home: Home,
@@ -349,7 +405,11 @@ def test_failing_disk_does_not_reach_the_host(
 
     The events in memory are written when the disk works again.
     """
-    metrics = (metric_of(), *metrics_of(100, params=WIDE), metric_of("durable", durable=True))
+    metrics = (
+        build_metric(),
+        *build_metrics(100, params=WIDE),
+        build_metric("durable", durable=True),
+    )
     client = home.open(*metrics, collector=MemoryTransport())
     record_days(client, "page", ["first"])
     assert client.queued_count() == 1

@@ -22,15 +22,15 @@ from days import record_days
 from devices import (
     Home,
     Opener,
+    build_metric,
     find_spool,
-    full_disk,
+    get_identity_folder,
     hold_folder_lock,
-    identity_path,
-    metric_of,
     peek,
     read_device_state,
+    simulate_full_disk,
 )
-from forks import in_child, is_killed
+from forks import run_in_child, run_until_killed
 from rappor_client import Client, Outcome, TransportResponse
 from rappor_client.folder import copies
 from rappor_client.person.erasure import erase
@@ -40,7 +40,7 @@ from rappor_client.testing import MemoryTransport
 from rappor import Registry
 from rappor.base.errors import FileError, MetricError, ParamsError
 
-METRICS = (metric_of(), metric_of("daily", interval="day"))
+METRICS = (build_metric(), build_metric("daily", interval="day"))
 GONE = Withdrawal(secret_gone=True)
 RESERVED = {2026: pytest.approx(8, abs=0.01)}
 """Each of the two metrics has reserved 4 nats, the cost of the profile "balanced"."""
@@ -91,13 +91,13 @@ DISKS: dict[str, Callable[[Path], object]] = {
     "sound": Path.exists,
     "no spool": lambda folder: find_spool(folder).unlink(),
     "damaged spool": lambda folder: damage(find_spool(folder)),
-    "damaged copy": lambda folder: damage(identity_path(folder) / copies.NAMES[0]),
-    "one copy": lambda folder: (identity_path(folder) / copies.NAMES[1]).unlink(),
-    "pipe for a copy": lambda folder: put_pipe(identity_path(folder) / copies.NAMES[0]),
+    "damaged copy": lambda folder: damage(get_identity_folder(folder) / copies.NAMES[0]),
+    "one copy": lambda folder: (get_identity_folder(folder) / copies.NAMES[1]).unlink(),
+    "pipe for a copy": lambda folder: put_pipe(get_identity_folder(folder) / copies.NAMES[0]),
     "pipe for the spool": lambda folder: put_pipe(find_spool(folder)),
     "half a copy": lambda folder: shutil.copy(
-        identity_path(folder) / copies.NAMES[0],
-        identity_path(folder) / ".state.1.0123456789abcdef.tmp",
+        get_identity_folder(folder) / copies.NAMES[0],
+        get_identity_folder(folder) / ".state.1.0123456789abcdef.tmp",
     ),
 }
 """Contains changes of a folder by description."""
@@ -148,9 +148,9 @@ def test_lost_state_uses_the_year_up(
     """A lost state makes the reservations unknown, so no metric reports until the year is over."""
     client = open_used_device(home.open)
     client.close()
-    lose(identity_path(home.folder))
+    lose(get_identity_folder(home.folder))
     assert not is_withdrawn or client.withdraw() == GONE
-    again = home.open(*METRICS, metric_of("yearly", epoch="year"))
+    again = home.open(*METRICS, build_metric("yearly", epoch="year"))
     assert again.privacy_spent().reserved == {2026: float("inf")}
     for name in ("page", "yearly"):
         assert again.record(name, "a") == Outcome.SKIPPED
@@ -158,7 +158,7 @@ def test_lost_state_uses_the_year_up(
     assert again.record("yearly", "a") == Outcome.RECORDED
 
 
-@pytest.mark.parametrize("obstacle", [hold_folder_lock, full_disk], ids=["locked", "full"])
+@pytest.mark.parametrize("obstacle", [hold_folder_lock, simulate_full_disk], ids=["locked", "full"])
 def test_withdrawal_is_complete_beside_a_lock_and_on_a_full_disk(obstacle: Any, home: Home) -> None:
     """A stopped process with the lock, and a full disk, do not prevent a withdrawal."""
     client = open_used_device(home.open)
@@ -187,21 +187,23 @@ def test_next_opening_finishes_a_killed_withdrawal(home: Home) -> None:
     """
     open_used_device(home.open).close()
     traces = find_traces(home.folder)
-    touching = {"write", "fsync", "truncate", "replace", "rename", "unlink", "rmdir", "open"}
-    for moment in itertools.count():
-        folder = home.place / f"killed{moment}"
+    functions = {"write", "fsync", "truncate", "replace", "rename", "unlink", "rmdir", "open"}
+    for kill_point in itertools.count():
+        folder = home.parent / f"killed{kill_point}"
         shutil.copytree(home.folder, folder)
-        is_over = not is_killed(moment, touching, partial(erase, folder, now=home.clock()))
-        is_begun = not identity_path(folder).exists()
+        is_over = not run_until_killed(
+            kill_point, functions, partial(erase, folder, now=home.clock())
+        )
+        is_begun = not get_identity_folder(folder).exists()
         client = home.open(*METRICS, folder=folder.name)
         assert client.privacy_spent().reserved == RESERVED
         assert sorted(path.name for path in folder.iterdir()) == ["budget", "device"]
-        left = read_all_files(folder)
-        assert not (is_begun and any(trace in left for trace in traces))
+        data = read_all_files(folder)
+        assert not (is_begun and any(trace in data for trace in traces))
         client.close()
         if is_over:
             break
-    assert moment > 15
+    assert kill_point > 15
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs another user")
@@ -211,62 +213,61 @@ def test_secret_in_a_read_only_folder_is_overwritten(home: Home) -> None:
     traces = find_traces(home.folder)
     for path in (home.folder, *home.folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
-    for path in (identity_path(home.folder), home.folder):
+    for path in (get_identity_folder(home.folder), home.folder):
         path.chmod(0o500)
-    for path in [home.place, *home.place.parents][:3]:
+    for path in [home.parent, *home.parent.parents][:3]:
         path.chmod(path.stat().st_mode | 0o011)
 
     def erase_as_nobody() -> None:
-        os.chdir(home.place)
+        os.chdir(home.parent)
         os.setuid(NOBODY)
         withdrawal = erase(Path("device"), now=home.clock())
         assert withdrawal.secret_gone
         assert f"device/{copies.NAMES[0]}" in withdrawal.left
 
-    assert in_child(erase_as_nobody) == 0
-    left = read_all_files(home.folder)
-    assert not any(trace in left for trace in traces)
+    assert run_in_child(erase_as_nobody) == 0
+    data = read_all_files(home.folder)
+    assert not any(trace in data for trace in traces)
 
 
 def test_withdrawal_comes_before_the_checks_of_other_arguments(home: Home) -> None:
-    """A missing registry, a wrong registry and a wrong address do not prevent an erasure."""
-    wrong = home.place / "wrong.toml"
+    """A registry, an address and names that are wrong do not prevent an erasure."""
+    wrong, right = home.parent / "wrong.toml", Registry(METRICS, total=1e9)
     wrong.write_text("[budget]\n")
-    cases: list[tuple[Any, str | None, type[Exception]]] = [
-        (home.place / "absent.toml", None, FileError),
-        (wrong, None, MetricError),
-        (Registry(METRICS, total=1e9), "ftp://example.org", ParamsError),
+    cases: list[tuple[type[Exception], dict[str, Any]]] = [
+        (FileError, {"registry": home.parent / "absent.toml"}),
+        (MetricError, {"registry": wrong}),
+        (ParamsError, {"registry": right, "collector": "ftp://example.org"}),
+        (ParamsError, {"registry": right, "opted_out": "page"}),
     ]
-    for number, (registry, collector, kind) in enumerate(cases):
+    for number, (kind, arguments) in enumerate(cases):
         open_used_device(home.open, folder=str(number)).close()
         with pytest.raises(kind):
-            Client.open(
-                home.place / str(number), registry=registry, consent=False, collector=collector
-            )
-        assert [path.name for path in (home.place / str(number)).iterdir()] == ["budget"]
+            Client.open(home.parent / str(number), consent=False, **arguments)
+        assert [path.name for path in (home.parent / str(number)).iterdir()] == ["budget"]
 
 
 def test_withdrawal_of_an_unused_device_leaves_nothing(home: Home) -> None:
     """A withdrawal of an unused device leaves no record. It may be repeated."""
     client = home.open()
     assert client.withdraw() == client.withdraw() == GONE
-    assert list((home.folder).iterdir()) == []
+    assert list(home.folder.iterdir()) == []
     assert home.open(folder="other", consent=False).withdraw() == GONE
-    assert not (home.place / "other").exists()
+    assert not (home.parent / "other").exists()
 
 
 def test_files_of_the_host_and_behind_links_are_left_alone(home: Home) -> None:
     """Other files in the folder, and the targets of links, stay."""
     home.folder.mkdir(mode=0o700)
     (home.folder / "settings.ini").write_text("mine")
-    (home.place / "precious").write_text("mine")
+    (home.parent / "precious").write_text("mine")
     client = open_used_device(home.open)
-    (identity_path(home.folder) / "link").symlink_to(home.place / "precious")
+    (get_identity_folder(home.folder) / "link").symlink_to(home.parent / "precious")
     assert client.withdraw() == GONE
     assert sorted(path.name for path in home.folder.iterdir()) == ["budget", "settings.ini"]
     assert (
         (home.folder / "settings.ini").read_text()
-        == (home.place / "precious").read_text()
+        == (home.parent / "precious").read_text()
         == "mine"
     )
 

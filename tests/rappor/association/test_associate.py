@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ theme, and the sum is 1."""
 def make_params(
     *fields: str, profile: str | None = "once", lists: dict[str, tuple[str, ...]] = LISTS
 ) -> Params:
-    """Return parameters of a one-hot tuple of some fields; without noise if there is no profile."""
+    """Return parameters of a one-hot tuple of these fields. A profile of None has no noise."""
     values: dict[str, Any] = {
         "encoding": "onehot",
         "categories": combine_categories({name: lists[name] for name in fields}),
@@ -39,7 +40,10 @@ def make_params(
 
 
 def simulate_tuples(params: Params, shares: Any, *, n: float = 1e5, seed: int = 1) -> Counts:
-    """Return the counts of devices whose tuples have these shares. The rest fits no category."""
+    """Simulate n devices whose tuples have these shares.
+
+    If the shares sum to less than 1, the values of the remaining devices are in no list.
+    """
     flat = np.ravel(shares)
     values, weights = list(params.categories), list(flat)
     if flat.sum() < 1 - 1e-9:
@@ -50,12 +54,15 @@ def simulate_tuples(params: Params, shares: Any, *, n: float = 1e5, seed: int = 
 
 @pytest.fixture(scope="module")
 def three_fields() -> Estimates:
-    """Return the estimates of three fields."""
+    """Return the estimates of 1e5 devices with three fields."""
     return decode(simulate_tuples(make_params("editor", "system", "theme"), TABLE))
 
 
-def test_cells_without_noise_are_the_proportions() -> None:
-    """Without noise, cells, margins and conditional shares are those of the simulated devices."""
+def test_shares_without_noise_are_those_of_the_devices() -> None:
+    """Without noise, cells, margins and conditional shares are those of the simulated devices.
+
+    Cramer's V is then the value that scipy computes from the numbers of devices.
+    """
     params = make_params("editor", "system", profile=None)
     population = Population(list(params.categories), TABLE.sum(axis=2).ravel())
     simulation = simulate(population, params, n_reports=1e5, seed=1)
@@ -71,7 +78,7 @@ def test_cells_without_noise_are_the_proportions() -> None:
     counts = simulation.devices.reshape(3, 2)
     expected = stats.contingency.association(counts, method="cramer")
     assert association.cramers_v.estimate == pytest.approx(expected, abs=0.001)
-    # A conditional share without noise has the binomial error of the devices of its row.
+    # The standard error of a conditional share s of n devices in a row is sqrt(s (1 - s) / n).
     np.testing.assert_allclose(
         association.within_rows.std_error,
         np.sqrt(cells / margins[0] * (1 - cells / margins[0]) / (1e5 * margins[0])),
@@ -79,8 +86,8 @@ def test_cells_without_noise_are_the_proportions() -> None:
     )
 
 
-def test_margins_are_the_contrasts_of_the_estimates(three_fields: Estimates) -> None:
-    """Each margin equals the sum of its candidates that the decode computes."""
+def test_margins_are_the_totals_of_the_estimates(three_fields: Estimates) -> None:
+    """Each margin equals `Estimates.total` of the candidates with its value."""
     association = associate(three_fields, fields=("system", "editor"))
     for margins, values in (
         (association.row_margins, association.row_values),
@@ -94,8 +101,11 @@ def test_margins_are_the_contrasts_of_the_estimates(three_fields: Estimates) -> 
             assert row["ci_low"] == pytest.approx(total.ci_low)
 
 
-def test_other_fields_are_summed_over(three_fields: Estimates) -> None:
-    """The cells of two of three fields are sums, and their order follows the request."""
+def test_fields_that_are_not_requested_are_summed(three_fields: Estimates) -> None:
+    """The cells of two of three fields are sums over the third. Rows are the first requested field.
+
+    The largest of 6 errors is below the two-sided bound of a normal distribution at FALSE_ALARM.
+    """
     association = associate(three_fields, fields=("theme", "editor"))
     assert association.summed_fields == ("system",)
     assert association.row_values == LISTS["theme"]
@@ -105,7 +115,10 @@ def test_other_fields_are_summed_over(three_fields: Estimates) -> None:
 
 
 def test_cells_of_two_fields_have_the_intervals_of_the_decode() -> None:
-    """The interval of a cell of one candidate is the exact interval of the decode."""
+    """A cell of a single candidate has the exact interval that the decode gives the candidate.
+
+    If the two fields are exchanged, all tables are transposed.
+    """
     estimates = decode(simulate_tuples(make_params("editor", "system"), TABLE.sum(axis=2), n=200))
     association = associate(estimates)
     np.testing.assert_array_equal(association.cells.ci_low.ravel(), estimates.ci_low)
@@ -115,11 +128,10 @@ def test_cells_of_two_fields_have_the_intervals_of_the_decode() -> None:
 
 
 @pytest.mark.slow
-def test_values_outside_the_lists_leave_independent_fields_independent() -> None:
-    """With 30 % of the devices outside the lists, independent fields are not rejected.
+def test_independence_is_not_rejected_if_some_values_are_not_listed() -> None:
+    """With 30 % of the devices outside the lists, p-values of independent fields are uniform.
 
-    The false-alarm rate is set by the level: the smallest of 40 p-values is below 1e-9 / 40 with
-    probability 1e-9.
+    The smallest of 40 uniform p-values is below 1e-9 / 40 with a probability of at most 1e-9.
     """
     params = make_params("editor", "system", profile="balanced")
     product = 0.7 * np.outer([0.5, 0.3, 0.2], [0.6, 0.4])
@@ -129,15 +141,40 @@ def test_values_outside_the_lists_leave_independent_fields_independent() -> None
     ]
     assert min(p_values) > FALSE_ALARM / 40
     assert stats.kstest(p_values, "uniform").pvalue > FALSE_ALARM
-    # The power of these checks: dependent fields are rejected in every collection.
+    # Power: the same test rejects dependent fields in each of five collections.
     dependent = 0.7 * np.array([[0.4, 0.1], [0.1, 0.2], [0.1, 0.1]])
     for seed in range(5):
         estimates = decode(simulate_tuples(params, dependent, seed=seed))
         assert associate(estimates).independence.p_value < FALSE_ALARM
 
 
-def test_complete_fields_add_up_to_one() -> None:
-    """The shares of complete categories add up to 1, without an error."""
+@pytest.mark.parametrize("profile", ["once", "balanced", None])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize(
+    "shares", [np.full(6, 1 / 6), [0.5, 0, 0, 0, 0, 0.5], [0.3, 0.2, 0.2, 0.3, 0, 0]]
+)
+def test_few_devices_have_an_association(profile: str | None, n: int, shares: Any) -> None:
+    """A few devices, also without noise, have a table without a warning of the arithmetic.
+
+    A value that nobody reported has a variance of 0, or below 0 by rounding, and two cells with all
+    devices have the correlation -1.
+    """
+    params = make_params("editor", "system", profile=profile)
+    counts = simulate_tuples(params, shares, n=n, seed=n)
+    for complete in (False, True):
+        association = associate(decode(counts, complete=complete))
+        assert 0 <= association.independence.p_value <= 1
+        strength = association.cramers_v
+        assert 0 <= strength.ci_low <= strength.ci_high <= 1
+        if not np.isnan(strength.estimate):
+            assert strength.ci_low <= strength.estimate <= strength.ci_high
+
+
+def test_shares_of_complete_fields_sum_to_one() -> None:
+    """With complete=True, the listed share is 1 with the standard error 0.
+
+    The page then omits the sentence about the listed share.
+    """
     params = make_params("editor", "system", profile="balanced")
     product = np.outer([0.5, 0.3, 0.2], [0.6, 0.4])
     estimates = decode(simulate_tuples(params, product), complete=True)
@@ -149,8 +186,11 @@ def test_complete_fields_add_up_to_one() -> None:
     assert association.independence.p_value > FALSE_ALARM
 
 
-def test_value_that_no_device_has_keeps_the_test() -> None:
-    """A margin of zero has unknown conditional shares, and the test stays finite."""
+def test_a_value_without_devices_leaves_the_p_value_finite() -> None:
+    """A row without devices may have unknown conditional shares, with intervals from 0 to 1.
+
+    The p-value stays finite, and the JSON is valid.
+    """
     params = make_params("editor", "system", profile="once")
     table = np.outer([0.6, 0.4, 0.0], [0.7, 0.3])
     association = associate(decode(simulate_tuples(params, table, seed=3)))
@@ -188,15 +228,15 @@ def test_metric_without_fields_is_refused() -> None:
         associate(decode(counts))
 
 
-def test_other_argument_is_refused() -> None:
-    """Counts in place of estimates get a sentence with the remedy."""
+def test_counts_in_place_of_estimates_are_refused() -> None:
+    """The error states that `associate` needs estimates, and the remedy."""
     counts = simulate_tuples(make_params("editor", "system"), TABLE.sum(axis=2))
     with pytest.raises(ParamsError, match=r"estimates must be an Estimates, got Counts; pass"):
         associate(counts)  # type: ignore[arg-type]
 
 
 def test_too_many_combinations_are_refused() -> None:
-    """Lists of 2,048 combinations are loaded, and longer ones refused, also if they are no list."""
+    """At most 2,048 combinations are accepted, from a list, a product or estimates."""
     names = [f"{number}" for number in range(2049)]
     short, long = (Candidates.from_list(names[:n]) for n in (2048, 2049))
     assert len(field_cells.load_combinations(short)) == 2048
@@ -213,9 +253,10 @@ def test_too_many_combinations_are_refused() -> None:
 
 
 def test_records_have_all_shares_once(three_fields: Estimates) -> None:
-    """CSV, JSON and data frames contain the same rows: three tables and two margins."""
+    """CSV, JSON and Arrow tables contain the same rows, and no row twice."""
     association = associate(three_fields, fields=("editor", "theme"))
     rows = list(association.rows())
+    # Three tables of 3 x 2 cells (shares, within rows, within columns), and both margins.
     assert len(rows) == 3 * 6 + 3 + 2
     assert len({(row["kind"], row["row"], row["column"]) for row in rows}) == len(rows)
     document = json.loads(association.to_json())
@@ -227,15 +268,20 @@ def test_records_have_all_shares_once(three_fields: Estimates) -> None:
 
 
 def test_cells_of_strings_are_within_their_errors() -> None:
-    """Strings outside the lists have 30 %; cells, margins and their sum are within the errors."""
+    """Cells, margins and conditional shares of strings are within z standard errors of the truth.
+
+    Strings outside the lists have 30 % of the devices. The bound z covers 40 comparisons together
+    at FALSE_ALARM.
+    """
     params = Params.profile("low-noise", field_names=("site", "country"))
     pairs = [f"{site}\x1f{country}" for site in "abcd" for country in ("de", "fr", "jp")]
     truth = 0.7 * np.outer([0.4, 0.3, 0.2, 0.1], [0.5, 0.3, 0.2])
-    others = [f"other {i}\x1fde" for i in range(100)]
-    population = Population([*pairs, *others], [*truth.ravel(), *[0.003] * 100])
+    unlisted_pairs = [f"other {i}\x1fde" for i in range(100)]
+    population = Population([*pairs, *unlisted_pairs], [*truth.ravel(), *[0.003] * 100])
     estimates = decode(simulate_counts(population, params, n_reports=1e5, seed=1), pairs)
     association = associate(estimates)
-    # Values of strings are sorted by their shares. The margins of neighbours are 20 errors apart.
+    # Rows and columns of strings are sorted by their estimated margins. Neighbouring margins differ
+    # by 20 standard errors, so the estimated order is the true one.
     assert association.row_values == tuple("abcd")
     assert association.column_values == ("de", "fr", "jp")
     z = stats.norm.isf(FALSE_ALARM / 40)
@@ -251,12 +297,36 @@ def test_cells_of_strings_are_within_their_errors() -> None:
     assert association.independence.p_value > FALSE_ALARM
 
 
-def test_cells_with_the_same_bits_are_refused() -> None:
-    """With one cohort of two bits, some of 16 cells share all bits, and none of them is known."""
+def test_cells_with_equal_bits_are_refused() -> None:
+    """Cells whose candidates have equal bits cannot be told apart, so they are refused.
+
+    With one cohort, one group of two cells has equal bits, and the two other cells have bits of
+    their own.
+    """
     params = Params(
-        k=2, h=1, m=1, f=0.2, p=0.1, q=0.9, insecure=True, field_names=("site", "country")
+        k=8, h=1, m=1, f=0.2, p=0.1, q=0.9, insecure=True, field_names=("site", "country")
     )
-    pairs = [f"{site}\x1f{country}" for site in "abcd" for country in "efgh"]
-    counts = simulate_counts(Population(pairs, [1] * 16), params, n_reports=1e4, seed=1)
+    pairs = [f"{site}\x1f{country}" for site in "ab" for country in "ef"]
+    counts = simulate_counts(Population(pairs, [1] * 4), params, n_reports=1e4, seed=1)
+    estimates = decode(counts, pairs)
+    assert sorted(estimates.group) == [0, 0, 1, 1]
     with pytest.raises(DecodeError, match=r"cells must have different bits, got . \| . and . \| ."):
-        associate(decode(counts, pairs))
+        associate(estimates)
+
+
+def test_refusal_of_equal_bits_names_candidates_of_two_cells() -> None:
+    """The message names two candidates of different cells, also if a cell has several candidates.
+
+    The cells of site and country sum over the third field, so each cell has four candidates, which
+    are neighbours in the list. One cohort of two bits gives them at most two sets of bits. So the
+    first two members of a group are usually of one cell.
+    """
+    names = ("site", "country", "theme")
+    params = Params(k=2, h=1, m=1, f=0.2, p=0.1, q=0.9, insecure=True, field_names=names)
+    tuples = [f"{a}\x1f{b}\x1f{c}" for a in "xy" for b in "uv" for c in "abcd"]
+    counts = simulate_counts(Population(tuples, [1] * 16), params, n_reports=1e4, seed=1)
+    estimates = decode(counts, tuples)
+    with pytest.raises(DecodeError) as caught:
+        associate(estimates, fields=("site", "country"))
+    first, second = re.findall(r"(\w \| \w) \| \w", str(caught.value))
+    assert first != second

@@ -1,4 +1,8 @@
-"""Test of independence: the distance of a table from the nearest table of rank 1."""
+"""Test of independence: the distance of a table of shares from the nearest table of rank 1.
+
+A table of independent fields is the outer product of its margins, so its rank is 1. The distance is
+r' C^-1 r, where r is the residual of the table and C the covariance of its cells.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from rappor.association import independence
 from rappor.association.independence import (
     compute_independence_test,
     fit_rank_one,
@@ -15,11 +20,12 @@ from rappor.association.joint_table import JointTable
 from rappor.counts.arrays import Floats
 
 MANY_DEVICES = 1e12
-"""Number of devices whose sampling is far smaller than the covariances of these tests."""
+"""Number of devices. It is so large that the sampling of devices adds nothing to the covariances of
+these tests."""
 
 
 def make_table(seed: int, shape: tuple[int, int], *, noise: float = 1e-3) -> JointTable:
-    """Return an independent table with noise, and a covariance with random correlations."""
+    """Return a table of independent fields with noise, whose covariance has random correlations."""
     rng = np.random.default_rng(seed)
     row, column = rng.dirichlet(np.ones(shape[0])), rng.dirichlet(np.ones(shape[1]))
     factors = rng.normal(size=(row.size * column.size, 2 * row.size * column.size))
@@ -29,8 +35,12 @@ def make_table(seed: int, shape: tuple[int, int], *, noise: float = 1e-3) -> Joi
     return JointTable(share=share, covariance=covariance, devices=MANY_DEVICES)
 
 
-def test_distance_with_equal_errors_is_the_sum_of_the_other_squared_singular_values() -> None:
-    """The nearest table of rank 1 consists of the first singular pair (Eckart and Young)."""
+def test_distance_with_equal_errors_follows_from_singular_values() -> None:
+    """With equal errors, the distance is the sum of all squared singular values but the largest.
+
+    The nearest table of rank 1 consists of the first singular vectors (theorem of Eckart and
+    Young). The variance of the cells is 0.25.
+    """
     share = np.random.default_rng(1).normal(size=(4, 6))
     fitted, distance = fit_rank_one(share, 0.25 * np.eye(24))
     singular = np.linalg.svd(share)[1]
@@ -39,8 +49,8 @@ def test_distance_with_equal_errors_is_the_sum_of_the_other_squared_singular_val
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_general_minimiser_finds_a_nearer_table_of_rank_one(seed: int) -> None:
-    """A quasi-Newton minimisation over both vectors, from five starts, ends at the distance."""
+def test_distance_is_the_minimum_of_a_general_minimiser(seed: int) -> None:
+    """Scipy's least squares over both vectors, from five starts, has the same minimum."""
     table = make_table(seed, (3, 4))
     _, distance = fit_rank_one(table.share, table.covariance)
     whitening = np.linalg.inv(np.linalg.cholesky(table.covariance))
@@ -67,26 +77,28 @@ def test_independent_table_without_errors_has_distance_zero() -> None:
     assert compute_independence_test(exact).p_value == pytest.approx(1.0)
 
 
-def test_rows_and_columns_have_one_test() -> None:
-    """The exchange of rows and columns, and another order of the rows, do not change the test."""
+def test_order_of_rows_and_columns_does_not_change_the_test() -> None:
+    """A transposed table and a table with reordered rows have the same statistic."""
     table = make_table(4, (3, 5))
     result = compute_independence_test(table)
-    assert result.degrees_of_freedom == 8
+    assert result.degrees_of_freedom == 8  # (3 - 1) * (5 - 1)
     order = np.arange(15).reshape(3, 5)[[2, 0, 1]].ravel()
     reordered = JointTable(
         share=table.share[[2, 0, 1]],
         covariance=table.covariance[np.ix_(order, order)],
         devices=table.devices,
     )
-    for other in (table.transpose(), reordered):
-        assert compute_independence_test(other).statistic == pytest.approx(result.statistic, 1e-6)
+    for same_table in (table.transpose(), reordered):
+        assert compute_independence_test(same_table).statistic == pytest.approx(
+            result.statistic, 1e-6
+        )
 
 
-def test_known_sum_is_tested_in_its_plane() -> None:
-    """If shares add up to 1, the distance is the least over tables of rank 1 whose sum is 1."""
+def test_complete_fields_are_compared_with_tables_of_sum_one() -> None:
+    """If the sum of shares is known to be 1, the distance is to tables of rank 1 with this sum."""
     table = make_table(5, (3, 3))
     sums = table.covariance.sum(axis=1)
-    # Condition estimates and covariance on the sum 1, as complete categories do.
+    # Condition the shares and their covariance on the sum 1, as a decode with complete=True does.
     covariance = table.covariance - np.outer(sums, sums) / sums.sum()
     share = table.share.ravel() - sums * (table.share.sum() - 1) / sums.sum()
     assert has_fixed_sum(covariance)
@@ -111,13 +123,17 @@ def test_known_sum_is_tested_in_its_plane() -> None:
         method="Nelder-Mead",
         options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 10_000},
     ).fun
-    # The estimates are far from the sum 1 before, so the plane is reached to first order only.
+    # The statistic frees the sum along the products of the estimated margins, and not along the
+    # nearest table, so both distances agree only to first order.
     assert result.statistic == pytest.approx(nearest, rel=0.02)
     assert result.degrees_of_freedom == 4
 
 
-def test_counts_without_noise_have_the_test_of_pearson() -> None:
-    """Without noise the statistic is near Pearson's, although one value was never reported."""
+def test_statistic_without_noise_is_the_one_of_pearson() -> None:
+    """Without noise, the statistic is Pearson's within 1 %, also with a value without reports.
+
+    Pearson's statistic is computed from the three rows with reports.
+    """
     rng = np.random.default_rng(6)
     cells = np.outer([0.5, 0.3, 0.2, 0.0], [0.6, 0.4])
     counts = rng.multinomial(100_000, cells.ravel()).reshape(4, 2)
@@ -129,11 +145,33 @@ def test_counts_without_noise_have_the_test_of_pearson() -> None:
     result = compute_independence_test(table)
     pearson = stats.chi2_contingency(counts[:3], correction=False)
     assert result.statistic == pytest.approx(pearson.statistic, rel=0.01)
-    # The row without reports has no evidence, and only adds a degree of freedom.
+    # The row without reports adds a degree of freedom and nothing to the statistic.
     assert result.p_value > pearson.pvalue
 
 
-def test_table_of_zeros_is_no_evidence() -> None:
-    """A table without any share has distance 0 from a table of rank 1."""
+def test_sampling_is_that_of_the_independent_table() -> None:
+    """Of dependent fields, too, the statistic is Pearson's, whose variances are those expected.
+
+    With the variances of the estimates, the statistic would be 10 % larger.
+    """
+    counts = np.array([[600, 400], [300, 700]])
+    flat = counts.ravel() / counts.sum()
+    covariance = (np.diag(flat) - np.outer(flat, flat)) / counts.sum()
+    table = JointTable(share=flat.reshape(2, 2), covariance=covariance, devices=counts.sum())
+    pearson = stats.chi2_contingency(counts, correction=False)
+    assert compute_independence_test(table).statistic == pytest.approx(pearson.statistic, rel=0.01)
+
+
+def test_sampling_of_noisy_shares_is_that_of_a_distribution() -> None:
+    """Negative shares count as 0, and shares with a sum above 1 are scaled to the sum 1."""
+    share = np.array([[0.6, -0.1], [0.4, 0.25]])
+    covariance = independence._compute_sampling(share)
+    cells = np.array([0.6, 0.0, 0.4, 0.25]) / 1.25
+    np.testing.assert_allclose(covariance, np.diag(cells) - np.outer(cells, cells))
+    np.testing.assert_allclose(covariance.sum(axis=1), 0, atol=1e-15)
+
+
+def test_table_of_zeros_has_the_p_value_one() -> None:
+    """A table of zeros is the product of two vectors of zeros, so its distance is 0."""
     table = JointTable(share=np.zeros((2, 3)), covariance=1e-6 * np.eye(6), devices=1e3)
     assert compute_independence_test(table).p_value == 1.0

@@ -1,4 +1,8 @@
-"""Size and power of the test of independence, and coverage of intervals, in many collections."""
+"""Size and power of the test of independence, and coverage of intervals, by simulation.
+
+Each test simulates `MANY` collections and compares a number of rejections, or a mean coverage, with
+its expectation.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from benchmark_modules import benchmark
+from benchmark_modules import import_benchmark
 from decodings import FALSE_ALARM
 from scipy import stats
 
@@ -16,9 +20,11 @@ from rappor.planning import predict_association
 if TYPE_CHECKING:
     from benchmarks import association
 else:
-    association = benchmark("association")
+    association = import_benchmark("association")
 
 MANY = 200
+"""Number of simulated collections. With more, the binomial bounds are narrower and the tests
+slower."""
 
 INDEPENDENT = [
     association.Cell(
@@ -35,10 +41,11 @@ INDEPENDENT = [
     for n_reports in (20_000, 1_000_000)
     for unlisted in (0.0, 0.3)
 ]
+"""Settings with independent fields. `unlisted` is the share of devices outside the lists."""
 
 
 def find_bounds(probability: float) -> tuple[float, float]:
-    """Return bounds of a number of successes in `MANY` collections, missed once in 1e9."""
+    """Return binomial bounds of the number of successes in `MANY` collections, at FALSE_ALARM."""
     return (
         float(stats.binom.ppf(FALSE_ALARM / 2, MANY, probability)),
         float(stats.binom.ppf(1 - FALSE_ALARM / 2, MANY, probability)),
@@ -49,7 +56,7 @@ def find_bounds(probability: float) -> tuple[float, float]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("cell", INDEPENDENT, ids=str)
 def test_independent_fields_are_rejected_at_the_level(cell: association.Cell) -> None:
-    """At a level of 5 % the test rejects about 5 % of the collections, and at 50 % half of them."""
+    """The test rejects 5 % of the collections at the level 5 %, and half of them at 50 %."""
     p_values = np.array([association.measure_p_value(seed, cell) for seed in range(MANY)])
     for level in (0.05, 0.5):
         least, most = find_bounds(level)
@@ -60,23 +67,30 @@ def test_independent_fields_are_rejected_at_the_level(cell: association.Cell) ->
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("profile", ["balanced", "low-noise"])
 def test_intervals_of_strings_contain_the_truth(profile: str) -> None:
-    """Of 20,000 intervals of cells, 93 to 97 % contain the truth, whose cells are correlated."""
+    """Of 20,000 intervals of cells at 95 %, 93 to 97 % contain the true share.
+
+    The cells of one collection are correlated, so these bounds are wider than binomial bounds of
+    20,000 intervals. There are fewer margins than cells, so their bounds are wider still.
+    """
     cell = association.Cell(
         shape=(20, 5), profile=profile, n_reports=100_000, cramers_v=0.2, are_strings=True
     )
     runs = [association.measure_errors(seed, cell) for seed in range(MANY)]
-    cells, margins, conditional, strength = np.mean([run.coverage for run in runs], axis=0)
+    cells, margins, conditional, cramers_v = np.mean([run.coverage for run in runs], axis=0)
     assert 0.93 <= cells <= 0.97
     assert 0.92 <= margins <= 0.98
     assert 0.92 <= conditional <= 0.98
-    # The interval of Cramer's V is wider than needed, so its coverage has a lower bound only.
-    assert strength * MANY >= find_bounds(0.95)[0]
+    # The interval of Cramer's V is longer than necessary, so its coverage has a lower bound only.
+    assert cramers_v * MANY >= find_bounds(0.95)[0]
 
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(3600)
 def test_predicted_power_is_the_share_of_rejections() -> None:
-    """Strings with 30 % of other values are rejected as often as the plan predicts."""
+    """Independence of dependent strings is rejected as often as `predict_association` predicts.
+
+    30 % of the devices have unlisted strings.
+    """
     settings = association.Cell(
         shape=(20, 5), profile="balanced", n_reports=100_000, are_strings=True, are_equal=True
     )

@@ -1,15 +1,20 @@
-"""The audit of a client: a correct client passes, and each planted fault is found."""
+"""The audit of a client (`audit_client`): a correct client passes, and planted faults are found.
+
+The audit runs the client as a program for many simulated devices and days. A device records values,
+restarts, and changes its clock.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from audits import faults_of
+from audits import list_faulty_checks
 from places import ROOT
-from registries import toml_of
+from registries import format_registry
 
 from rappor import Metric, ParamsError, Registry, ReportError
 from rappor.auditing import audit_client
@@ -17,14 +22,16 @@ from rappor.auditing import audit_client
 SHIPPED = [sys.executable, "-m", "rappor_client.audited"]
 CHILD = [sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")]
 
+DOCUMENT = (ROOT / "rappor" / "auditing" / "README.md").read_text(encoding="utf-8")
+
 
 def declared(
     folder: Path, epoch: str, interval: str = "day", f: float = 0.5
 ) -> tuple[Metric, Path]:
-    """Write a registry of one metric."""
+    """Write a registry of one metric, and return the metric and the path of the registry."""
     path = folder / "metrics.toml"
     shape = {"k": "128", "m": "128", "f": str(f), "p": "0.05", "q": "0.7"}
-    path.write_text(toml_of(epoch=f'"{epoch}"', interval=f'"{interval}"', **shape))
+    path.write_text(format_registry(epoch=f'"{epoch}"', interval=f'"{interval}"', **shape))
     return Registry.load(path).metric("page"), path
 
 
@@ -34,10 +41,12 @@ KINDS: dict[str, dict[str, str]] = {
     "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
     "once": LISTED | {"interval": '"epoch"'},
     "tuple": {"fields": '["site", "country"]', "normalize": '{site = "host"}'},
+    "sets": {"encoding": '"set"', "items": "4", "interval": '"epoch"', "profile": '"once"'},
+    "categories once": LISTED | {"interval": '"epoch"', "profile": '"once"'},
     "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
 }
 
-SLOW = ("plain", "parts")
+SLOW = ("plain", "parts", "sets")
 
 
 @pytest.mark.parametrize(
@@ -48,29 +57,47 @@ SLOW = ("plain", "parts")
     ],
 )
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
-    """Metrics with parts, with segments and with one report an epoch pass.
+    """A correct client passes for metrics with parts, tuples, segments and one report an epoch.
 
-    The stored list of categories is not a value: it is the same on every device.
+    The audit searches the client's folder for recorded values. The stored list of categories must
+    not count as a recorded value, because it is the same on every device.
     """
     path = tmp_path / "metrics.toml"
-    path.write_text(toml_of(epoch='"month"', **KINDS[kind]))
+    path.write_text(format_registry(epoch='"month"', **KINDS[kind]))
     audit = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
     assert audit.passed, audit.faults
+    # The page explains every check.
+    explained = set(re.findall(r"^\| `(.*?)` \|", DOCUMENT, re.MULTILINE))
+    assert {check.name for check in audit.checks} <= explained
     unseen = [check.name for check in audit.checks if check.verdict == "not seen"]
     # A device with one report has nothing to repeat, so some checks are not seen.
     assert unseen == [] if kind == "plain" else len(unseen) < 8
+    # Reports of one bucket have checks of their own, and all of them compare reports.
+    is_exclusive = Registry.load(path).metric("page").params.response.is_exclusive
+    passed_names = {check.name for check in audit.checks if check.verdict == "pass"}
+    assert is_exclusive == (passed_names >= BUCKET_CHECKS)
 
 
+BUCKET_CHECKS = {
+    "copies: one value, one report",
+    "client: own buckets are named as often as they should",
+    "client: every bucket and every item is drawn alike",
+    "client: another epoch is independent",
+    "client: devices differ",
+}
+
+
+# Names of checks. Twins are two devices with one secret whose values differ.
 FORM = "twins: as many reports, of the same form"
 CHOSEN = "client: any event of an interval is chosen"
 
-# The checks that must find each fault. A comment says why the fault is found with 50 devices.
+# The checks that must find each fault. A comment states the evidence of 50 devices.
 FAULTS = {
     "": set(),
     "forgets": {"client: one cohort in an epoch"},
-    # 25 devices record another value and have 3,175 bits of true 0. With one response a bit is 1 in
-    # two reports in .124 of them, 394. Without one response it is 143, with a standard deviation of
-    # 12: below 280 except with probability 1e-20.
+    # 25 devices record another value and have 3,175 bits of true 0. With one permanent response,
+    # .124 of these bits are 1 in two reports, 394 bits. With two responses they are 143 bits, with
+    # a standard deviation of 12. More than 280 have a probability of 1e-20.
     "not memoized": {"client: one permanent response in an epoch"},
     "one epoch": {"client: another epoch is independent"},
     "back": {"client: a clock set back brings no third response"},
@@ -84,28 +111,29 @@ FAULTS = {
     "value compressed": {"folder: no value is in it"},
     "value in base64": {"folder: no value is in it"},
     "cheap": {"client: the ledger counts"},
-    # All devices are in one cohort: probability (1/128)^12.
+    # All devices are in one cohort. With different secrets, the probability is (1/128)^12.
     "one secret": {"client: devices differ"},
-    # A bit is 1 in two reports in .25 of the bits of true 0, instead of .124.
+    # Of the bits of true 0, .25 instead of .124 are 1 in two reports.
     "no fresh coins": {
         "client: one permanent response in an epoch",
         "client: no report comes again",
     },
-    # On 50 devices, 127 bits of true 0 are equal in both pairs of runs.
+    # On 50 devices, 127 bits of true 0 are equal in both runs of each pair.
     "fresh coins repeated by each run": {"client: no coins come again after a restart"},
-    # 13 of 50 devices have two noiseless reports among five, which are equal. Two devices are a
-    # fault.
+    # Among the five reports of a device, two noiseless ones are equal. 13 of 50 devices have two.
+    # Two devices with equal reports are a fault.
     "fresh coins left out at times": {"client: no report comes again"},
     # Eight devices have about 760 permanent zeros. All are reported as 0 with probability 1e-17.
     "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
     "each 100th report without fresh coins": {"client: each of 1,000 reports has its noise"},
     # A correct device repeats its 128 bits with probability 1 / 350,000.
     "each 100th report is the one before": {"client: each of 1,000 reports has its noise"},
-    # Four devices have 508 bits of true 0: .05 are reported as 1, not .21 +- .02.
+    # Four devices have 508 bits of true 0. The share .05 is reported as 1, instead of .21 +- .02.
     "empty text without permanent noise": {"client: share of ones"},
     "first report in the clear": {"client: no report is the true bits"},
     "empty text in the clear": {"client: no report is the true bits"},
-    # The values of twins differ in being odd (see `audited_child`), except with probability 2^-7.
+    # One value of twins is odd and the other is even (see `audited_child`). All pairs of twins have
+    # values of one parity with probability 2^-7.
     "silent once changed": {FORM},
     "odd values twice": {FORM},
     "odd values dropped": {FORM},
@@ -116,6 +144,40 @@ FAULTS = {
     "short": {FORM, "client: reports have the metric's form"},
 }
 
+
+COPIES = "copies: one value, one report"
+OWN = "client: own buckets are named as often as they should"
+DRAW = "client: every bucket and every item is drawn alike"
+
+SET_FAULTS = {
+    "": set(),
+    # 200 sets of one item name its bucket 12 times if padded, and 96 times if not.
+    "no padding": {OWN},
+    "padding repeats items": {OWN},
+    # Of 800 sets of several items, 50 +- 7 name the lowest own bucket, and 140 if a squared coin
+    # chooses the index.
+    "biased index": {DRAW},
+    "choice by order": {DRAW},
+    # A cut set names an item of the first third in .16 of its reports, and in .48 if these items
+    # are kept.
+    "cut by order": {DRAW},
+    "cut by length": {DRAW},
+    "empty set has its own bucket": {DRAW},
+    # Own buckets of 232 instead of 464 buckets are other buckets.
+    "k of half the items": {OWN},
+    # 1,200 pairs name one bucket by chance in at most a quarter of the cases.
+    "coins fresh": {COPIES},
+    "coins by order": {COPIES},
+    "one cohort": {"client: devices differ"},
+    "two buckets": {"client: reports have the metric's form"},
+    "many items late": {"client: times do not depend on the value"},
+    "one secret": {"client: devices differ"},
+    "one epoch": {"client: every device reports"},
+    "coins of another epoch": {"client: another epoch is independent"},
+    "first event": {CHOSEN},
+    "day for epoch": {"client: one report an interval"},
+}
+"""Faults of reports of sets, most of them in the drawing of the bucket (`set_faults`)."""
 
 STRICT_FAULTS = {
     "": set(),
@@ -129,7 +191,8 @@ STRICT_FAULTS = {
     "last value": {CHOSEN},
     "odd values dropped in the evening": {FORM},
 }
-"""Faults that a metric of three categories with strong noise shows in many devices only."""
+"""Checks that must find each fault in a metric of three categories with strong noise. The audit
+needs many devices for them."""
 
 STAGES: dict[str, Any] = {
     "": (),
@@ -138,7 +201,8 @@ STAGES: dict[str, Any] = {
     "silent once changed": pytest.mark.slow,
     "first report in the clear": pytest.mark.slow,
 }
-"""Marks of the faults that other stages than acceptance run: "" runs always."""
+"""Marks of the faults that run before the acceptance stage. A client without a fault, "", has no
+mark of its own."""
 
 
 @pytest.mark.slow
@@ -149,37 +213,62 @@ STAGES: dict[str, Any] = {
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """The check for the violated property finds the fault. A client without a fault passes."""
     audit = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
-    assert FAULTS[fault] <= faults_of(audit)
+    assert FAULTS[fault] <= list_faulty_checks(audit)
     assert audit.passed == (not fault)
 
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("fault", STRICT_FAULTS)
 def test_a_planted_fault_is_found_in_three_categories(tmp_path: Path, fault: str) -> None:
-    """Strong noise and few bits need more devices, and the audit chooses their number."""
+    """With strong noise and few bits, the audit chooses enough devices to find every fault.
+
+    `not_examined` has no sentence about faults that the parameters hide.
+    """
     path = tmp_path / "metrics.toml"
     three = '["light", "dark", "high contrast"]'
     entry = {"encoding": '"onehot"', "categories": three, "profile": '"strict"'}
-    path.write_text(toml_of(epoch='"month"', **entry))
+    path.write_text(format_registry(epoch='"month"', **entry))
     result = audit_client([*CHILD, fault], Registry.load(path).metric("page"), path, seed=1)
-    assert STRICT_FAULTS[fault] <= faults_of(result)
+    assert STRICT_FAULTS[fault] <= list_faulty_checks(result)
+    assert result.passed == (not fault)
+    assert not any(sentence.startswith("Parameters") for sentence in result.not_examined)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=() if fault == "two buckets" else pytest.mark.acceptance)
+        for fault in SET_FAULTS
+    ],
+)
+def test_a_planted_fault_is_found_in_reports_of_sets(tmp_path: Path, fault: str) -> None:
+    """The audit chooses enough devices for every fault of sets of 8 items, and lists none."""
+    path = tmp_path / "metrics.toml"
+    entry = {"encoding": '"set"', "items": "8", "interval": '"epoch"', "profile": '"once"'}
+    path.write_text(format_registry(epoch='"month"', **entry))
+    result = audit_client([*CHILD, fault], Registry.load(path).metric("page"), path, seed=1)
+    assert SET_FAULTS[fault] <= list_faulty_checks(result)
     assert result.passed == (not fault)
     assert not any(sentence.startswith("Parameters") for sentence in result.not_examined)
 
 
 @pytest.mark.slow
 def test_a_client_without_reports_does_not_pass(tmp_path: Path) -> None:
-    """Most checks are "not seen", and the missing reports are a fault."""
+    """A client that sends no report has the fault "every device reports" alone."""
     result = audit_client([*CHILD, "silent"], *declared(tmp_path, "month"), devices=20, seed=1)
-    assert faults_of(result) == {"client: every device reports"}
+    assert list_faulty_checks(result) == {"client: every device reports"}
     assert not result.passed
 
 
 @pytest.mark.slow
 def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
-    """Twenty devices with one bit do not show a second response. Strings show every fault."""
+    """The record lists the faults that 20 devices with one bit would often miss.
+
+    With strings of 128 bits, 20 devices show a third permanent response, so it is not listed.
+    """
     path = tmp_path / "metrics.toml"
-    path.write_text(toml_of(epoch='"month"', encoding='"boolean"', profile='"strict"'))
+    path.write_text(format_registry(epoch='"month"', encoding='"boolean"', profile='"strict"'))
     result = audit_client(CHILD, Registry.load(path).metric("page"), path, devices=20, seed=1)
     (sentence,) = [text for text in result.not_examined if text.startswith("Parameters")]
     assert "20 devices would often miss" in sentence
@@ -196,25 +285,26 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     [
         pytest.param("", set(), marks=pytest.mark.acceptance),
         pytest.param("no interval", {"client: one report an interval"}, marks=pytest.mark.slow),
-        # 181 of 300 reports indicate a value. 168 agree with the first event, for 95 +- 7 expected.
+        # 181 of 300 reports indicate a value. 168 of them indicate the first event, instead of
+        # 95 +- 7.
         pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
-        # 168 indicate the preferred value, for 90 expected.
+        # 168 reports indicate the preferred value, instead of 90.
         pytest.param("last value", {CHOSEN}, marks=pytest.mark.slow),
         pytest.param("late", {"client: times do not depend on the value"}, marks=pytest.mark.slow),
-        # It reports every day, so also again after the clock is set back.
+        # The client reports every day instead of once an epoch.
         ("day for epoch", {"client: one report an interval"}),
     ],
 )
 def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, expected: set[str]) -> None:
-    """A correct client reports any event of the interval, at a time independent of the value."""
+    """A client must choose any event of the interval, and report it at a time without meaning."""
     interval = "epoch" if "epoch" in fault else "day"
     audited = audit_client([*CHILD, fault], *declared(tmp_path, "month", interval, 0.2), seed=1)
-    assert expected <= faults_of(audited)
+    assert expected <= list_faulty_checks(audited)
     assert audited.passed == (not fault)
 
 
-def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
-    """Too few devices, and a command without output, are errors of one sentence."""
+def test_commands_and_numbers_without_an_audit_are_refused(tmp_path: Path) -> None:
+    """A command with other output than a client's, and too few devices, are refused."""
     metric, path = declared(tmp_path, "life")
     with pytest.raises(ReportError, match="must be JSON with the keys waiting and spent"):
         audit_client([sys.executable, "-c", "for _ in open(0): print('{}')"], metric, path)

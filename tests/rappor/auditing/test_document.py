@@ -6,7 +6,7 @@ import doctest
 import re
 
 import pytest
-from audits import SMALL, run_audit
+from audits import SMALL_METRIC, run_audit
 from places import ROOT
 
 from rappor import Params, epsilon_1, epsilon_inf
@@ -23,7 +23,10 @@ BALANCED = Params.profile("balanced")
 @pytest.mark.slow
 def test_every_check_is_explained() -> None:
     """The table has the name of every check of an audit once."""
-    names = [check.name for check in run_audit(create_reference_encoder(SMALL), SMALL).checks]
+    names = [
+        check.name
+        for check in run_audit(create_reference_encoder(SMALL_METRIC), SMALL_METRIC).checks
+    ]
     table = DOCUMENT.split("| check | question |", maxsplit=1)[1].split("\n\n")[0]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     named = [name for cell in cells for name in re.findall(r"`(.*?)`", cell)]
@@ -31,8 +34,8 @@ def test_every_check_is_explained() -> None:
 
 
 @pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
-def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
-    """The table has both losses for ten thousand, a hundred thousand and a million devices."""
+def test_the_table_of_trials_has_the_reachable_bounds(profile: str) -> None:
+    """The table has the reachable part of both losses with 1e4, 1e5 and 1e6 devices."""
     params = Params.profile(profile)
     for name, n, claim in (
         ("epsilon_1", 1, epsilon_1(params)),
@@ -43,8 +46,8 @@ def test_the_table_of_trials_is_what_can_be_reached(profile: str) -> None:
         assert f"| {profile} | {name} | {cells} |" in DOCUMENT
 
 
-def test_what_an_audit_does_not_see_is_listed() -> None:
-    """The lists of the page equal `Audit.not_examined`."""
+def test_the_limits_of_an_audit_are_listed() -> None:
+    """The lists of limits on the page equal `Audit.not_examined` and `NOT_EXAMINED`."""
     part = DOCUMENT.split("## What it cannot see")[1].split("\n## ")[0]
     listed = re.findall(r"^- (.*)$", part, re.MULTILINE)
     client = DOCUMENT.split("## Audit a client")[1].split("\n## ")[0]
@@ -58,10 +61,13 @@ def test_what_an_audit_does_not_see_is_listed() -> None:
 
 
 @pytest.mark.slow
-def test_figures_of_the_observer_are_computed() -> None:
-    """The figures are for the profile balanced."""
+def test_figures_of_the_inference_attack_are_those_of_the_page() -> None:
+    """The page states these figures for the profile balanced.
+
+    "values" has a sampling error, so its figure is a range.
+    """
     exposure = inference_attack(BALANCED, reports=[50, 1000], devices=2000, seed=1)
-    last = exposure.memoised[-1]
+    last = exposure.memoized[-1]
     assert f"{last.true_bits:.1%}" == "78.7%"
     assert f"{last.bound:.1%}" == "35.5%"
     assert 0.17 < last.values < 0.21

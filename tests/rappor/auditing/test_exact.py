@@ -17,9 +17,10 @@ from collections.abc import Callable
 import mmh3
 import pytest
 import reference
-from audits import SMALL
-from planted_faults import FORCED, forced
-from registries import metric_of
+from audits import SMALL_METRIC
+from planted_faults import FORCED, force_bits_by_wrong_rules
+from registries import build_metric
+from set_faults import SET_FAULTS, Draw
 
 from rappor import Params, ParamsError, ReportError
 from rappor.auditing import (
@@ -39,29 +40,29 @@ from rappor.protocol.randomizer import (
     expand,
 )
 
-Subject = Callable[[DeviceInputs], DeviceOutputs]
-"""An encoder under test. It returns the outputs for the inputs of one device."""
+EncoderUnderTest = Callable[[DeviceInputs], DeviceOutputs]
+"""Type of an encoder. It returns the outputs for the inputs of one device."""
 
 
 def select_part(value: str, part: str) -> str:
-    """Return the text that a part reports of a string: its first n characters for `prefix:n`."""
+    """Return the text that a part reports: the first n characters for `prefix:n`, or all of it."""
     return value[: int(part.split(":")[1])] if part.startswith("prefix") else value
 
 
-def name_bucket(
-    question: DeviceInputs,
+def report_bucket(
+    inputs: DeviceInputs,
     cohort: int,
     own: list[int],
     *,
-    draw: Callable[[list[int], int, int, int, list[int]], int] = reference.draw_bucket,
+    draw: Draw = reference.draw_bucket,
     fresh: bytes = b"",
 ) -> DeviceOutputs:
-    """Report one bucket of a set, drawn from the buckets of its items (`own`).
+    """Return the outputs for a set. The reported bucket is drawn from its buckets, `own`.
 
-    `draw` is the drawing of the reference, or one with a fault. `fresh` is added to the string from
-    which coins are derived, so that coins are new for each report.
+    `draw` is the function of the reference that draws a bucket, or one with a fault. Coins are
+    derived from a string that ends with `fresh`, so random `fresh` bytes give fresh coins.
     """
-    secret, metric, epoch, _, params, _ = question
+    secret, metric, epoch, _, params, _ = inputs
     k, n = params.k, params.items
     scope = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
     coins = reference.derive_bucket_coins(secret, scope + fresh, own, k, n)
@@ -72,15 +73,15 @@ def name_bucket(
     return DeviceOutputs(cohort, bits, report, report)
 
 
-def second_implementation(question: DeviceInputs) -> DeviceOutputs:
-    """Encode by the reference implementation of the tests.
+def second_implementation(inputs: DeviceInputs) -> DeviceOutputs:
+    """Encode by the reference implementation of the tests (`tests/support/reference.py`).
 
-    The reference has no true bits of categories and buckets, which come from the package.
+    The reference has no encodings of categories and buckets, so their true bits are the package's.
     """
-    secret, metric, epoch, value, params, coins = question
+    secret, metric, epoch, value, params, coins = inputs
     assert coins is not None
-    named = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
-    cohort = reference.derive_cohort(secret, named, params.m)
+    scope = reference.encode_scope(metric, epoch, params.permanent_fingerprint)
+    cohort = reference.derive_cohort(secret, scope, params.m)
     encoding = get_encoder(params)
     bits = reference.unpack(encoding.encode(encoding.parse_value(value), cohort), params.k)
     if params.encoding == "bloom" and params.normalize == "none":
@@ -89,30 +90,32 @@ def second_implementation(question: DeviceInputs) -> DeviceOutputs:
         )
     if params.keep is not None:
         own = [i for i, bit in enumerate(bits) if bit]
-        return name_bucket(question, cohort, own)
-    memoised = reference.derive_permanent_response(secret, named, params.t_1, params.t_0, bits)
-    report = reference.draw_instantaneous_response(memoised, params.t_p, params.t_q, list(coins))
-    return DeviceOutputs(cohort, *map(reference.pack, (bits, memoised, report)))
+        return report_bucket(inputs, cohort, own)
+    memoized = reference.derive_permanent_response(secret, scope, params.t_1, params.t_0, bits)
+    report = reference.draw_instantaneous_response(memoized, params.t_p, params.t_q, list(coins))
+    return DeviceOutputs(cohort, *map(reference.pack, (bits, memoized, report)))
 
 
 @pytest.mark.slow
 def test_the_protocol_passes() -> None:
-    """The shipped encoder in this process and in another, and a second implementation, pass."""
-    process = JsonLines(SMALL.params, [sys.executable, "-m", "rappor.auditing.reference_encoder"])
-    for subject in (compute_reference_outputs, process, second_implementation, planted()):
-        (check,) = audit_exactly(subject, SMALL, vectors=200).checks
+    """The package's encoder, in this and in another process, and a second implementation pass."""
+    process = JsonLines(
+        SMALL_METRIC.params, [sys.executable, "-m", "rappor.auditing.reference_encoder"]
+    )
+    for encoder in (compute_reference_outputs, process, second_implementation, plant_fault()):
+        (check,) = audit_exactly(encoder, SMALL_METRIC, vectors=200).checks
         assert check.verdict == "pass", check.detail
         assert check.detail == "all 200 outputs equal the protocol's"
 
 
-def planted(
+def plant_fault(
     *,
     order: str = "little",
     prefix: bytes = b"rappor/1/cohort\0",
     seed: int = 0,
     late: int = 0,
     fault: str = "",
-) -> Subject:
+) -> EncoderUnderTest:
     """Return an encoder with one fault, or without a fault by default.
 
     Parameters
@@ -127,35 +130,35 @@ def planted(
     def read(data: bytes) -> list[int]:
         return [int.from_bytes(data[i : i + 4], order) for i in range(0, len(data), 4)]  # type: ignore[arg-type]
 
-    def encode_with_fault(question: DeviceInputs) -> DeviceOutputs:
-        secret, metric, epoch, value, params, coins = question
+    def encode_with_fault(inputs: DeviceInputs) -> DeviceOutputs:
+        secret, metric, epoch, value, params, coins = inputs
         if params.keep is not None:
-            return compute_reference_outputs(question)
+            return compute_reference_outputs(inputs)
         assert coins is not None
         if fault == "secret":
             secret = hashlib.sha256(secret).digest()
-        named = encode_scope(metric, epoch, params)
-        cohort = read(expand(secret, prefix + named, 4))[0] * params.m >> 32
+        scope = encode_scope(metric, epoch, params)
+        cohort = read(expand(secret, prefix + scope, 4))[0] * params.m >> 32
         encoding = get_encoder(params)
         bits = encoding.encode(encoding.parse_value(value), cohort)
         if params.encoding == "bloom" and params.normalize == "none":
             digest = hashlib.sha256(select_part(value, params.part).encode()).digest()[:16]
             seeds = range(cohort * params.h + seed, (cohort + 1) * params.h + seed)
-            places = {mmh3.hash(digest, seed, signed=False) * params.k >> 32 for seed in seeds}
-            bits = sum(1 << i for i in places).to_bytes(params.n_bytes, "little")
+            indices = {mmh3.hash(digest, seed, signed=False) * params.k >> 32 for seed in seeds}
+            bits = sum(1 << i for i in indices).to_bytes(params.n_bytes, "little")
         if fault == "bit order":
-            whole = f"{int.from_bytes(bits, 'little'):0{params.k}b}"[::-1]
-            bits = int(whole, 2).to_bytes(params.n_bytes, "little")
-        info = b"rappor/1/permanent\0" + named + b"\0" + bits
+            reversed_bits = f"{int.from_bytes(bits, 'little'):0{params.k}b}"[::-1]
+            bits = int(reversed_bits, 2).to_bytes(params.n_bytes, "little")
+        info = b"rappor/1/permanent\0" + scope + b"\0" + bits
         drawn = read(expand(secret, info, 4 * params.k))
         noise = dataclasses.replace(params, f=params.f / 2) if fault == "f/2" else params
-        memoised = draw_permanent_response(bits, noise, lambda n: drawn[:n])
+        memoized = draw_permanent_response(bits, noise, lambda n: drawn[:n])
         if fault in FORCED:
-            memoised = forced(fault, params, bits, drawn)
+            memoized = force_bits_by_wrong_rules(fault, params, bits, drawn)
         report = draw_instantaneous_response(
-            memoised, params, lambda n: [u - late for u in coins[:n]]
+            memoized, params, lambda n: [u - late for u in coins[:n]]
         )
-        return DeviceOutputs(cohort, bits, memoised, report)
+        return DeviceOutputs(cohort, bits, memoized, report)
 
     return encode_with_fault
 
@@ -163,20 +166,20 @@ def planted(
 @pytest.mark.parametrize(
     ("fault", "field"),
     [
-        (planted(late=1), "report"),  # <= for <: a quarter of the coins are at a threshold
-        (planted(order="big"), "cohort"),
-        (planted(prefix=b"rappor/1/cohort"), "cohort"),
-        (planted(seed=1), "bits"),
-        (planted(fault="bit order"), "bits"),
-        (planted(fault="f/2"), "permanent"),
-        (planted(fault="secret"), "cohort"),
-        *((planted(fault=fault), "permanent") for fault in FORCED),
+        (plant_fault(late=1), "report"),  # a quarter of the audit's coins equal a threshold
+        (plant_fault(order="big"), "cohort"),
+        (plant_fault(prefix=b"rappor/1/cohort"), "cohort"),
+        (plant_fault(seed=1), "bits"),
+        (plant_fault(fault="bit order"), "bits"),
+        (plant_fault(fault="f/2"), "permanent"),
+        (plant_fault(fault="secret"), "cohort"),
+        *((plant_fault(fault=fault), "permanent") for fault in FORCED),
     ],
     ids=["<=", "big-endian", "cohort's scope", "hash seed", "bit order", "f/2", "secret", *FORCED],
 )
-def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
-    """The sentence of the audit names the first field that differs from the protocol."""
-    bloom = dataclasses.replace(SMALL, params=dataclasses.replace(SMALL.params, m=64))
+def test_planted_faults_are_found_and_named(fault: EncoderUnderTest, field: str) -> None:
+    """The detail of the check names the first output that differs from the protocol."""
+    bloom = dataclasses.replace(SMALL_METRIC, params=dataclasses.replace(SMALL_METRIC.params, m=64))
     (check,) = audit_exactly(fault, bloom, vectors=200).checks
     assert check.verdict == "fault"
     assert f"the first in {field}" in check.detail
@@ -185,89 +188,41 @@ def test_planted_faults_are_found_and_named(fault: Subject, field: str) -> None:
 def test_outputs_without_all_fields_are_refused() -> None:
     """A program that writes only the cohort is refused, because outputs have four fields."""
     program = "import sys; [print('{\"cohort\": 0}') for _ in sys.stdin]"
-    subject = JsonLines(SMALL.params, [sys.executable, "-c", program])
+    encoder = JsonLines(SMALL_METRIC.params, [sys.executable, "-c", program])
     with pytest.raises(ReportError, match="a report must be"):
-        audit_exactly(subject, SMALL, vectors=10)
+        audit_exactly(encoder, SMALL_METRIC, vectors=10)
 
 
-# The faults below have the arguments of `reference.draw_bucket`: the buckets `own` of the items,
-# the number k of buckets, the number n of buckets to choose, the threshold t below which the coin
-# u[n] keeps the truth, and the coins u.
-
-
-def draw_without_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Draw from the own buckets without padding, so that a small set shows its items more often."""
-    chosen = reference.choose_own_buckets(own, k, n, u) if len(own) > n or not own else own
-    return chosen[u[n + 1] * len(chosen) >> 32] if u[n] < t else u[n + 1] * k >> 32
-
-
-def draw_with_repeated_padding(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Pad a small set by repeating its own buckets instead of drawing other buckets."""
-    chosen = reference.choose_own_buckets(own, k, n, u)
-    if own and len(own) < n:
-        chosen = sorted((own * n)[:n])
-    return chosen[u[n + 1] * n >> 32] if u[n] < t else u[n + 1] * k >> 32
-
-
-def draw_with_a_remainder(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Take the remainder of a coin, which prefers small indices."""
-    chosen = reference.choose_own_buckets(own, k, n, u)
-    return chosen[u[n + 1] % n] if u[n] < t else u[n + 1] % k
-
-
-def draw_the_first(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Report the smallest own bucket instead of drawing one of the own buckets."""
-    chosen = reference.choose_own_buckets(own, k, n, u)
-    return chosen[0] if u[n] < t else u[n + 1] * k >> 32
-
-
-def cut_by_order(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Cut a large set to its first n buckets instead of drawing n of them."""
-    return reference.draw_bucket(own[:n], k, n, t, u)
-
-
-def mark_the_empty_set(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Report bucket 0 for the empty set."""
-    return reference.draw_bucket(own, k, n, t, u) if own else 0
-
-
-def use_other_k(own: list[int], k: int, n: int, t: int, u: list[int]) -> int:
-    """Draw from k - 1 buckets, so that the last bucket is never reported."""
-    return reference.draw_bucket([i for i in own if i < k - 1], k - 1, min(n, k - 2), t, u)
-
-
-SET_FAULTS: dict[str, Callable[[list[int], int, int, int, list[int]], int]] = {
-    "no padding": draw_without_padding,
-    "padding repeats items": draw_with_repeated_padding,
-    "biased index": draw_with_a_remainder,
-    "choice by order": draw_the_first,
-    "cut by order": cut_by_order,
-    "empty set has its own bucket": mark_the_empty_set,
-    "k of another n": use_other_k,
-}
-PLUGINS = metric_of(
+PLUGINS = build_metric(
     Params(k=24, m=64, items=3, keep=0.5, encoding="set"), epoch="quarter", interval="epoch"
 )
 
 
 def plant_in_sets(
-    draw: Callable[[list[int], int, int, int, list[int]], int] = reference.draw_bucket,
+    draw: Draw = reference.draw_bucket,
     *,
     is_fresh: bool = False,
     is_one_cohort: bool = False,
-) -> Subject:
-    """Return an encoder with one fault in the reports of sets, and with no fault elsewhere."""
+) -> EncoderUnderTest:
+    """Return an encoder with one fault in the reports of sets, and with no fault elsewhere.
 
-    def encode_with_fault(question: DeviceInputs) -> DeviceOutputs:
-        expected = compute_reference_outputs(question)
-        if question.params.encoding != "set":
+    Parameters
+    ----------
+    draw : function that draws the reported bucket, `reference.draw_bucket` or one with a fault.
+    is_fresh : draw fresh coins for each report. The protocol derives them from the secret.
+    is_one_cohort : put all devices into cohort 0.
+    """
+
+    def encode_with_fault(inputs: DeviceInputs) -> DeviceOutputs:
+        expected = compute_reference_outputs(inputs)
+        if inputs.params.encoding != "set":
             return expected
         cohort = 0 if is_one_cohort else expected.cohort
-        encoding = get_encoder(question.params)
-        packed = encoding.encode(encoding.parse_value(question.value), cohort)
-        own = [i for i, bit in enumerate(reference.unpack(packed, question.params.k)) if bit]
+        encoding = get_encoder(inputs.params)
+        packed = encoding.encode(encoding.parse_value(inputs.value), cohort)
+        own = [i for i, bit in enumerate(reference.unpack(packed, inputs.params.k)) if bit]
         fresh = os.urandom(8) if is_fresh else b""
-        return name_bucket(question, cohort, own, draw=draw, fresh=fresh)
+        return report_bucket(inputs, cohort, own, draw=draw, fresh=fresh)
 
     return encode_with_fault
 
@@ -275,17 +230,23 @@ def plant_in_sets(
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", SET_FAULTS.values(), ids=SET_FAULTS)
 def test_planted_faults_of_sets_are_found(
-    draw: Callable[[list[int], int, int, int, list[int]], int],
+    draw: Draw,
 ) -> None:
-    """Each fault changes the reported bucket for some coins. 500 inputs contain such coins."""
+    """The audit finds each fault of drawing a bucket. Each fault changes the bucket for some coins.
+
+    The coins of 500 inputs are enough for every fault.
+    """
     (check,) = audit_exactly(plant_in_sets(draw), PLUGINS, vectors=500, seed=1).checks
     assert check.verdict == "fault"
     assert "the first in permanent" in check.detail
 
 
 @pytest.mark.slow
-def test_sets_without_a_fault_pass_and_faults_of_coins_are_found() -> None:
-    """The reference passes. Fresh coins for each report, and one cohort for all devices, fail."""
+def test_faults_of_coins_and_cohorts_of_sets_are_found() -> None:
+    """Fresh coins for each report, and one cohort for all devices, are found.
+
+    The encoder without a fault passes.
+    """
     (check,) = audit_exactly(plant_in_sets(), PLUGINS, vectors=500, seed=1).checks
     assert check.verdict == "pass"
     for fault, field in (
@@ -311,14 +272,17 @@ def test_a_black_box_audit_refuses_reports_of_one_bucket() -> None:
 
 
 def test_an_encoder_that_ignores_the_last_field_is_found() -> None:
-    """A quarter of the strings are tuples, and the first output without the field is named."""
+    """An encoder of tuples that replaces the last field by the first has wrong true bits.
 
-    def ignore_last_field(query: DeviceInputs) -> DeviceOutputs:
-        fields = query.value.split("\x1f")
-        if query.params.field_names:
-            query = query._replace(value="\x1f".join([*fields[:-1], fields[0]]))
-        return compute_reference_outputs(query)
+    A quarter of the strings that the audit sends are tuples.
+    """
 
-    (check,) = audit_exactly(ignore_last_field, SMALL, vectors=200, seed=1).checks
+    def ignore_last_field(inputs: DeviceInputs) -> DeviceOutputs:
+        fields = inputs.value.split("\x1f")
+        if inputs.params.field_names:
+            inputs = inputs._replace(value="\x1f".join([*fields[:-1], fields[0]]))
+        return compute_reference_outputs(inputs)
+
+    (check,) = audit_exactly(ignore_last_field, SMALL_METRIC, vectors=200, seed=1).checks
     assert check.verdict == "fault"
     assert "the first in bits" in check.detail

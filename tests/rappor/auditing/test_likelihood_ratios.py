@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from registries import toml_of
+from registries import format_registry
 
 from rappor import Params, Registry
 from rappor.auditing.check import FALSE_ALARM_RATE
@@ -36,6 +36,8 @@ from rappor.counts.arrays import Floats
 PARAMS = Params.profile("strict")
 ONCE = Params(k=8, f=0.5, p=0.0, q=1.0)
 TRUTHS = [np.array([[False]]), np.array([[True]])]
+"""True bits of one device with one bit, by the value of the bit."""
+
 SEQUENCES = np.array(list(product((0, 1), repeat=4)))
 """All sequences of four reports of one bit."""
 
@@ -69,23 +71,26 @@ def compute_ratio(
 @pytest.mark.parametrize(
     "fault", ["second response", "shared response", "redrawn", "repeated coins", "noiseless"]
 )
-def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
+def test_the_expected_likelihood_ratio_of_a_correct_client_is_at_most_one(
     fault: str, params: Params
 ) -> None:
-    """The sum over all sequences of P(sequence | correct) exp(ratio) is 1.
+    """The sum over all sequences of P(sequence | correct) exp(log ratio) is 1.
 
-    It is less than 1 if some sequence has the probability 0 with a correct client. This happens
+    The sum is less than 1 if a correct client has the probability 0 for some sequence. This happens
     with p = 0 and q = 1, where reports repeat the permanent response.
     """
     for first, second in product((0, 1), repeat=2):
         total = 0.0
         for sequence in SEQUENCES.tolist():
-            ones = [OnesOf(np.array([[sum(part)]]), len(part)) for part in (sequence, sequence[:2])]
-            correct = compute_log_likelihood(ones[0], TRUTHS[first], params)
-            if fault == "shared response":  # the two epochs have independent responses
+            if fault == "shared response":
+                # The sequence covers two epochs, which have independent permanent responses.
+                earlier = OnesOf(np.array([[sum(sequence[:2])]]), 2)
                 later = OnesOf(np.array([[sum(sequence[2:])]]), 2)
-                correct = compute_log_likelihood(ones[1], TRUTHS[first], params)
+                correct = compute_log_likelihood(earlier, TRUTHS[first], params)
                 correct = correct + compute_log_likelihood(later, TRUTHS[second], params)
+            else:
+                counts = OnesOf(np.array([[sum(sequence)]]), 4)
+                correct = compute_log_likelihood(counts, TRUTHS[first], params)
             if np.isneginf(correct).all():
                 continue
             ratio = compute_ratio(fault, sequence, first, second, params)
@@ -94,11 +99,12 @@ def test_the_expected_quotient_of_a_correct_client_is_at_most_one(
         assert total == pytest.approx(1) or params is ONCE
 
 
-def test_the_expected_quotient_of_a_group_of_devices_is_one() -> None:
-    """The expected value of exp(ratio) is 1 for groups of devices with one common response.
+def test_the_expected_likelihood_ratio_of_a_group_of_devices_is_one() -> None:
+    """For groups of devices of a correct client, the expected value of exp(log ratio) is 1.
 
-    All outcomes of three devices with two reports each are enumerated. Two devices are a group, and
-    the third one is a group of its own.
+    The fault is one permanent response for all devices of a group. All outcomes of three devices
+    with two reports each are enumerated. Two devices are one group, and the third device is another
+    group.
     """
     groups, total = np.array([0, 0, 1]), 0.0
     for bits in product((0, 1), repeat=6):
@@ -112,8 +118,11 @@ def test_the_expected_quotient_of_a_group_of_devices_is_one() -> None:
     assert total == pytest.approx(1)
 
 
-def test_the_likelihood_is_a_distribution() -> None:
-    """The likelihoods of all sequences of four reports sum to 1."""
+def test_the_likelihoods_of_all_sequences_sum_to_one() -> None:
+    """The likelihoods of all sequences of four reports sum to 1.
+
+    A log ratio r becomes the p-value exp(-r), and at most 1.
+    """
     for truth in TRUTHS:
         groups = OnesOf(SEQUENCES.sum(axis=1)[:, None], 4)
         logs = compute_log_likelihood(groups, truth, PARAMS)
@@ -126,27 +135,28 @@ def test_the_likelihood_is_a_distribution() -> None:
 def test_predicted_power_is_the_share_of_simulated_audits() -> None:
     """The predicted power equals the share of 400 simulated audits that find a fault.
 
-    The client draws a second permanent response for a second value, in a metric of three categories
-    with the profile strict. 60 devices have both values.
+    The fault is a second permanent response for a second value. The metric has three categories and
+    the profile strict, and 60 devices record both values.
     """
     metric = Registry.loads(
-        toml_of(
+        format_registry(
             epoch='"month"', encoding='"onehot"', categories='["a", "b", "c"]', profile='"strict"'
         )
     ).metric("page")
     params, rng = metric.params, np.random.default_rng(8)
     truth = TrueBits(params, choose_values(metric, rng))
-    n_later = len(Calendar.of(metric).same) - 2
+    n_later = len(Calendar.of(metric).first_epoch) - 2
     n_rejected, runs, devices = 0, 400, 60
     values = rng.integers(0, len(truth.values), size=(runs, devices))
     for row in values:
         cohorts = np.zeros(devices, dtype=np.int64)
         truths = truth.bits(row, cohorts), truth.bits(row ^ 1, cohorts)
-        ones = []
+        bit_counts = []
         for bits, n in zip(truths, (2, n_later), strict=True):
-            one = rng.random(bits.shape) < np.where(bits, 1 - params.f0, params.f1)
-            ones.append(OnesOf(rng.binomial(n, np.where(one, params.q, params.p)), n))
-        ratio = compute_second_response_ratio(ones[0], ones[1], truths, params).sum()
+            permanent = rng.random(bits.shape) < np.where(bits, 1 - params.f0, params.f1)
+            bit_counts.append(OnesOf(rng.binomial(n, np.where(permanent, params.q, params.p)), n))
+        ratio = compute_second_response_ratio(bit_counts[0], bit_counts[1], truths, params).sum()
+        # The check has 20 tests, so Bonferroni's method multiplies the p-value by 20.
         n_rejected += int(20 * convert_to_p_value(float(ratio)) < FALSE_ALARM_RATE)
     missed = list_missed_faults(metric, truth, AuditSizes(2 * devices, 900, 8))
     (sentence,) = [text for text in missed if text.startswith("a second permanent response")] or [
@@ -159,10 +169,13 @@ def test_predicted_power_is_the_share_of_simulated_audits() -> None:
 
 
 def test_few_bits_and_strong_noise_get_more_devices() -> None:
-    """Strings of 128 bits need the smallest numbers of devices, booleans with strict noise more."""
-    strings = Registry.loads(toml_of(epoch='"month"')).metric("page")
+    """An audit of strings of 128 bits has the smallest numbers of devices.
+
+    An audit of booleans with the profile strict has more.
+    """
+    strings = Registry.loads(format_registry(epoch='"month"')).metric("page")
     boolean = Registry.loads(
-        toml_of(epoch='"month"', encoding='"boolean"', profile='"strict"')
+        format_registry(epoch='"month"', encoding='"boolean"', profile='"strict"')
     ).metric("page")
     rng = np.random.default_rng(1)
     small, large = (
@@ -170,4 +183,23 @@ def test_few_bits_and_strong_noise_get_more_devices() -> None:
         for metric in (strings, boolean)
     )
     assert small == AuditSizes(50, 300, 8)
-    assert all(a < b for a, b in zip(small, large, strict=True))
+    assert all(a < b for a, b in zip(small[:3], large[:3], strict=True))
+    assert small.copied == large.copied == 0
+
+
+def test_reports_of_one_bucket_get_copied_devices() -> None:
+    """The chosen numbers find every listed fault of sets of 8 items. 160 copied devices do not.
+
+    Two faults of categories need many devices, because two reports often name one bucket by chance.
+    """
+    once = {"interval": '"epoch"', "profile": '"once"', "epoch": '"month"'}
+    sets = {"encoding": '"set"', "items": "8"}
+    themes = {"encoding": '"onehot"', "categories": '["light", "dark"]'}
+    for entry, n_missed in ((sets, 4), (themes, 2)):
+        metric = Registry.loads(format_registry(**once, **entry)).metric("page")
+        truth = TrueBits(metric.params, choose_values(metric, np.random.default_rng(1)))
+        sizes = choose_sizes(metric, truth)
+        assert sizes.copied >= 800
+        assert list_missed_faults(metric, truth, sizes) == []
+        few = list_missed_faults(metric, truth, AuditSizes(20, 120, 0, 160))
+        assert len(few) == n_missed, few

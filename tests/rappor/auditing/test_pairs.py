@@ -1,4 +1,4 @@
-"""The values that an audit sends."""
+"""The values that an audit sends: pairs, random values, special values and other spellings."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ from rappor.protocol.encodings import get_encoder
 
 @pytest.mark.parametrize("audited", ENCODINGS.values(), ids=ENCODINGS)
 def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
-    """In every cohort the values of a pair have the loss of the metric, and every bit is set."""
+    """In every cohort, the two values of a pair differ in as many bits as values can differ.
+
+    Over all cohorts and pairs, every bit is set. Strings with h bits each differ in up to 2 h bits.
+    """
     params = audited.params
     truth = TrueBits(params, [value for pair in choose_pairs(params) for value in pair])
-    seen = np.zeros(params.k, dtype=np.bool_)
+    is_set = np.zeros(params.k, dtype=np.bool_)
     most = {"bloom": 2 * params.h, "boolean": 1}.get(params.encoding, 2)
     for cohort in range(params.m):
         positions = np.arange(len(truth.values))
         bits = truth.bits(positions, np.full(len(positions), cohort))
         assert ((bits[0::2] ^ bits[1::2]).sum(axis=1) == most).all()
-        seen |= bits.any(axis=0)
-    assert seen.all()
+        is_set |= bits.any(axis=0)
+    assert is_set.all()
 
 
 @pytest.mark.parametrize("kind", ["pair", "choice"])
 def test_values_of_tuples_have_every_field(kind: str) -> None:
-    """Each value is a tuple; another spelling has other texts in the normalized field only."""
+    """Values of tuple metrics have two fields. Another spelling changes the normalized field only.
+
+    Both spellings have equal true bits.
+    """
     params = ENCODINGS[kind].params
     encoder, rng = get_encoder(params), np.random.default_rng(1)
     values = [text for pair in choose_pairs(params) for text in pair]

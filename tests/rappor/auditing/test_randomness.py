@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 
 import pytest
-from audits import SMALL
-from planted_faults import biased, twister, xorshift
+from audits import SMALL_METRIC
+from planted_faults import draw_biased_coins, make_twister_coins, make_xorshift_coins
 
 from rappor.auditing import audit_coins
 from rappor.auditing.randomness import compute_register_p_value, compute_shortest_register
@@ -17,7 +17,7 @@ from rappor.protocol.randomizer import draw_system_coins
 
 def coin_faults(coins: Callable[[int], Sequence[int]]) -> set[str]:
     """Return the checks of the fresh coins that found a fault."""
-    checks = audit_coins(SMALL.params, coins)
+    checks = audit_coins(SMALL_METRIC.params, coins)
     assert all(check.verdict == "pass" for check in checks if check.name.startswith("permanent"))
     return {
         check.name.removeprefix("fresh coins: ") for check in checks if check.verdict == "fault"
@@ -31,10 +31,10 @@ def test_bad_coins_are_found() -> None:
     The shipped coins fail with probability below 1e-8.
     """
     assert coin_faults(draw_system_coins) == set()
-    assert coin_faults(twister(int.from_bytes(os.urandom(4)))) == {"no shift register"}
-    assert "no shift register" in coin_faults(xorshift())
-    assert "ones by position" in coin_faults(biased)
-    assert "repetition" in coin_faults(lambda n: twister(n)(n))
+    assert coin_faults(make_twister_coins(int.from_bytes(os.urandom(4)))) == {"no shift register"}
+    assert "no shift register" in coin_faults(make_xorshift_coins())
+    assert "ones by position" in coin_faults(draw_biased_coins)
+    assert "repetition" in coin_faults(lambda n: make_twister_coins(n)(n))
     counter = itertools.count()
     assert len(coin_faults(lambda n: [next(counter) for _ in range(n)])) >= 4
 

@@ -1,4 +1,4 @@
-"""Compiled kernels in an installation in which no folder can be written."""
+"""Compiled loops in an installation without a writable folder for compiled code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rappor.candidates.compiled_hashing import hash_words
 
 
 @pytest.mark.slow
-def test_kernels_work_without_a_folder_for_the_compiled() -> None:
-    """A process without a writable folder compiles for itself, and gets the same results."""
+def test_loops_work_without_a_writable_cache() -> None:
+    """A process that cannot write compiled code compiles the loops itself, with equal results."""
     program = (
         "import numpy as np\n"
         "from rappor.candidates.compiled_hashing import hash_words\n"

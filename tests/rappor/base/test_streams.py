@@ -54,8 +54,8 @@ def test_every_encoding_takes_the_text(command: str, tmp_path: Path) -> None:
         command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "utf-8"}
     )
     assert expected.returncode == 0
-    others = ("cp1252", "shift_jis", "ascii") if command == "text" else ()
-    for encoding in ("latin-1", "cp437", *others):
+    further_encodings = ("cp1252", "shift_jis", "ascii") if command == "text" else ()
+    for encoding in ("latin-1", "cp437", *further_encodings):
         ran = run_program(
             command, tmp_path, stdout=subprocess.PIPE, env={"PYTHONIOENCODING": encoding}
         )
@@ -78,7 +78,7 @@ def close_at_start(_: list[int]) -> dict[str, Any]:
     return {"before": ["sh", "-c", 'exec "$0" "$@" >&-']}
 
 
-def fill_disk(ends: list[int]) -> dict[str, Any]:
+def simulate_full_disk(ends: list[int]) -> dict[str, Any]:
     """Return a standard output on a full disk."""
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
@@ -89,18 +89,18 @@ def fill_disk(ends: list[int]) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("make", "code", "said"),
+    ("make", "code", "message"),
     [
         (close_at_start, 0, b""),
         (close_both, 141, b""),
-        (fill_disk, 2, b"No space left on device\n"),
+        (simulate_full_disk, 2, b"No space left on device\n"),
     ],
 )
 def test_output_that_cannot_be_written_has_its_exit_code(
     command: str,
     make: Callable[[list[int]], dict[str, Any]],
     code: int,
-    said: bytes,
+    message: bytes,
     tmp_path: Path,
 ) -> None:
     """No traceback appears, and the exit code is never 1, which means "no"."""
@@ -109,5 +109,5 @@ def test_output_that_cannot_be_written_has_its_exit_code(
     for end in ends:
         os.close(end)
     assert ran.returncode == code
-    assert ran.stderr.endswith(said)
+    assert ran.stderr.endswith(message)
     assert ran.stderr.count(b"\n") == (code == 2)

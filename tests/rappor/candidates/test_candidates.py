@@ -1,4 +1,8 @@
-"""Candidates: exact and distinct strings, equal whether in memory or streamed."""
+"""Candidates from lists, lines, files, streams and products.
+
+The strings must be exact, because another spelling has other bits. They are the same in memory and
+streamed, except that only candidates in memory are distinct.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,14 @@ from rappor.candidates import candidates as module
 from rappor.candidates.candidate_lines import CandidateLines
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.compiled_hashing import compute_cells
+from rappor.candidates.listed_candidates import add_to_list
 from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.protocol.params import Params
 
 MARK = b"\xef\xbb\xbf"
-LETTERS = [
+"""The byte-order mark U+FEFF in UTF-8, which some editors write at the beginning of a file."""
+LINES = [
     "a",
     "é b",
     " ",
@@ -40,6 +46,8 @@ LETTERS = [
     "xy\0",
     "a",
 ]
+"""Contents of lines: texts, blank lines, lines that begin or end with white space of ASCII or of
+Unicode, a comma and quotation marks as in CSV, a byte-order mark, a NUL, and a repeated text."""
 
 
 def read_strings(candidates: Candidates) -> list[str]:
@@ -60,41 +68,53 @@ def is_spaced(text: str) -> bool:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(LETTERS), st.sampled_from(["\n", "\r\n", "\r"]))),
+    st.lists(st.tuples(st.sampled_from(LINES), st.sampled_from(["\n", "\r\n", "\r"]))),
     st.sampled_from(["", "last", "last\r", "\u00a0last"]),
     st.integers(1, 5),
 )
 def test_lines_end_as_in_a_text_file(lines: list[tuple[str, str]], last: str, cut: int) -> None:
-    r"""Lines end at \n, \r\n and \r, wherever chunks are cut; suspicious lines are counted."""
+    r"""Lines end at \n, \r\n and \r as in Python's text files, and suspicious lines are counted.
+
+    A file is read in chunks. Chunks of 1 to 5 bytes cut it inside a character and between \r and
+    \n, which must not change a line. Blank lines are skipped. Lines with white space at an end, and
+    lines that begin with a byte-order mark, are usually mistakes, so their numbers are counted for
+    a warning. The counts start anew with every pass.
+    """
     data = MARK + ("".join(text + end for text, end in lines) + last).encode()
     chunks = [data[:3], *(data[i : i + cut] for i in range(3, len(data), cut))]
     texts = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig").read().split("\n")
     texts = texts if texts[-1] else texts[:-1]
     assert split_lines(data.decode("utf-8-sig")) == texts
-    filled = [text for text in texts if text.strip(" \t\x0b")]
-    assert split_filled_lines(data.decode("utf-8-sig")) == filled
+    nonblank = [text for text in texts if text.strip(" \t\x0b")]
+    assert split_filled_lines(data.decode("utf-8-sig")) == nonblank
     read = CandidateLines(lambda: chunks, "words", "none")
     for _ in range(2):
-        assert [text for block in read() for text in block.to_strings()] == filled
-        assert read.n_blank == len(texts) - len(filled)
-        assert read.n_spaced == sum(map(is_spaced, filled))
-        assert read.n_marked == sum(text.startswith("\ufeff") for text in filled)
+        assert [text for block in read() for text in block.to_strings()] == nonblank
+        assert read.n_blank == len(texts) - len(nonblank)
+        assert read.n_spaced == sum(map(is_spaced, nonblank))
+        assert read.n_marked == sum(text.startswith("\ufeff") for text in nonblank)
     in_memory = Candidates.from_lines(io.BytesIO(data).readlines() if texts else [])
-    assert in_memory.strings == tuple(dict.fromkeys(filled))
-    assert in_memory.n_duplicates == len(filled) - len(in_memory)
+    assert in_memory.strings == tuple(dict.fromkeys(nonblank))
+    assert in_memory.n_duplicates == len(nonblank) - len(in_memory)
     names = ("n_blank", "n_spaced", "n_marked")
     assert [getattr(in_memory, name) for name in names] == [getattr(read, name) for name in names]
 
 
 @pytest.mark.parametrize(("normalize", "n_spaced"), [("nfc", 2), ("casefold", 2), ("strip", 0)])
 def test_white_space_that_normalizing_removes_is_not_counted(normalize: str, n_spaced: int) -> None:
-    """Devices remove the white space as well, so the line is not suspicious."""
+    """A line with white space at an end is not suspicious if the normalizer removes white space.
+
+    Devices remove the white space as well, so the candidate still has the bits of their values.
+    """
     candidates = Candidates.from_lines([" a", "b\u3000", "c"], normalize=normalize)
     assert candidates.n_spaced == n_spaced
 
 
 def test_lines_may_be_text_or_bytes() -> None:
-    """Lines of text and of bytes give equal candidates; a lone surrogate is refused."""
+    """Lines of text and of bytes give equal candidates.
+
+    A lone surrogate is refused with its line, because it has no UTF-8 that could be hashed.
+    """
     assert Candidates.from_lines(["ä\n", "b\r\n"]).strings == ("ä", "b")
     assert Candidates.from_lines(iter(["ä\n".encode(), b"b"])).strings == ("ä", "b")
     with pytest.raises(FileError, match=r"standard input, line 2: .* lone surrogate"):
@@ -105,7 +125,12 @@ def test_lines_may_be_text_or_bytes() -> None:
 def test_a_long_file_is_read_for_every_pass(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long file is streamed with the strings of a file in memory; a pipe is never streamed."""
+    """A file beyond the limit of memory is read again for every pass, with the same strings.
+
+    The limit is lowered for the test. The number of strings of a streamed file is unknown, so `len`
+    is refused, and `load_into_memory` returns None if the file has more strings than allowed. A
+    pipe can be read only once, so it is loaded into memory whatever its size is.
+    """
     data = b"".join(b"word %d\n" % i for i in range(40_000))
     path = tmp_path / name
     path.write_bytes(gzip.compress(data, 1) if name.endswith("gz") else data)
@@ -118,9 +143,9 @@ def test_a_long_file_is_read_for_every_pass(
     with pytest.raises(DecodeError, match=f"held in memory, got a stream: .*{name}"):
         len(streamed)
     assert streamed.load_into_memory(39_999) is None
-    again = streamed.load_into_memory(40_000)
-    assert again is not None
-    assert again.strings == in_memory.strings
+    loaded = streamed.load_into_memory(40_000)
+    assert loaded is not None
+    assert loaded.strings == in_memory.strings
     os.mkfifo(tmp_path / "pipe")
     threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(path.read_bytes(),)).start()
     assert Candidates.from_file(tmp_path / "pipe").strings == in_memory.strings
@@ -137,7 +162,11 @@ def test_a_long_file_is_read_for_every_pass(
     ],
 )
 def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, data: bytes, message: str) -> None:
-    """A wrong line is refused and not skipped, and the message has its number."""
+    """A file with a wrong line is refused, and the message has the number of the line.
+
+    A line that was skipped would be a string without an estimate, and without any sign of its
+    absence. Line 300,001 lies beyond the first chunk of the file.
+    """
     with pytest.raises(FileError, match=message):
         read_file(tmp_path, data)
     with pytest.raises(FileError, match="nothing: No such file"):
@@ -147,7 +176,11 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, data: bytes, messag
 
 
 def test_a_list_is_used_as_it_is(tmp_path: Path) -> None:
-    """An empty string of a list is a candidate; a lone surrogate or a number is refused."""
+    """Strings of a list become candidates exactly as they are, while blank lines of a file do not.
+
+    A device can report an empty string or a blank, and in a list such a string is meant. Repeated
+    strings are counted once. A lone surrogate or a number is no string that a device can report.
+    """
     candidates = Candidates.from_list(["b", "", "b", " "])
     assert (candidates.strings, candidates.n_duplicates) == (("b", "", " "), 1)
     assert repr(candidates) == "Candidates(n=3, normalize='none')"
@@ -161,7 +194,10 @@ def test_a_list_is_used_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["engines.txt", b"engines.txt"])
 def test_a_single_text_is_refused(text: Any) -> None:
-    """The letters of a text are not candidates; the message names the reader of files."""
+    """A single text in place of a list is refused, because Python would iterate over its letters.
+
+    The usual mistake is the name of a file, so the message names `Candidates.from_file`.
+    """
     with pytest.raises(ParamsError, match=r"use Candidates.from_file\(path\)"):
         Candidates.from_list(text)
     with pytest.raises(ParamsError, match="got a"):
@@ -169,7 +205,11 @@ def test_a_single_text_is_refused(text: Any) -> None:
 
 
 def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> None:
-    """Equal strings after normalizing are one candidate in memory, and two in a stream."""
+    """Candidates are normalized as devices do, before repeated strings are removed.
+
+    Candidates in memory are distinct. A stream would have to store all strings to be distinct, so a
+    repeated string counts as two candidates.
+    """
     candidates = read_file(tmp_path, "Straße\nSTRASSE\nother\n".encode(), "casefold")
     assert (candidates.strings, candidates.n_duplicates, candidates.normalize) == (
         ("strasse", "other"),
@@ -184,19 +224,31 @@ def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> N
 
 @given(st.integers(0, 3), st.integers(0, 3))
 def test_a_product_has_every_continuation_once(least: int, more: int) -> None:
-    """The shortest strings come first; characters may have several bytes."""
+    """A product has every prefix with every continuation of `least` to `least + more` characters.
+
+    A discovery tests such continuations of the prefixes that it has kept. The shortest strings come
+    first. Characters have one to four bytes in UTF-8.
+    """
     letters = "abcß日𝄞"
-    tails: list[list[str]] = [[""]]
+    continuations_by_length: list[list[str]] = [[""]]
     for _ in range(least + more):
-        tails.append([head + letter for head in tails[-1] for letter in letters])
+        shorter = continuations_by_length[-1]
+        continuations_by_length.append([text + letter for text in shorter for letter in letters])
     product = Candidates.product(["", "é."], letters, least, least + more)
     assert read_strings(product) == [
-        head + tail for group in tails[least:] for head in ("", "é.") for tail in group
+        prefix + continuation
+        for continuations in continuations_by_length[least:]
+        for prefix in ("", "é.")
+        for continuation in continuations
     ]
 
 
 def test_a_product_continues_over_the_borders_of_blocks() -> None:
-    """The strings of several blocks are in order, and the last character changes first."""
+    """A product of 2 * 26^4 strings is complete and in order, although it has many blocks.
+
+    A block is computed from the number of its first string, so an error would repeat or lose
+    strings where two blocks meet. The last character changes fastest.
+    """
     strings = read_strings(Candidates.product(["x", "yz"], "abcdefghijklmnopqrstuvwxyz", 4, 4))
     assert len(strings) == 2 * 26**4
     assert strings == sorted(strings)
@@ -208,6 +260,7 @@ def test_a_product_continues_over_the_borders_of_blocks() -> None:
     [
         (["a"], "abcdefghij", 0, 9, "got 1,111,111,111"),
         (["a"], "ab", 0, 255, "got 1e77: use"),
+        (["a"], "abcdefghijklmnopqrstuvwxyz", 0, 20_000, "got 1e28299: use"),
         (["a"], "aa", 1, 1, "distinct"),
         (["a", "a"], "b", 1, 1, "distinct"),
         (["a"], "b", 2, 1, "most"),
@@ -223,17 +276,29 @@ def test_an_impossible_product_is_refused(
         Candidates.product(prefixes, alphabet, least, most)
 
 
+def test_empty_lists_are_joined_in_memory() -> None:
+    """An empty list and an empty file stay in memory, so their number is known to be 0."""
+    params = Params(k=8, m=2, f=0.5, p=0.25, q=0.75)
+    joined = add_to_list([], Candidates.from_list([]), params)
+    assert joined.is_in_memory
+    assert len(joined) == 0
+
+
 def test_a_chain_reads_one_after_the_other() -> None:
-    """A chain has all strings in order; different normalizers are refused."""
-    one, two = Candidates.from_list(["a"]), Candidates.product(["b"], "xy", 1, 1)
-    assert read_strings(Candidates.chain(one, two)) == ["a", "bx", "by"]
+    """A chain has the strings of its candidates one after the other, under one normalizer."""
+    first, second = Candidates.from_list(["a"]), Candidates.product(["b"], "xy", 1, 1)
+    assert read_strings(Candidates.chain(first, second)) == ["a", "bx", "by"]
     with pytest.raises(ParamsError, match="one normalizer"):
-        Candidates.chain(one, Candidates.from_list(["a"], normalize="nfc"))
+        Candidates.chain(first, Candidates.from_list(["a"], normalize="nfc"))
 
 
 @given(st.lists(st.sampled_from(["a", "ä", "", "b", "c" * 70]), max_size=8), st.data())
 def test_cells_equal_those_of_the_hashed_strings(strings: list[str], data: st.DataObject) -> None:
-    """Candidates and selections of them have the cells of their strings, block by block."""
+    """A range and a selection of candidates have the cells of their strings.
+
+    A cell is the number of a bit of a cohort. A decode computes the cells of ranges of candidates,
+    and of the candidates that the screening has selected, in any order.
+    """
     params = Params(k=16, h=2, m=3, f=0.5, p=0.25, q=0.75)
     distinct = list(dict.fromkeys(strings))
     all_candidates = Candidates.from_list(strings)
@@ -244,9 +309,9 @@ def test_cells_equal_those_of_the_hashed_strings(strings: list[str], data: st.Da
     ]:
         assert candidates.strings == tuple(expected)
         words = hash_texts(Texts.from_bytes([text.encode() for text in expected]))
-        whole = compute_cells(words, params)
-        parts = [
+        all_cells = compute_cells(words, params)
+        cells_of_ranges = [
             candidates.compute_cells(params, 0, 2),
             candidates.compute_cells(params, 2, len(expected)),
         ]
-        assert np.array_equal(np.concatenate(parts), whole)
+        assert np.array_equal(np.concatenate(cells_of_ranges), all_cells)

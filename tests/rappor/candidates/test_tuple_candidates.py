@@ -18,6 +18,7 @@ from rappor.protocol.encodings import get_encoder
 from rappor.protocol.tuples import join_line, parse_fields
 
 FIELDS = ("site", "country")
+"""Names of the fields of most tuples here."""
 
 
 def read_strings(candidates: Candidates) -> list[str]:
@@ -33,15 +34,22 @@ def read_bytes(tmp_path: Path, data: bytes, normalize: str = "none") -> Candidat
 
 
 def test_tabs_separate_the_fields_of_a_line(tmp_path: Path) -> None:
-    """A line with U+001F, as a result has it, is the same candidate; a tab in it is a character."""
+    """Tabs separate the fields of a line, unless the line contains U+001F.
+
+    Results separate fields by U+001F, and an analyst decodes again with candidates from a result.
+    In such a line a tab is a character of a text. A field may be empty.
+    """
     candidates = read_bytes(tmp_path, b"a\tde\na\x1fde\r\n\nb\t\n\tfr\na\tb\x1fde\n")
     assert candidates.strings == ("a\x1fde", "b\x1f", "\x1ffr", "a\tb\x1fde")
     assert (candidates.n_blank, candidates.n_duplicates, candidates.n_spaced) == (1, 1, 0)
     assert candidates.field_names == FIELDS
+    # A line of white space alone is blank, whether it begins with a tab or with a blank.
+    candidates = read_bytes(tmp_path, b"\t\n \t\n\t \na\tde\n")
+    assert (candidates.strings, candidates.n_blank) == (("a\x1fde",), 3)
 
 
 def test_each_field_of_a_line_has_its_normalizer(tmp_path: Path) -> None:
-    """A field keeps its white space and case unless its own normalizer removes them."""
+    """Each field of a tuple is normalized by its own normalizer, and by no other."""
     candidates = read_bytes(tmp_path, b"VIM \tDE\nvim \tDE\n", "casefold,none")
     assert (candidates.strings, candidates.n_duplicates) == (("vim \x1fDE",), 1)
     stripped = read_bytes(tmp_path, b"VIM \tDE \n", "none,strip")
@@ -54,7 +62,7 @@ def test_each_field_of_a_line_has_its_normalizer(tmp_path: Path) -> None:
 def test_a_line_with_another_number_of_fields_is_refused(
     tmp_path: Path, line: bytes, n_fields: int
 ) -> None:
-    """The error has the line, the names of the fields and both numbers."""
+    """The error about a line has its number, the names of the fields and both numbers of fields."""
     with pytest.raises(FileError) as refusal:
         read_bytes(tmp_path, b"a\tde\n\nb\tde\n" + line + b"\n")
     assert refusal.value.line == 4
@@ -67,7 +75,11 @@ def test_a_line_with_another_number_of_fields_is_refused(
 @pytest.mark.slow
 @given(st.lists(st.lists(st.text("ab\u00e9 \t", max_size=3), min_size=3, max_size=3), max_size=9))
 def test_lists_lines_and_streams_of_tuples_agree(rows: list[list[str]]) -> None:
-    """A tuple has the bits of the recorded value, wherever it comes from."""
+    """A tuple has the same bits as a candidate of a list, a line or a stream, and on a device.
+
+    A device encodes the fields as one string, joined by U+001F, so the bits are those of a metric
+    of strings that has this string as its value. `parse_fields` returns the fields again.
+    """
     names = ("a", "b", "c")
     texts = ["\x1f".join(row) for row in rows]
     of_list = Candidates.from_list(texts, field_names=names)
@@ -76,15 +88,18 @@ def test_lists_lines_and_streams_of_tuples_agree(rows: list[list[str]]) -> None:
     stream = Candidates.from_stream(lambda: texts, field_names=names)
     assert (read_strings(stream), stream.field_names) == (texts, names)
     encoder = get_encoder(Params(k=64, m=4, f=0.5, p=0.25, q=0.75, field_names=names))
-    plain = get_encoder(Params(k=64, m=4, f=0.5, p=0.25, q=0.75))
+    encoder_of_strings = get_encoder(Params(k=64, m=4, f=0.5, p=0.25, q=0.75))
     for row, text in zip(rows, texts, strict=True):
         value = dict(zip(names, row, strict=True))
-        assert encoder.encode(value, 3) == plain.encode(text, 3)
+        assert encoder.encode(value, 3) == encoder_of_strings.encode(text, 3)
         assert parse_fields(names, text) == value
 
 
-def test_all_combinations_stand_with_the_last_field_fastest() -> None:
-    """Repeated texts of a field count once; each field is normalized by its own normalizer."""
+def test_lists_of_fields_give_all_combinations() -> None:
+    """Candidates of lists are all combinations of their texts; the last field changes fastest.
+
+    Each list is normalized by its own normalizer first, and repeated texts count once.
+    """
     lists = {"a": ["x", "Y", "y"], "b": ["1", "2"], "c": ["K", "k"]}
     candidates = Candidates.from_fields(lists, normalize={"a": "casefold"})
     combinations = itertools.product(["x", "y"], ["1", "2"], ["K", "k"])
@@ -94,7 +109,10 @@ def test_all_combinations_stand_with_the_last_field_fastest() -> None:
 
 
 def test_a_long_product_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The product is the same, and no more than a block of it is in memory."""
+    """Combinations beyond the limit of memory are streamed, with the same strings.
+
+    300 * 300 strings exceed the lowered limit by one byte. No block contains all of them.
+    """
     lists = {"a": [str(i) for i in range(300)], "b": [str(i) for i in range(300)]}
     in_memory = Candidates.from_fields(lists)
     n_bytes = sum(map(len, in_memory.strings))
@@ -107,8 +125,8 @@ def test_a_long_product_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(len(block) for block in streamed.read_blocks()) < len(in_memory)
 
 
-def test_a_product_beyond_the_limit_is_refused_at_once() -> None:
-    """One sentence has the sizes of the lists."""
+def test_too_many_combinations_are_refused_at_once() -> None:
+    """More than 1e9 combinations are refused with the sizes of the lists, before a long search."""
     names = [str(i) for i in range(40_000)]
     with pytest.raises(ParamsError) as refusal:
         Candidates.from_fields({"site": names, "country": names, "system": ["linux", "mac"]})
@@ -119,7 +137,7 @@ def test_a_product_beyond_the_limit_is_refused_at_once() -> None:
 
 
 def test_wrong_lists_of_fields_are_refused() -> None:
-    """Each sentence names the field."""
+    """The refusal of a list of a field names the field, because a metric has up to eight."""
     good = ["de"]
     with pytest.raises(ParamsError, match="fields must be a tuple of 2 to 8 names"):
         Candidates.from_fields({"site": good})
@@ -138,7 +156,11 @@ def test_wrong_lists_of_fields_are_refused() -> None:
 
 
 def test_an_entry_has_a_list_or_a_file_for_each_field(tmp_path: Path) -> None:
-    """The combinations stand in the order of the fields of the metric, not of the table."""
+    """An entry of a registry names a list or a file for each field, or one file of tuples.
+
+    The fields of a candidate have the order of the metric, in which devices join them, whatever the
+    order of the table is. Another order would have other bits.
+    """
     (tmp_path / "sites.txt").write_text("A.org\nb.org\n")
     params = Params(k=64, f=0.5, p=0.25, q=0.75, field_names=FIELDS, normalize="casefold,none")
     table: dict[str, str | tuple[str, ...]] = {"country": ("de", "FR"), "site": "sites.txt"}
@@ -156,7 +178,11 @@ def test_an_entry_has_a_list_or_a_file_for_each_field(tmp_path: Path) -> None:
 
 
 def test_a_decode_refuses_candidates_of_other_fields() -> None:
-    """Without the check, every estimate would be 0 without an error."""
+    """A decode refuses candidates, or counts, with other fields or another order of fields.
+
+    Such candidates have other bits than the reports. Without the check, every estimate would be
+    about 0, without an explanation.
+    """
     params = Params.profile("once", field_names=FIELDS)
     values = ["a.org\x1fde", "a.org\x1ffr", "b.org\x1fde"]
     population = Population(values, [5, 3, 2])
@@ -165,17 +191,17 @@ def test_a_decode_refuses_candidates_of_other_fields() -> None:
     assert decode(counts, [text.replace("\x1f", "\t") for text in values]).candidates == tuple(
         values
     )
-    for field_names, got in (((), "none"), (("country", "site"), "country, site")):
+    for field_names, actual_fields in (((), "none"), (("country", "site"), "country, site")):
         candidates = Candidates.from_list(values, field_names=field_names)
-        with pytest.raises(DecodeError, match=rf"metric \(site, country\), got {got}$"):
+        with pytest.raises(DecodeError, match=rf"metric \(site, country\), got {actual_fields}$"):
             decode(counts, candidates)
-    other = Params.profile("once", field_names=("country", "site"))
-    others = simulate_counts(population, other, n_reports=20_000, seed=1)
+    other_params = Params.profile("once", field_names=("country", "site"))
+    other_counts = simulate_counts(population, other_params, n_reports=20_000, seed=1)
     with pytest.raises(DecodeError, match="counts must have the same fields"):
-        decode([counts, others], values)
+        decode([counts, other_counts], values)
 
 
-def test_join_line_of_no_text() -> None:
-    """A number is no line."""
+def test_join_line_refuses_a_number() -> None:
+    """A line of a list must be a text, also if a program passes a number."""
     with pytest.raises(ReportError, match="a value must be a text, got int"):
         join_line(FIELDS, 7)

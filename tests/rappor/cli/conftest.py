@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shell import Shell, fill
+from shell import Shell, write_inputs
 
 
 @pytest.fixture
 def shell(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Shell:
     """A shell in a folder with a registry, a population and candidates."""
-    fill(tmp_path)
+    write_inputs(tmp_path)
     return Shell(tmp_path, capfd)
 
 
 @pytest.fixture
 def counts(shell: Shell) -> str:
     """Counts of 50,000 devices."""
-    return shell.simulated("engine.counts", 50_000, "--seed", "3")
+    return shell.simulate("engine.counts", 50_000, "--seed", "3")

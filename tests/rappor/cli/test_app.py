@@ -1,4 +1,4 @@
-"""The program `rappor` as a whole: completion, and errors about missing libraries."""
+"""The program `rappor`: completion in shells, and errors about missing libraries."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import subprocess
 import sys
 
 import pytest
-from shell import Shell, ok
+from shell import Shell, expect_success
 
 
 def test_completion_prints_a_script(shell: Shell) -> None:
-    """The script of each shell names the program."""
+    """The completion script of each shell sets the variable by which it calls `rappor`."""
     for name in ("bash", "zsh", "fish"):
-        assert "_RAPPOR_COMPLETE" in ok(shell("completion", name))
+        assert "_RAPPOR_COMPLETE" in expect_success(shell("completion", name))
 
 
 @pytest.mark.slow
-def test_commands_without_the_analysts_packages_name_the_extra() -> None:
-    """Light commands and help run without the libraries.
+def test_commands_without_their_libraries_name_the_extra() -> None:
+    """Without numpy, scipy, sklearn and numba, `privacy` and help work.
 
-    Other commands name the extra to install.
+    A command that needs the libraries ends with one line that names the extra to install.
     """
     program = (
         "import sys\n"
@@ -29,9 +29,9 @@ def test_commands_without_the_analysts_packages_name_the_extra() -> None:
         "assert run(['decode', '--help']) == 0\n"
         "sys.exit(run(['demo']))\n"
     )
-    answer = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert answer.returncode == 2
-    assert answer.stderr.count("\n") == 1
-    assert "rappor[analysis]" in answer.stderr
+    assert process.returncode == 2
+    assert process.stderr.count("\n") == 1
+    assert "rappor[analysis]" in process.stderr

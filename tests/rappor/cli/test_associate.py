@@ -1,4 +1,4 @@
-"""`rappor associate`: output, files, and refusals before a slow decode."""
+"""`rappor associate`: output, files, and refusals of metrics and candidates."""
 
 from __future__ import annotations
 
@@ -7,41 +7,29 @@ import re
 from pathlib import Path
 
 import pytest
-from shell import Shell, ok, refused
+from registries import format_entry, format_registry
+from shell import Shell, expect_refusal, expect_success
 
-REGISTRY = """
-[budget]
-total = inf
-
-[metrics.setup]
-description = "Editor, system and theme"
-owner = "tools@example.org"
-expires = 2999-12-31
-epoch = "quarter"
-interval = "epoch"
-encoding = "onehot"
-profile = "once"
-categories = {editor = ["vim", "code"], system = ["linux", "mac"], theme = ["light", "dark"]}
-
-[metrics.visits]
-description = "Site and country"
-owner = "tools@example.org"
-expires = 2999-12-31
-epoch = "quarter"
-encoding = "bloom"
-fields = ["site", "country"]
-profile = "low-noise"
-candidates = {site = ["a.org", "b.org"], country = ["de", "fr", "jp"]}
-
-[metrics.theme]
-description = "Light or dark"
-owner = "tools@example.org"
-expires = 2999-12-31
-epoch = "quarter"
-encoding = "onehot"
-categories = ["light", "dark"]
-profile = "strict"
-"""
+REGISTRY = (
+    format_registry(
+        "setup",
+        epoch='"quarter"',
+        interval='"epoch"',
+        encoding='"onehot"',
+        profile='"once"',
+        categories=(
+            "{editor = ['vim', 'code'], system = ['linux', 'mac'], theme = ['light', 'dark']}"
+        ),
+    )
+    + format_entry(
+        "visits",
+        epoch='"quarter"',
+        fields='["site", "country"]',
+        profile='"low-noise"',
+        candidates='{site = ["a.org", "b.org"], country = ["de", "fr", "jp"]}',
+    )
+    + format_entry("theme", encoding='"onehot"', categories='["light", "dark"]', profile='"strict"')
+)
 
 POPULATIONS = {
     "setup": "vim\tlinux\tlight,4\nvim\tmac\tdark,1\ncode\tlinux\tdark,2\ncode\tmac\tlight,3\n",
@@ -53,31 +41,31 @@ POPULATIONS = {
 @pytest.fixture
 def tuples(shell: Shell) -> Shell:
     """Return a shell in a folder with counts of each metric."""
-    (shell.place / "tuples.toml").write_text(REGISTRY, encoding="utf-8")
+    (shell.folder / "tuples.toml").write_text(REGISTRY, encoding="utf-8")
     for name, rows in POPULATIONS.items():
-        population = shell.place / f"{name}.csv"
+        population = shell.folder / f"{name}.csv"
         population.write_text(f"value,weight\n{rows}", encoding="utf-8")
         words = ("simulate", name, "--registry", "tuples.toml", "--population", f"{name}.csv")
         out = shell.path(f"{name}.counts")
-        ok(shell(*words, "--reports", "2e4", "--seed", "1", "--out", out))
+        expect_success(shell(*words, "--reports", "2e4", "--seed", "1", "--out", out))
     return shell
 
 
 def test_two_of_three_fields_are_printed(tuples: Shell) -> None:
-    """The answer, three tables and the sentence about the summed field are printed."""
+    """The output begins with the test of independence, and states the summed field."""
     words = ("associate", "setup.counts", "--registry", "tuples.toml")
-    out = ok(tuples(*words, "--fields", "editor", "system"))
+    out = expect_success(tuples(*words, "--fields", "editor", "system"))
     assert out.startswith("editor and system depend on each other (p-value")
     assert "Of the reports with each editor, the share of each system:" in out
     assert "Cells are summed over theme." in " ".join(out.split())
 
 
 def test_strings_are_written_as_files(tuples: Shell) -> None:
-    """JSON, CSV, page and chart of a metric of strings contain the same six cells."""
+    """The JSON has the six cells of a metric of strings. CSV, page and chart are written."""
     names = [tuples.path(name) for name in ("a.csv", "a.html", "a.svg")]
     words = ("associate", "visits.counts", "--registry", "tuples.toml")
     files = ("--csv", names[0], "--html", names[1], "--chart", names[2])
-    document = json.loads(ok(tuples(*words, *files, "--json")))
+    document = json.loads(expect_success(tuples(*words, *files, "--json")))
     cells = [row for row in document["shares"] if row["kind"] == "cell"]
     assert {(row["row"], row["column"]) for row in cells} == {
         (site, country) for site in ("a.org", "b.org") for country in ("de", "fr", "jp")
@@ -103,8 +91,10 @@ def test_strings_are_written_as_files(tuples: Shell) -> None:
         ("visits.counts --candidates one.txt", "field country must have at least 2 values, got 1"),
     ],
 )
-def test_questions_without_an_answer_are_refused(tuples: Shell, words: str, sentence: str) -> None:
-    """One sentence names what is wrong, with the exit code of a question without an answer."""
+def test_fields_and_candidates_without_a_table_are_refused(
+    tuples: Shell, words: str, sentence: str
+) -> None:
+    """Unsuitable fields, metrics and candidates give one sentence and exit code 1."""
     lists = {
         "part.txt": [("a", "de"), ("a", "fr"), ("b", "de")],
         "many.txt": [(f"s{i}", f"c{j}") for i in range(1025) for j in range(2)],
@@ -112,12 +102,12 @@ def test_questions_without_an_answer_are_refused(tuples: Shell, words: str, sent
     }
     for name, pairs in lists.items():
         text = "".join(f"{site}\t{country}\n" for site, country in pairs)
-        (tuples.place / name).write_text(text, encoding="utf-8")
+        (tuples.folder / name).write_text(text, encoding="utf-8")
     result = tuples("associate", *words.split(), "--registry", "tuples.toml")
-    assert re.search(sentence, refused(result, code=1))
+    assert re.search(sentence, expect_refusal(result, code=1))
 
 
 def test_one_field_is_a_usage_error(tuples: Shell) -> None:
     """--fields takes two names."""
     result = tuples("associate", "setup.counts", "--registry", "tuples.toml", "--fields", "editor")
-    assert "--fields" in refused(result)
+    assert "--fields" in expect_refusal(result)

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from decodings import released
-from shell import Shell, ok, refused
+from decodings import build_released_counts
+from shell import Shell, expect_refusal, expect_success
 
 from rappor import Counts, Population, Registry, simulate_counts
 
@@ -17,11 +17,11 @@ DAY = datetime.date(2026, 11, 2)
 
 @pytest.fixture
 def samples(shell: Shell) -> Shell:
-    """Return a shell in a folder with two counts files and a file of two days.
+    """Return a shell in a folder with the counts of two months, and both as days of one file.
 
-    The string qwant leaves.
+    The string qwant has half of the devices in May, and none in June.
     """
-    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    params = Registry.load(shell.folder / "metrics.toml")["engine"].params
     may, june = (
         simulate_counts(
             Population(["duckduckgo", "qwant"], shares),
@@ -32,24 +32,28 @@ def samples(shell: Shell) -> Shell:
         )
         for i, shares in enumerate(([5, 5], [10, 0]))
     )
-    may.save(shell.place / "may.counts")
-    june.save(shell.place / "june.counts")
+    may.save(shell.folder / "may.counts")
+    june.save(shell.folder / "june.counts")
     days = {DAY: may, DAY + datetime.timedelta(1): june}
-    released(days, "engine").save(shell.place / "days.json")
+    build_released_counts(days, "engine").save(shell.folder / "days.json")
     return shell
 
 
 @pytest.mark.slow
 def test_changes_are_listed(samples: Shell) -> None:
-    """The output has a leaver, a rise, the overall test and a page."""
+    """The output lists qwant as leaver and duckduckgo as rise, and --html writes a page.
+
+    It also states the test that no row changed, and the unknown number of common devices.
+    """
     page = samples.path("changes.html")
     words = ("compare", "may.counts", "june.counts", "--candidates", "engines.txt")
-    out = ok(samples(*words, "--html", page))
-    assert "What changed from may to june" in Path(page).read_text(encoding="utf-8")
+    out = expect_success(samples(*words, "--html", page))
+    assert "engine: what changed from may to june" in Path(page).read_text(encoding="utf-8")
     lines = out.splitlines()
     assert lines[0] == "from may to june"
     rows = {line.split()[0]: line.split()[1] for line in lines[2:4]}
     assert rows == {"qwant": "leaver", "duckduckgo": "rise"}
+    assert 'The difference is not exactly "after" minus "before"' in out
     assert "2 of 3 differences are significant" in out
     assert "significant: from may to june (p = " in " ".join(out.split())
     assert "It is not known how many devices are in both samples" in " ".join(out.split())
@@ -57,22 +61,25 @@ def test_changes_are_listed(samples: Shell) -> None:
 
 @pytest.mark.slow
 def test_periods_of_one_file_are_samples(samples: Shell) -> None:
-    """The periods of one file become samples named by their days. --all lists every candidate."""
+    """Each period of a file is a sample, named by its day. --all lists every candidate.
+
+    Each of three candidates has a row for each sample and one for the difference: 9 rows.
+    """
     words = ("--candidates", "engines.txt", "--all", "--json")
-    document = json.loads(ok(samples("compare", "days.json", *words)))
+    document = json.loads(expect_success(samples("compare", "days.json", *words)))
     assert [sample["name"] for sample in document["samples"]] == ["2026-11-02", "2026-11-03"]
     assert len(document["rows"]) == 3 * document["candidates"] == 9
 
 
 def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:
-    """Each sample must have the metric's minimum number of reports."""
-    strict = Registry.load(samples.place / "metrics.toml")["engine_strict"].params
+    """With --registry, every sample must have the metric's minimum number of reports, 5,000."""
+    strict = Registry.load(samples.folder / "metrics.toml")["engine_strict"].params
     for name, n in (("many", 9000), ("few", 4000)):
         counts = Counts.zero(strict, "engine_strict")
         population = Population(["qwant"], [1])
         counts += simulate_counts(population, strict, n_reports=n, seed=1, metric="engine_strict")
-        counts.save(samples.place / f"{name}.counts")
+        counts.save(samples.folder / f"{name}.counts")
     words = ("--registry", "metrics.toml")
     assert samples("compare", "many.counts", "many.counts", *words)[0] == 2
-    err = refused(samples("compare", "many.counts", "few.counts", *words), 1)
+    err = expect_refusal(samples("compare", "many.counts", "few.counts", *words), 1)
     assert "at least 5,000 reports" in err

@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 
 import pytest
-from shell import Shell, ok, refused
+from shell import Shell, expect_refusal, expect_success
 
 from rappor import Params, Population, decode, simulate_counts
 from rappor.cli.trying.demo import Demo
 
 
-def test_demo_on_own_values(shell: Shell) -> None:
-    """Each line of a file is one device, and the truth beside the estimate is exact."""
-    (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
-    (shell.place / "own.csv").write_text("value,count\ncat,30000\ndog,20000\n")
+def test_demo_of_values_of_a_file(shell: Shell) -> None:
+    """Each line of a text file is one device. A CSV file has the number of devices of each value.
+
+    The true number of devices is printed with each estimate.
+    """
+    (shell.folder / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
+    (shell.folder / "own.csv").write_text("value,count\ncat,30000\ndog,20000\n")
     for name in ("own.txt", "own.csv"):
-        rows = json.loads(ok(shell("demo", "--values", name, "--seed", "1", "--json")))["estimates"]
+        rows = json.loads(expect_success(shell("demo", "--values", name, "--seed", "1", "--json")))[
+            "estimates"
+        ]
         assert {row["candidate"]: row["truth"] for row in rows} == {"cat": 30_000, "dog": 20_000}
 
 
 def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> None:
-    """With --small every word is a candidate, and --reports replaces the number of devices."""
-    out = ok(shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json"))
+    """--small simulates 10,000 devices with 20 words. --reports changes the number of devices."""
+    out = expect_success(
+        shell("demo", "--small", "--seed", "1", "--profile", "low-noise", "--json")
+    )
     document = json.loads(out)
     rows = document["estimates"]
     assert document["reports"] == 10_000
@@ -33,53 +40,59 @@ def test_a_small_demo_has_ten_thousand_devices_and_20_words(shell: Shell) -> Non
 
 
 def test_only_words_are_ranked(shell: Shell) -> None:
-    """The order of a file's values comes from the devices, so it gives no weights."""
+    """The 10,000 English words are ranked by a published list, so their tests are weighted.
+
+    The values of --small and of --values are not ranked. Their order comes from the devices.
+    """
     for words, is_ranked in ((("--reports", "2e4"), True), (("--small",), False)):
-        document = json.loads(ok(shell("demo", "--seed", "1", "--json", *words)))
+        document = json.loads(expect_success(shell("demo", "--seed", "1", "--json", *words)))
         assert all(("weight" in row) == is_ranked for row in document["estimates"])
         assert document["estimates"]
-    text = " ".join(ok(shell("demo", "--reports", "2e4", "--seed", "1")).split())
+    text = " ".join(expect_success(shell("demo", "--reports", "2e4", "--seed", "1")).split())
     assert "10,000 candidates, ranked by a published list of frequencies, against" in text
-    own = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000")
-    assert "weight" not in ok(shell(*own))
+    of_file = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000")
+    assert "weight" not in expect_success(shell(*of_file))
 
 
 def test_demo_draws_values_by_weights(shell: Shell) -> None:
     """A table of weights is a population from which --reports devices draw."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports", "20000", "--json")
-    document = json.loads(ok(shell(*words)))
+    document = json.loads(expect_success(shell(*words)))
     assert document["reports"] == 20_000
     truth = {row["candidate"]: row["truth"] for row in document["estimates"]}
     assert sum(truth.values()) == 20_000
     assert truth["duckduckgo"] > truth["qwant"] > truth["other"]
 
 
-def test_demo_takes_any_line_for_a_value(shell: Shell) -> None:
-    """The first line of a file without commas is a value like the others."""
-    (shell.place / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
-    out = ok(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
+def test_every_line_of_a_file_without_commas_is_a_value(shell: Shell) -> None:
+    """A file without commas has no header. Long lines and control characters are values, too."""
+    (shell.folder / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
+    out = expect_success(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
     assert json.loads(out)["reports"] == 201
 
 
 def test_demo_of_few_reports_warns(shell: Shell) -> None:
-    """Below a hundred reports the printed errors are unreliable, and the demo warns."""
+    """Below 100 reports, intervals are not reliable, and the demo prints a warning."""
     words = ("demo", "--values", "population.csv", "--seed", "1", "--reports")
     sentence = "Intervals and detections of strings are not reliable below 100 reports, got 50."
-    assert sentence in " ".join(ok(shell(*words, "50")).split())
+    assert sentence in " ".join(expect_success(shell(*words, "50")).split())
     assert "not reliable" not in shell(*words, "100")[1]
 
 
-def test_demo_without_a_detection_says_so(shell: Shell) -> None:
-    """Without a detection, the output has no table and no sentence about false detections."""
-    out = ok(shell("demo", "--profile", "strict", "--reports", "500", "--seed", "1"))
+def test_demo_without_a_detection_has_no_table(shell: Shell) -> None:
+    """Without a detection, a sentence replaces the table and the number of false detections."""
+    out = expect_success(shell("demo", "--profile", "strict", "--reports", "500", "--seed", "1"))
     text = " ".join(out.split())
     assert "and detect none of them. No candidate was detected: all reports are unalloc" in text
     assert "false" not in text
     assert "std error" not in text
 
 
-def test_demo_says_how_many_are_false() -> None:
-    """A detected candidate with fewer devices than one standard error is counted as false."""
+def test_demo_counts_false_detections() -> None:
+    """A detected candidate with fewer devices than one standard error is a false detection.
+
+    In the second case, b has 9 devices and c has none, so two of three detections are false.
+    """
     params, population = Params.profile("low-noise"), Population(["a", "b", "c"], [5, 3, 2])
     estimates = decode(simulate_counts(population, params, n_reports=1e5, seed=1), ["a", "b", "c"])
     truths = {"a": 50_000, "b": 30_000, "c": 20_000}, {"a": 50_000, "b": 9}
@@ -93,21 +106,21 @@ def test_demo_says_how_many_are_false() -> None:
         assert document["estimates"][0]["truth"] == 50_000
 
 
-def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
-    """The last sentences contain both losses and both largest beliefs."""
-    (shell.place / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
-    text = " ".join(ok(shell("demo", "--values", "own.txt", "--seed", "1")).split())
+def test_demo_ends_with_the_largest_beliefs_of_an_observer(shell: Shell) -> None:
+    """The last sentence has both losses, and the largest posterior belief that each loss allows."""
+    (shell.folder / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
+    text = " ".join(expect_success(shell("demo", "--values", "own.txt", "--seed", "1")).split())
     assert "Each of 50,000 devices has one of 2 values" in text
     assert "None of the 2 detected is false." in text
     assert text.endswith(
-        "Somebody who thought it 50 % likely that a device has some value is at most 88.1 % sure "
-        "after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of reports "
-        "(epsilon_inf = 4.00)."
+        "Somebody who thought it 50 % likely that a device has a certain value is at most 88.1 % "
+        "sure after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of "
+        "reports (epsilon_inf = 4.00)."
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "it is empty: write one value a line"),
         (b"\n\n", "it is empty: write one value a line"),
@@ -116,7 +129,7 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
         ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16, or binary: save it"),
         ("cat\ndog\n".encode("utf-16-le"), "line 1: it is not UTF-8 but UTF-16"),
         (b"value,count\n", "it has a header and no values"),
-        (b"Paris, France\nRome\n", "a value with a comma needs one"),
+        (b"Paris, France\nRome\n", "lines without a header must contain no comma"),
         (b"\xff", "it is not UTF-8"),
         (b"value,count\ncat,1.5\n", "count must be a whole number"),
         (b"name,devices\ncat,3\n", "the header must be"),
@@ -125,7 +138,7 @@ def test_demo_ends_with_what_an_observer_can_believe(shell: Shell) -> None:
         (b"x" * 200_000 + b",", "the header must be"),
     ],
 )
-def test_demo_refuses_bad_values(shell: Shell, content: bytes, said: str) -> None:
-    """An empty file, fractions and foreign tables give one sentence each."""
-    (shell.place / "own").write_bytes(content)
-    assert said in refused(shell("demo", "--values", "own"))
+def test_demo_refuses_bad_values(shell: Shell, content: bytes, message: str) -> None:
+    """A file without values, with fractions, or with other columns gives one sentence."""
+    (shell.folder / "own").write_bytes(content)
+    assert message in expect_refusal(shell("demo", "--values", "own"))

@@ -9,57 +9,70 @@ from typing import Any
 
 import pytest
 import reference
-from registries import entry_of, toml_of
-from shell import SECRET, Shell, ok, refused
+from registries import format_entry, format_registry
+from shell import SECRET, Shell, expect_refusal, expect_success
 
 from rappor import Registry, encode_value
 
 
 def encode(shell: Shell, *words: str) -> Any:
-    out = ok(shell("encode", *words, "--registry", "metrics.toml", "--json"))
+    """Run `rappor encode --json`, and return the parsed output."""
+    out = expect_success(shell("encode", *words, "--registry", "metrics.toml", "--json"))
     return json.loads(out)
 
 
-def test_encode_contract(shell: Shell) -> None:
-    """The JSON has the documented keys, bit 0 first. Only the report differs between two runs."""
+def test_json_of_encode(shell: Shell) -> None:
+    """The JSON has the documented keys, and texts of bits begin with bit 0.
+
+    Two runs with one secret differ in the report only.
+    """
     first = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
     assert list(first) == ["metric", "params", "cohort", "bits", "permanent", "report"]
-    metric = Registry.load(shell.place / "metrics.toml").metric("engine")
+    metric = Registry.load(shell.folder / "metrics.toml").metric("engine")
     expected = encode_value(bytes.fromhex(SECRET), metric, "qwant")
     number = int.from_bytes(expected.bits, "little")
     assert first["bits"] == "".join(str(number >> i & 1) for i in range(128))
     assert first["cohort"] == expected.cohort
     assert first["params"] == metric.fingerprint
-    again = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
-    assert again["permanent"] == first["permanent"]
-    assert again["report"] != first["report"]  # equal with probability 2^-60 at most
+    second = encode(shell, "engine", "qwant", "--secret-hex", SECRET)
+    assert second["permanent"] == first["permanent"]
+    assert second["report"] != first["report"]  # equal with probability 2^-60 at most
 
 
-@pytest.mark.parametrize("profile", ["once", "balanced"])
-def test_encode_says_whether_the_report_is_the_permanent_response(
-    profile: str, shell: Shell
+@pytest.mark.parametrize(
+    ("profile", "interval", "sentence"),
+    [
+        ("once", "epoch", "and the report shows it as it is."),
+        ("balanced", "epoch", "and a device sends one report in an epoch."),
+        ("balanced", "day", "the report is drawn anew each time."),
+    ],
+)
+def test_encode_states_how_the_report_is_drawn(
+    profile: str, interval: str, sentence: str, shell: Shell
 ) -> None:
-    """The text states that the report equals the permanent response if p = 0 and q = 1."""
-    text = toml_of(epoch="'year'", interval="'epoch'", profile=f"'{profile}'")
-    (shell.place / "once.toml").write_text(text)
-    out = ok(shell("encode", "page", "a", "--registry", "once.toml"))
+    """The text states whether a device draws another report of the permanent response.
+
+    With p = 0 and q = 1 the report is the permanent response. Once an epoch a device sends one.
+    """
+    text = format_registry(epoch="'year'", interval=f"'{interval}'", profile=f"'{profile}'")
+    (shell.folder / "once.toml").write_text(text)
+    out = expect_success(shell("encode", "page", "a", "--registry", "once.toml"))
     fields = dict(line.split() for line in out.splitlines()[:6])
-    is_bare = fields["permanent"] == fields["report"]
-    assert is_bare is (profile == "once")
-    assert ("and the report shows it as it is" in out) is is_bare
-    assert ("is drawn anew" in out) is not is_bare
+    is_permanent = fields["permanent"] == fields["report"]
+    assert is_permanent is (profile == "once")
+    assert " ".join(out.split()).endswith(f"stays the same for this value, {sentence}")
 
 
 @pytest.mark.slow
 def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
-    """--secret-hex warns once for any number of values.
+    """--secret-hex gives one warning for any number of values, and --secret-file gives none.
 
-    --secret-file does not warn, and refuses 31 bytes.
+    A file of 31 bytes is refused. No output contains the secret.
     """
-    (shell.place / "secret").write_bytes(bytes.fromhex(SECRET))
-    (shell.place / "short").write_bytes(b"S" * 31)
+    (shell.folder / "secret").write_bytes(bytes.fromhex(SECRET))
+    (shell.folder / "short").write_bytes(b"S" * 31)
     words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
-    assert "SSS" not in refused(shell(*words))
+    assert "SSS" not in expect_refusal(shell(*words))
     sources = ("--secret-file", "secret"), ("--secret-hex", SECRET)
     responses = [encode(shell, "engine", "qwant", *source)["permanent"] for source in sources]
     assert responses[0] == responses[1]
@@ -67,27 +80,27 @@ def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
     encode_all += ["-", "--registry", "metrics.toml"]
     for source, warnings in (("--secret-hex", 1), ("--secret-file", 0)):
         run = [*encode_all, source, SECRET if warnings else "secret"]
-        done = subprocess.run(
-            run, input="a\nb\n", capture_output=True, text=True, check=True, cwd=shell.place
+        process = subprocess.run(
+            run, input="a\nb\n", capture_output=True, text=True, check=True, cwd=shell.folder
         )
-        assert len(done.stdout.splitlines()) == 2
-        assert done.stderr.count("--secret-hex shows the secret") == warnings
-        assert SECRET not in done.stderr
+        assert len(process.stdout.splitlines()) == 2
+        assert process.stderr.count("--secret-hex shows the secret") == warnings
+        assert SECRET not in process.stderr
 
 
-def test_encode_takes_yes_or_no_and_epochs(shell: Shell) -> None:
-    """The value yes sets the one bit. Another epoch has another permanent response."""
+def test_encode_of_a_boolean_and_of_other_epochs(shell: Shell) -> None:
+    """The value yes of a boolean sets its bit. Another epoch has another permanent response."""
     assert encode(shell, "sync", "yes")["bits"] == "1"
     assert encode(shell, "sync", "no")["bits"] == "0"
-    seen = {
+    permanent_responses = {
         encode(shell, "theme", "dark", "--secret-hex", SECRET, "--epoch", f"{year}-Q1")["permanent"]
         for year in range(2000, 2060)
     }
-    assert len(seen) > 1
+    assert len(permanent_responses) > 1
 
 
-def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
-    """A text that is no category is reported with a warning, which does not contain the text."""
+def test_encode_warns_of_a_value_outside_the_categories(shell: Shell) -> None:
+    """A value that is no category sets no bit, with a warning that does not contain the value."""
     code, out, err = shell(
         "encode", "theme", "secretcolour", "--registry", "metrics.toml", "--json"
     )
@@ -98,18 +111,26 @@ def test_encode_warns_of_a_value_without_a_place(shell: Shell) -> None:
 
 def write_sets(shell: Shell) -> None:
     """Write a registry with a metric of sets."""
-    text = toml_of(epoch="'quarter'", interval="'epoch'", profile="'once'", encoding="'set'")
-    (shell.place / "sets.toml").write_text(text + "items = 2\n")
+    text = format_registry(
+        epoch="'quarter'", interval="'epoch'", profile="'once'", encoding="'set'"
+    )
+    (shell.folder / "sets.toml").write_text(text + "items = 2\n")
 
 
-def test_encode_of_sets_agrees_with_known_answers(shell: Shell) -> None:
-    """A set has any number of values; the JSON has what another client must compute."""
+def test_encode_of_sets_equals_the_reference(shell: Shell) -> None:
+    """The JSON of a set has the cohort and buckets that the reference implementation computes.
+
+    A set may have any number of values. The JSON has all results that another client must compute:
+    the buckets of its items, the chosen buckets, and the reported bucket.
+    """
     write_sets(shell)
-    metric = Registry.load(shell.place / "sets.toml").metric("page")
+    metric = Registry.load(shell.folder / "sets.toml").metric("page")
     secret = bytes.fromhex(SECRET)
     for values in ([], ["git"], ["git", "vim", "git", ""], ["a", "b", "c", "d"]):
         words = ("page", *values, "--registry", "sets.toml", "--secret-hex", SECRET)
-        document = json.loads(ok(shell("encode", *words, "--epoch", "2026-Q4", "--json")))
+        document = json.loads(
+            expect_success(shell("encode", *words, "--epoch", "2026-Q4", "--json"))
+        )
         assert list(document) == ["metric", "params", "cohort", "own", "chosen", "bucket"]
         scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
         cohort = reference.derive_cohort(secret, scope, 128)
@@ -121,18 +142,18 @@ def test_encode_of_sets_agrees_with_known_answers(shell: Shell) -> None:
         assert document["bucket"] == reference.draw_bucket(own, 112, 2, 2100421408, coins)
 
 
-def test_encode_of_sets_in_words(shell: Shell) -> None:
-    """Without --json, the sentence says what leaves the device; other metrics have one value."""
+def test_encode_of_sets_as_text(shell: Shell) -> None:
+    """The text states which results leave the device. Metrics of other encodings take one value."""
     write_sets(shell)
-    out = ok(shell("encode", "page", "git", "vim", "--registry", "sets.toml"))
-    assert "Only metric, params, cohort and bucket leave the device." in out
+    out = expect_success(shell("encode", "page", "git", "vim", "--registry", "sets.toml"))
+    assert out.endswith("for this value.\nA device sends one report in an epoch.\n")
     code, _, err = shell("encode", "engine", "a", "b", "--registry", "metrics.toml")
     assert (code, "give one VALUE, got 2" in err) == (2, True)
     code, _, err = shell("encode", "engine", "--registry", "metrics.toml")
     assert (code, "give one VALUE, got 0" in err) == (2, True)
 
 
-TUPLES = toml_of(
+TUPLES = format_registry(
     "choice",
     epoch="'quarter'",
     interval="'epoch'",
@@ -140,25 +161,28 @@ TUPLES = toml_of(
     encoding="'onehot'",
     categories="{editor = ['vim', 'code'], system = ['linux', 'mac']}",
     normalize="{editor = 'casefold'}",
-) + entry_of("pair", fields="['site', 'country']")
+) + format_entry("pair", fields="['site', 'country']")
 """Registry with both forms of tuples. The categories of `choice` are listed for each field. The
 strings of `pair` are not listed."""
 
 
 def test_encode_of_tuples_takes_each_field_by_name(shell: Shell) -> None:
-    """The order of the arguments does not matter; a value may contain an equals sign."""
-    (shell.place / "tuples.toml").write_text(TUPLES)
+    """Fields are written NAME=VALUE, in any order. A value may contain an equals sign.
+
+    The four listed combinations have the buckets 0 to 3, and all other values have bucket 4.
+    """
+    (shell.folder / "tuples.toml").write_text(TUPLES)
     options = ("--registry", "tuples.toml", "--secret-hex", SECRET, "--json")
     words = ("choice", "system=mac", "editor=VIM", *options)
-    assert json.loads(ok(shell("encode", *words)))["own"] == [1]
+    assert json.loads(expect_success(shell("encode", *words)))["own"] == [1]
     code, out, err = shell("encode", "choice", "system=os2", "editor=vim", *options)
     assert (code, json.loads(out)["own"]) == (0, [4])
     assert "choice reports this value in the bucket for all other values" in err
-    metric = Registry.load(shell.place / "tuples.toml").metric("pair")
+    metric = Registry.load(shell.folder / "tuples.toml").metric("pair")
     value = {"site": "a=b", "country": ""}
     encoded = encode_value(bytes.fromhex(SECRET), metric, value)
     for order in (("site=a=b", "country="), ("country=", "site=a=b")):
-        document = json.loads(ok(shell("encode", "pair", *order, *options)))
+        document = json.loads(expect_success(shell("encode", "pair", *order, *options)))
         assert document["cohort"] == encoded.cohort
         bits = reference.unpack(encoded.bits, metric.params.k)
         assert document["bits"] == "".join(map(str, bits))
@@ -181,8 +205,8 @@ def test_encode_of_tuples_takes_each_field_by_name(shell: Shell) -> None:
     ],
 )
 def test_encode_refuses_other_fields(shell: Shell, words: tuple[str, ...], reason: str) -> None:
-    """The sentence names the fields and no value."""
-    (shell.place / "tuples.toml").write_text(TUPLES)
-    message = refused(shell("encode", "pair", *words, "--registry", "tuples.toml"))
+    """A missing, repeated or unknown field is refused. The sentence contains no value."""
+    (shell.folder / "tuples.toml").write_text(TUPLES)
+    message = expect_refusal(shell("encode", "pair", *words, "--registry", "tuples.toml"))
     assert reason in message
     assert "secretsite" not in message

@@ -19,28 +19,28 @@ from typing import Any
 
 import click
 import pytest
-from decodings import released
+from decodings import build_released_counts
 from places import ROOT
-from registries import entry_of, toml_of
-from sockets import answering
+from registries import format_entry, format_registry
+from sockets import run_handler
 
 from rappor import Counts, Population, Registry, Upload, encode_value
 from rappor.cli.app import cli, run
-from rappor.cli.commands import Explained
+from rappor.cli.commands import DocumentedCommand
 from rappor.google import files
 from rappor.protocol.parts import Part
 from rappor.simulation import simulate_counts, simulate_parts
 
 REGISTRY = (
-    toml_of("search_engine", candidates='"engines.txt"')
-    + entry_of(
+    format_registry("search_engine", candidates='"engines.txt"')
+    + format_entry(
         "theme",
         encoding='"onehot"',
         categories='["light", "dark", "high contrast"]',
         profile='"strict"',
         epoch='"quarter"',
     )
-    + entry_of(
+    + format_entry(
         "plugins",
         encoding='"set"',
         items="8",
@@ -48,7 +48,7 @@ REGISTRY = (
         interval='"epoch"',
         epoch='"quarter"',
     )
-    + entry_of(
+    + format_entry(
         "editor_by_system",
         encoding='"onehot"',
         categories='{editor = ["vim", "code"], system = ["linux", "mac"]}',
@@ -59,12 +59,12 @@ REGISTRY = (
 PARTS = (Part("prefix:2", 0.5), Part("whole"))
 
 
-def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
-    """Yield every command with the words that call it, groups included."""
+def list_commands() -> Iterator[tuple[tuple[str, ...], DocumentedCommand]]:
+    """Yield every command and group, with the words of its call."""
     waiting: list[tuple[tuple[str, ...], click.Command]] = [((), cli)]
     while waiting:
         words, command = waiting.pop()
-        assert isinstance(command, Explained)
+        assert isinstance(command, DocumentedCommand)
         yield words, command
         if isinstance(command, click.Group):
             waiting += [
@@ -72,9 +72,11 @@ def commands() -> Iterator[tuple[tuple[str, ...], Explained]]:
             ]
 
 
-COMMANDS = dict(commands())
+COMMANDS = dict(list_commands())
 EXAMPLES = sorted({example for command in COMMANDS.values() for example in command.examples})
 NEEDS_SHELL = re.compile(r"[|>]|--command|https?://")
+"""Matches examples that need a shell, or a collector at an address."""
+
 TAKES_LONG = re.compile(r"^rappor audit")
 """Matches examples that take minutes. They run in the stage acceptance, because their commands have
 faster tests of their own."""
@@ -97,7 +99,10 @@ def page(words: tuple[str, ...], capfd: pytest.CaptureFixture[str], option: str 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_page_is_cut(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    """At 80 columns no line is longer, no text is cut, and -h prints the same page as --help."""
+    """A help page has lines of at most 80 columns and no cut text. -h prints the same page.
+
+    Large and small default numbers are written in a form for people, not as 100000 or 1e-05.
+    """
     text = page(words, capfd)
     assert page(words, capfd, "-h") == text
     assert text.startswith(f"Usage: {' '.join(('rappor', *words))} ")
@@ -136,44 +141,40 @@ def test_every_option_explains_itself(words: tuple[str, ...]) -> None:
 
 def test_one_option_has_one_name_everywhere() -> None:
     """Options that several commands share have one name and one kind of value."""
-    seen: dict[str, set[tuple[object, ...]]] = {}
+    spellings: dict[str, set[tuple[object, ...]]] = {}
     for command in COMMANDS.values():
         for option in command.params:
             if isinstance(option, click.Option):
                 spelt = (tuple(option.opts), option.metavar)
                 for name in option.opts:
-                    seen.setdefault(name, set()).add(spelt)
-    # --by is a property of devices, or a stretch of days; these are a number, or a file;
-    # `convert --reports` says what a file holds; --client is a command to audit, or which of
-    # google/rappor's clients sent the counts; --out is a folder where a site is written; --to is
-    # the last day, or a collector's address.
-    several = {name for name, spelt in seen.items() if len(spelt) > 1}
+                    spellings.setdefault(name, set()).add(spelt)
+    # Options with two kinds of values:
+    # --by is a property of devices, or a period of days.
+    # --candidates and --values are a number, or a file.
+    # --reports is a number. In `convert` it states the kind of a file.
+    # --client is a command to audit, or the client of google/rappor that sent the counts.
+    # --out is a file, or the folder of a site.
+    # --to is the last day, or the address of a collector.
+    several = {name for name, spelt in spellings.items() if len(spelt) > 1}
     expected = {"--by", "--candidates", "--values", "--reports", "--client", "--out", "--to"}
     assert several == expected
-    assert seen["-k"] == {(("-k", "--bits"), "N")}
-    assert not {"-h", "-m", "--h"} & set(seen)
+    assert spellings["-k"] == {(("-k", "--bits"), "N")}
+    assert not {"-h", "-m", "--h"} & set(spellings)
 
 
-EDITORS = """
-[budget]
-total = inf
-
-[metrics.editor]
-description = "The editor, and the system that it runs on"
-owner = "tools@example.org"
-expires = 2999-12-31
-epoch = "quarter"
-encoding = "bloom"
-fields = ["editor", "system"]
-candidates = "pairs.txt"
-profile = "low-noise"
-"""
+EDITORS = format_registry(
+    "editor",
+    epoch='"quarter"',
+    fields='["editor", "system"]',
+    candidates='"pairs.txt"',
+    profile='"low-noise"',
+)
 """Registry with one metric of two fields, whose candidates the file pairs.txt lists."""
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files that the examples name."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with all files that examples of help pages name."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "metrics.toml").write_text(REGISTRY)
     (folder / "new.toml").write_text(REGISTRY.replace('"balanced"', '"strict"'))
@@ -188,18 +189,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     counts = Counts.from_reports(reports, metric.params, metric.name)
     counts.save(folder / "week.counts")
     week = (datetime.date(2026, 11, 1), datetime.date(2026, 11, 7))
-    released({week: counts}, counts.metric).save(folder / "counts.json")
+    build_released_counts({week: counts}, counts.metric).save(folder / "counts.json")
     for name in ("may", "june"):
         counts.save(folder / f"{name}.counts")
     days = [datetime.date(2026, 11, 2), datetime.date(2026, 11, 9)]
-    released(dict.fromkeys(days, counts), counts.metric).save(folder / "weeks.json")
+    build_released_counts(dict.fromkeys(days, counts), counts.metric).save(folder / "weeks.json")
     segment_counts = Counts(
         metric.params.with_segment((("version", "2"),)),
         counts.bit_counts,
         counts.cohort_reports,
         counts.metric,
     )
-    released({days[0]: (counts, segment_counts)}, counts.metric).save(folder / "segments.json")
+    build_released_counts({days[0]: (counts, segment_counts)}, counts.metric).save(
+        folder / "segments.json"
+    )
     pets = Population(["cat", "dog"], [2, 1])
     parts = simulate_parts(pets, metric.params, PARTS, n_reports=1e4, seed=1)
     for part in parts:
@@ -235,9 +238,9 @@ def write_google(folder: Path) -> None:
 
 
 @pytest.fixture
-def folder(place: Path, tmp_path: Path) -> Path:
-    """Return a copy of these files, in which an example may write."""
-    return Path(shutil.copytree(place, tmp_path / "place"))
+def folder(shared_folder: Path, tmp_path: Path) -> Path:
+    """Return a copy of the shared folder, in which an example may write."""
+    return Path(shutil.copytree(shared_folder, tmp_path / "copy"))
 
 
 @pytest.mark.slow
@@ -256,22 +259,25 @@ def test_every_example_runs(example: str, folder: Path, capfd: pytest.CaptureFix
 @pytest.mark.slow
 @pytest.mark.parametrize("example", examples(for_shell=True))
 def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
-    """Examples with pipes, redirections and collectors run in a shell with exit code 0."""
+    """Examples with pipes, redirections and collectors run in a shell with exit code 0.
+
+    A server of the test takes the place of the collector. It returns counts, and accepts uploads.
+    """
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     counts = (folder / "counts.json").read_bytes()
 
     def collect(request: http.server.BaseHTTPRequestHandler) -> None:
-        answer = counts
+        response_body = counts
         if request.command == "POST":
             body = request.rfile.read(int(request.headers["Content-Length"]))
             statuses = [{"status": "accepted"}] * len(json.loads(body)["reports"])
-            answer = json.dumps({"reports": statuses}).encode()
+            response_body = json.dumps({"reports": statuses}).encode()
         request.send_response(200)
         request.end_headers()
-        request.wfile.write(answer)
+        request.wfile.write(response_body)
 
-    with answering(collect) as url:
-        answer = subprocess.run(
+    with run_handler(collect) as url:
+        process = subprocess.run(
             ["/bin/sh", "-c", re.sub(r"https?://[\w.:]+", url, example)],
             cwd=folder,
             env={**os.environ, "PATH": path, "RAPPOR_TOKEN": "token"},
@@ -279,4 +285,4 @@ def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
             text=True,
             check=False,
         )
-    assert answer.returncode == 0, answer.stderr
+    assert process.returncode == 0, process.stderr

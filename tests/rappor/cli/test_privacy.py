@@ -11,25 +11,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from registries import entry_of, toml_of
-from shell import Shell, ok, refused
+from registries import format_entry, format_registry
+from shell import Shell, expect_refusal, expect_success
 
 from rappor import Counts, Params, Registry
 from rappor.cli.console import print_json
 from rappor.privacy.assessment import ShuffledBatch, Usage, privacy_report
 
-Answer = tuple[int, str, str]
+CommandResult = tuple[int, str, str]
 
 
 @pytest.fixture
-def ask(shell: Shell) -> Callable[..., Answer]:
-    """Run the command in a folder with a registry and a registry with changed entries."""
+def run_privacy(shell: Shell) -> Callable[..., CommandResult]:
+    """Return a function that runs `rappor privacy` in a folder with three registries.
+
+    r.toml has the metrics life and year. fainter.toml and redrawn.toml have the same metrics with
+    another p and with another f.
+    """
     both = {"k": "128", "m": "8", "p": "0.25", "q": "0.75"}
     life, year = {"f": "0.5"}, {"f": "0.25", "epoch": '"year"'}
     changes: dict[str, dict[str, str]] = {"fainter": {"p": "0.5"}, "redrawn": {"f": "0.125"}}
     for name, change in [("r", {}), *changes.items()]:
-        text = toml_of("life", **both | life | change) + entry_of("year", **both | year | change)
-        (shell.place / f"{name}.toml").write_text(text)
+        text = format_registry("life", **both | life | change) + format_entry(
+            "year", **both | year | change
+        )
+        (shell.folder / f"{name}.toml").write_text(text)
     return functools.partial(shell, "privacy")
 
 
@@ -38,11 +44,14 @@ OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
 EIGHT = (*BROWSER, "8")
 SENT = (5_000, 4_000, 0, 6_000, 5_000, 5_000, 5_000, 5_000)
+"""Numbers of reports. The counts of a batch have so many in each of eight cohorts."""
+
 COUNTED = "--shuffled 1e6 --counts c.counts"
 
 
-def report_of(answer: Answer) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(ok(answer))
+def parse_report(result: CommandResult) -> dict[str, Any]:
+    """Return the JSON that a successful command printed."""
+    report: dict[str, Any] = json.loads(expect_success(result))
     return report
 
 
@@ -62,17 +71,20 @@ def report_of(answer: Answer) -> dict[str, Any]:
         ("life", "--changed redrawn.toml", {"changed": "redrawn"}),
     ],
 )
-def test_json_is_what_the_library_says(
-    ask: Callable[..., Answer],
+def test_json_is_the_record_of_the_library(
+    run_privacy: Callable[..., CommandResult],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     name: str,
     words: str,
     options: dict[str, Any],
 ) -> None:
-    """The JSON has every field of the library's record, with usage, batch and change."""
+    """The JSON has every field of `privacy_report`, with usage, batch and change.
+
+    It also has the errors of a joint decode and the limit of detection.
+    """
     Counts(LIFE, np.zeros((8, 128), dtype=int), np.array(SENT)).save(tmp_path / "c.counts")
-    document = report_of(ask(name, "--registry", "r.toml", *words.split(), "--json"))
+    document = parse_report(run_privacy(name, "--registry", "r.toml", *words.split(), "--json"))
     registry = Registry.load(tmp_path / "r.toml")
     if "changed" in options:
         changed = Registry.load(tmp_path / f"{options['changed']}.toml")
@@ -85,17 +97,17 @@ def test_json_is_what_the_library_says(
     assert set(document) == {*expected, "joint_error", "detection"}
 
 
-def test_counts_of_a_batch_are_of_the_same_parameters(
-    ask: Callable[..., Answer], tmp_path: Path
+def test_counts_of_a_batch_need_the_same_parameters(
+    run_privacy: Callable[..., CommandResult], tmp_path: Path
 ) -> None:
     """Counts of other parameters are refused, and the error has both fingerprints."""
     Counts.zero(LIFE).save(tmp_path / "c.counts")
-    err = refused(ask(*EIGHT, *COUNTED.split()))
+    err = expect_refusal(run_privacy(*EIGHT, *COUNTED.split()))
     assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "said"),
+    ("name", "changed", "sentence"),
     [
         ("life", "fainter.toml", "keep their permanent responses"),
         ("life", "redrawn.toml", "draw new permanent responses"),
@@ -103,27 +115,36 @@ def test_counts_of_a_batch_are_of_the_same_parameters(
         ("life", "r.toml", "Nothing changes"),
     ],
 )
-def test_a_change_is_told_in_words(
-    ask: Callable[..., Answer], name: str, changed: str, said: str
+def test_a_sentence_describes_a_change(
+    run_privacy: Callable[..., CommandResult], name: str, changed: str, sentence: str
 ) -> None:
-    """A change of p and q keeps the permanent response, f draws a new one, and epochs wait."""
-    assert said in " ".join(ok(ask(name, "--registry", "r.toml", "--changed", changed)).split())
+    """A sentence states the effect of a changed entry on permanent responses.
+
+    A change of p keeps them, and a change of f draws new ones. A metric with epochs changes with
+    the next epoch.
+    """
+    assert sentence in " ".join(
+        expect_success(run_privacy(name, "--registry", "r.toml", "--changed", changed)).split()
+    )
 
 
-def test_infinite_losses_are_null_and_said(ask: Callable[..., Answer]) -> None:
+def test_infinite_losses_are_null_or_a_word(run_privacy: Callable[..., CommandResult]) -> None:
     """An infinite loss is null in JSON and the word "infinite" in the text."""
     words = ("-f", "0", "-p", "0", "-q", "1")
-    report = report_of(ask(*words, "--json"))
+    report = parse_report(run_privacy(*words, "--json"))
     assert report["epsilon_1"] is None
     assert report["epsilon_inf"] is None
-    out = ok(ask(*words))
+    out = expect_success(run_privacy(*words))
     assert "infinite" in out
     assert "The permanent response reveals 0 bits once" in " ".join(out.split())
 
 
-def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
-    """The text contains the numbers of the paper's tables in every section."""
-    out = ok(ask(*EIGHT, "--shuffled", "1e6"))
+def test_text_has_every_section(run_privacy: Callable[..., CommandResult]) -> None:
+    """The text has the losses of the browser's parameters in [EPK14], and every section.
+
+    Sections about shuffling and about one person need --shuffled and a metric.
+    """
+    out = expect_success(run_privacy(*EIGHT, "--shuffled", "1e6"))
     for sentence in (
         "2.0433",
         "3.389",
@@ -135,26 +156,29 @@ def test_people_read_every_section(ask: Callable[..., Answer]) -> None:
         "A value that stays",
     ):
         assert sentence in out
-    assert "shuffl" not in ask(*EIGHT)[1]
+    assert "shuffl" not in run_privacy(*EIGHT)[1]
     assert "Account of one person" not in out
-    assert "Account of one person" in ask("life", "--registry", "r.toml")[1]
+    assert "Account of one person" in run_privacy("life", "--registry", "r.toml")[1]
     assert max(map(len, out.splitlines())) <= 100
 
 
 def test_a_chart_that_cannot_be_saved_leaves_no_text(
-    ask: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_privacy: Callable[..., CommandResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chart is written before the text, so a failure prints no text."""
     (tmp_path / "taken.svg").mkdir()
-    assert "taken.svg" in refused(ask("--profile", "strict", "--chart", "taken.svg"))
+    assert "taken.svg" in expect_refusal(run_privacy("--profile", "strict", "--chart", "taken.svg"))
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    assert "rappor[png]" in refused(ask("--profile", "strict", "--chart", "a.png"))
+    assert "rappor[png]" in expect_refusal(run_privacy("--profile", "strict", "--chart", "a.png"))
 
 
-def test_chart_is_drawn(ask: Callable[..., Answer], tmp_path: Path) -> None:
-    """The chart has a curve for 1 report, 10 reports and any number. Equal curves share a label."""
+def test_chart_is_drawn(run_privacy: Callable[..., CommandResult], tmp_path: Path) -> None:
+    """The chart of posterior beliefs has four lines. Equal curves share a label.
+
+    The curves are for 1 report, 10 reports and any number of reports.
+    """
     path = tmp_path / "belief.svg"
-    ok(ask("--profile", "strict", "--chart", str(path)))
+    expect_success(run_privacy("--profile", "strict", "--chart", str(path)))
     text = path.read_text(encoding="utf-8")
     assert text.count("<polyline") == 4
     assert "10 reports: epsilon = 2; any number: epsilon = 2" in text

@@ -22,10 +22,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from decodings import released
-from pages import tags
-from registries import toml_of
-from shell import Shell, ok, refused
+from decodings import build_released_counts
+from pages import parse_tags
+from registries import format_registry
+from shell import Shell, expect_refusal, expect_success
 
 from rappor import Counts, Population, Registry, privacy_notice, simulate_counts
 from rappor.base.atomic_files import lock_folder
@@ -34,7 +34,7 @@ from rappor.reporting.numbers import format_share
 from rappor.simulation import simulate_days
 
 MONDAY = datetime.date(2026, 11, 2)
-REGISTRY = toml_of(
+REGISTRY = format_registry(
     "engine",
     description='"Where a typed query goes"',
     k="16",
@@ -50,8 +50,8 @@ REGISTRY = toml_of(
 @pytest.fixture
 def weeks(shell: Shell) -> Shell:
     """Return a shell in a folder with weeks.json (two weeks) and more.json (one more week)."""
-    (shell.place / "metrics.toml").write_text(REGISTRY)
-    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    (shell.folder / "metrics.toml").write_text(REGISTRY)
+    params = Registry.load(shell.folder / "metrics.toml")["engine"].params
     population = Population(["duckduckgo", "qwant"], [7, 3])
     counts = simulate_days(population, params, n_devices=2e4, n_days=3, seed=1, metric="engine")
     for name, n in (("weeks", 2), ("more", 3)):
@@ -59,14 +59,16 @@ def weeks(shell: Shell) -> Shell:
             (MONDAY + datetime.timedelta(7 * i), MONDAY + datetime.timedelta(7 * i + 6)): week
             for i, week in enumerate(counts[:n])
         }
-        released(days, "engine").save(shell.place / f"{name}.json")
+        build_released_counts(days, "engine").save(shell.folder / f"{name}.json")
     return shell
 
 
 def publish(shell: Shell, name: str, *words: str) -> dict[str, object]:
-    """Publish a file, and return the sentence about the edition."""
+    """Run `rappor publish --json` on a file, and return the parsed output."""
     site = shell.path("site")
-    out = ok(shell("publish", name, "--registry", "metrics.toml", "--out", site, "--json", *words))
+    out = expect_success(
+        shell("publish", name, "--registry", "metrics.toml", "--out", site, "--json", *words)
+    )
     return dict(json.loads(out))
 
 
@@ -84,7 +86,7 @@ def read_contents(folder: Path) -> dict[str, bytes]:
         ("--level", "0.04", "--correction", "bonferroni", "--confidence", "0.5"),
     ],
 )
-def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str, ...]) -> None:
+def test_the_command_of_an_edition_computes_it_again(weeks: Shell, words: tuple[str, ...]) -> None:
     """The command in `edition.json` prints a trend.json with the same bytes.
 
     The hashes in `edition.json` are those of the counts and the candidates. The page states the
@@ -112,7 +114,7 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
     assert (described["first"], described["last"]) == ("2026-11-02", "2026-11-15")
     assert (described["reports"], described["strings"]) == (40_000, 2)
     page = (folder / "index.html").read_text()
-    metric = Registry.load(weeks.place / "metrics.toml")["engine"]
+    metric = Registry.load(weeks.folder / "metrics.toml")["engine"]
     for line in privacy_notice(metric).splitlines():
         assert line in page
     sentence = re.search(r'class="answer"><bdi>(.*?)</bdi> leads with ([\d.]+)\u00a0% of', page)
@@ -124,17 +126,48 @@ def test_an_edition_is_made_again_by_its_command(weeks: Shell, words: tuple[str,
     assert sentence.groups() == (first["candidate"], share)
 
 
+def test_an_edition_of_a_complete_metric_is_complete(shell: Shell) -> None:
+    """The shares of a complete list sum to 1, and the command of the edition knows it, too."""
+    themes = '["dark", "light", "system"]'
+    entry = format_registry("theme", encoding='"onehot"', categories=themes, complete="true")
+    (shell.folder / "metrics.toml").write_text(entry)
+    params = Registry.load(shell.folder / "metrics.toml")["theme"].params
+    population = Population(["dark", "light", "system"], [5, 3, 2])
+    weeks = {
+        (MONDAY + datetime.timedelta(7 * i), MONDAY + datetime.timedelta(7 * i + 6)): counts
+        for i, counts in enumerate(
+            simulate_counts(population, params, n_reports=2000, seed=seed, metric="theme")
+            for seed in (1, 2)
+        )
+    }
+    build_released_counts(weeks, "theme").save(shell.folder / "weeks.json")
+    folder = Path(str(publish(shell, "weeks.json")["page"])).parent
+    published = json.loads((folder / "trend.json").read_bytes())
+    assert (
+        json.loads(
+            expect_success(shell("trend", "weeks.json", "--registry", "metrics.toml", "--json"))
+        )
+        == published
+    )
+    _, *command = shlex.split(json.loads((folder / "edition.json").read_bytes())["command"])
+    with contextlib.chdir(folder):
+        assert json.loads(expect_success(shell(*command))) == published
+        command.remove("--complete")
+        assert json.loads(expect_success(shell(*command)))["rows"] != published["rows"]
+
+
 @pytest.mark.slow
 def test_an_edition_is_never_written_over(weeks: Shell) -> None:
-    """The same input gives the same edition, and another week another edition.
+    """The same input gives the same edition and writes nothing. Other counts give a new edition.
 
-    A changed file is an error.
+    A new edition changes the two lists of editions only. If a file of an edition was changed or
+    deleted, publishing it again is an error.
     """
     site = Path(weeks.path("site"))
     first = publish(weeks, "weeks.json")
     before = read_contents(site)
-    again = publish(weeks, "weeks.json")
-    assert (first["new"], again["new"]) == (True, False)
+    second = publish(weeks, "weeks.json")
+    assert (first["new"], second["new"]) == (True, False)
     assert read_contents(site) == before
     later = publish(weeks, "more.json")
     assert later["edition"] != first["edition"]
@@ -145,37 +178,37 @@ def test_an_edition_is_never_written_over(weeks: Shell) -> None:
     assert listed == [later["edition"], first["edition"]]
     for name in ("trend.json", "index.html"):
         path = site / "engine" / str(first["edition"]) / name
-        was = path.read_bytes()
+        original = path.read_bytes()
         path.write_text("{}")
         words = ("--registry", "metrics.toml", "--out", str(site))
-        assert f"{name}: it was changed" in refused(weeks("publish", "weeks.json", *words))
+        assert f"{name}: it was changed" in expect_refusal(weeks("publish", "weeks.json", *words))
         path.unlink()
-        assert f"{name}: it was changed" in refused(weeks("publish", "weeks.json", *words))
-        path.write_bytes(was)
+        assert f"{name}: it was changed" in expect_refusal(weeks("publish", "weeks.json", *words))
+        path.write_bytes(original)
 
 
 @pytest.mark.slow
-def test_whatever_an_edition_is_computed_from_is_in_its_name(weeks: Shell) -> None:
-    """Other options, candidates or a changed privacy notice give another edition."""
-    (weeks.place / "few.txt").write_text("qwant\n")
+def test_the_name_of_an_edition_depends_on_all_inputs(weeks: Shell) -> None:
+    """Other options, candidates, or another privacy notice give another edition."""
+    (weeks.folder / "few.txt").write_text("qwant\n")
     published = [
         publish(weeks, "weeks.json", *words)
         for words in ((), ("--confidence", "0.9"), ("--candidates", "few.txt"))
     ]
-    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("a typed query", "each query"))
+    (weeks.folder / "metrics.toml").write_text(REGISTRY.replace("a typed query", "each query"))
     published.append(publish(weeks, "weeks.json"))
-    assert len({edition["edition"] for edition in published}) == 4
-    listed = (weeks.place / "site" / "engine" / "index.html").read_text()
-    assert all(f'href="{edition["edition"]}/index.html"' in listed for edition in published)
+    assert len({publication["edition"] for publication in published}) == 4
+    listed = (weeks.folder / "site" / "engine" / "index.html").read_text()
+    assert all(f'href="{publication["edition"]}/index.html"' in listed for publication in published)
 
 
 def test_all_headings_begin_with_the_name_of_the_program(weeks: Shell) -> None:
     """The registry's [program] names the program. Another name gives another edition."""
     unnamed = publish(weeks, "weeks.json")
-    (weeks.place / "metrics.toml").write_text('[program]\nname = "<Sketch>"\n' + REGISTRY)
+    (weeks.folder / "metrics.toml").write_text('[program]\nname = "<Sketch>"\n' + REGISTRY)
     named = publish(weeks, "weeks.json")
-    site = weeks.place / "site"
-    pages = [Path(str(edition["page"])) for edition in (unnamed, named)]
+    site = weeks.folder / "site"
+    pages = [Path(str(publication["page"])) for publication in (unnamed, named)]
     assert pages[0] != pages[1]
     headings = {
         pages[0]: "engine, 2026-11-02 to 2026-11-15",
@@ -191,30 +224,30 @@ def test_all_headings_begin_with_the_name_of_the_program(weeks: Shell) -> None:
 
 @pytest.mark.slow
 def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
-    """Counts without a metric belong to --metric.
+    """The first page of a site links each metric, and its newest edition.
 
-    The sentence states whether the edition is new.
+    Counts without a metric need --metric. The output states whether the edition is new.
     """
     tables = REGISTRY + REGISTRY.partition("inf")[2].replace("metrics.engine", "metrics.browser")
-    (weeks.place / "metrics.toml").write_text(tables)
+    (weeks.folder / "metrics.toml").write_text(tables)
     for name in ("weeks", "more"):
-        path = weeks.place / f"{name}.json"
+        path = weeks.folder / f"{name}.json"
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"metric": ""}))
-    site = weeks.place / "public" / "site"
+    site = weeks.folder / "public" / "site"
     newest: dict[str, dict[str, object]] = {}
     for name, metric in (("more", "engine"), ("weeks", "engine"), ("weeks", "browser")):
         published = publish(weeks, f"{name}.json", "--metric", metric, "--out", str(site))
         assert published["metric"] == metric
         newest.setdefault(metric, published)
     links = [
-        f"{name}/{'' if place is None else str(place['edition']) + '/'}index.html"
+        f"{name}/{'' if publication is None else str(publication['edition']) + '/'}index.html"
         for name in ("browser", "engine")
-        for place in (None, newest[name])
+        for publication in (None, newest[name])
     ]
     page = (site / "index.html").read_text()
-    assert [attributes["href"] for name, attributes in tags(page) if name == "a"] == links
+    assert [attributes["href"] for name, attributes in parse_tags(page) if name == "a"] == links
     words = ("publish", "weeks.json", "--registry", "metrics.toml", "--metric", "browser")
-    for out, sentence in ((site, "was already in"), (weeks.place / "new", "is in")):
+    for out, sentence in ((site, "was already in"), (weeks.folder / "new", "is in")):
         folder = f"browser/{newest['browser']['edition']}"
         expected = f"edition {folder[8:]} of browser {sentence} {out}/{folder}/index.html\n"
         assert weeks(*words, "--out", str(out)) == (0, expected, "")
@@ -238,9 +271,13 @@ def test_editions_are_listed_by_their_days() -> None:
 
 
 @pytest.mark.slow
-def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> None:
-    """A second process waits for the first one, and then lists its edition."""
-    site = weeks.place / "site"
+def test_editions_of_two_processes_are_both_listed(weeks: Shell) -> None:
+    """A process waits for the lock of the site, and then lists the edition of the other process.
+
+    The test holds the lock and hides the first edition, until a second process has waited for three
+    times the duration of a publication.
+    """
+    site = weeks.folder / "site"
     publish(weeks, "weeks.json", "--out", weeks.path("warm"))
     start = time.monotonic()
     first = publish(weeks, "weeks.json")
@@ -249,10 +286,10 @@ def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> Non
     words = ("publish", "more.json", "--registry", "metrics.toml", "--out", str(site))
     second = threading.Thread(target=weeks, args=words)
     with lock_folder(site):
-        folder.rename(weeks.place / "held")
+        folder.rename(weeks.folder / "hidden")
         second.start()
         second.join(3 * seconds)
-        (weeks.place / "held").rename(folder)
+        (weeks.folder / "hidden").rename(folder)
     second.join()
     listed = (site / "engine" / "index.html").read_text()
     names = {path.parent.name for path in site.glob("engine/*/edition.json")}
@@ -261,10 +298,13 @@ def test_editions_that_are_published_at_once_are_all_listed(weeks: Shell) -> Non
 
 
 @pytest.mark.slow
-def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
-    """A failed write leaves no part of the edition and no draft."""
+def test_a_failed_publication_changes_nothing(weeks: Shell) -> None:
+    """A failed write leaves no part of the edition and no draft.
+
+    The limit of 2,000 bytes a file makes the write fail.
+    """
     publish(weeks, "weeks.json")
-    site = weeks.place / "site"
+    site = weeks.folder / "site"
     before = read_contents(site)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, hard))
@@ -278,17 +318,17 @@ def test_an_edition_that_cannot_be_written_is_not_there(weeks: Shell) -> None:
     assert len(list((site / "engine").iterdir())) == 2
 
 
-def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
+def test_every_link_of_the_site_leads_to_the_site(weeks: Shell) -> None:
     """Links lead to files of the site and to existing anchors.
 
-    A page has one script and one style sheet.
+    A page has one script and one style sheet in itself, and loads nothing.
     """
     publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
     pages = sorted(site.rglob("*.html"))
     assert len(pages) == 3
     for page in pages:
-        page_tags = tags(page.read_text())
+        page_tags = parse_tags(page.read_text())
         ids = {attributes.get("id") for _, attributes in page_tags}
         links = [str(attributes["href"]) for name, attributes in page_tags if name == "a"]
         assert links
@@ -301,47 +341,49 @@ def test_every_link_of_the_site_leads_to_its_own_files(weeks: Shell) -> None:
         assert not {"img", "link", "iframe", "form"} & set(names)
 
 
-def test_a_site_needs_the_registry_and_the_metric_s_minimum(weeks: Shell) -> None:
-    """--registry is required, and too few reports are not published."""
+def test_a_site_needs_the_minimum_of_reports(weeks: Shell) -> None:
+    """Counts with fewer reports than the metric's minimum are refused, and no site is written."""
     site = weeks.path("site")
     words = ("publish", "weeks.json", "--candidates", "engines.txt", "--out", site)
-    (weeks.place / "metrics.toml").write_text(REGISTRY.replace("20_000", "20_001"))
-    assert "at least 20,001 reports" in refused(weeks(*words, "--registry", "metrics.toml"), 1)
+    (weeks.folder / "metrics.toml").write_text(REGISTRY.replace("20_000", "20_001"))
+    assert "at least 20,001 reports" in expect_refusal(
+        weeks(*words, "--registry", "metrics.toml"), 1
+    )
     assert not Path(site).exists()
 
 
-def test_each_set_of_other_parameters_is_told_once(weeks: Shell) -> None:
-    """Reports under other parameters have a sentence each, in the order of their fingerprints.
+def test_each_set_of_other_parameters_has_a_sentence(weeks: Shell) -> None:
+    """Each parameter set of reports, except that of the metric, has a sentence with its losses.
 
-    Segments, and parameters without reports, have none. The list of the metric has only its own
-    promise.
+    The sentences are sorted by fingerprint. Segments of the metric's parameters, and parameters
+    without reports, have no sentence. The list of editions has none either.
     """
-    (weeks.place / "metrics.toml").write_text(REGISTRY + 'segments = {channel = ["beta"]}\n')
-    metric = Registry.load(weeks.place / "metrics.toml")["engine"]
-    own = metric.params.with_segment((("channel", "beta"),))
-    others = [dataclasses.replace(own, q=q) for q in (0.8, 0.7, 0.85, 0.75)]
+    (weeks.folder / "metrics.toml").write_text(REGISTRY + 'segments = {channel = ["beta"]}\n')
+    metric = Registry.load(weeks.folder / "metrics.toml")["engine"]
+    params_of_metric = metric.params.with_segment((("channel", "beta"),))
+    other_params = [dataclasses.replace(params_of_metric, q=q) for q in (0.8, 0.7, 0.85, 0.75)]
     population = Population(["duckduckgo", "qwant"], [7, 3])
     counts = [
         simulate_counts(population, params, n_reports=2e4, seed=1, metric="engine")
-        for params in (own, *others)
+        for params in (params_of_metric, *other_params)
     ]
-    unused = dataclasses.replace(own, q=0.6)
+    unused = dataclasses.replace(params_of_metric, q=0.6)
     all_counts = (*counts, Counts.zero(unused, "engine"))
-    released({MONDAY: all_counts}, "engine").save(weeks.place / "mixed.json")
+    build_released_counts({MONDAY: all_counts}, "engine").save(weeks.folder / "mixed.json")
     page = Path(str(publish(weeks, "mixed.json")["page"]))
     sentence = "Some of these reports have other parameters"
     lines = [line for line in page.read_text().split("<p>") if sentence in line]
     fingerprints = [re.findall(r"parameters \(([0-9a-f]{16})\)", line) for line in lines]
     assert fingerprints == [
-        [fingerprint] for fingerprint in sorted(params.fingerprint for params in others)
+        [fingerprint] for fingerprint in sorted(params.fingerprint for params in other_params)
     ]
     assert all("All reports of one value under them: " in line for line in lines)
     assert sentence not in (page.parent.parent / "index.html").read_text()
 
 
 @pytest.mark.slow
-def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
-    """A summary in the folder of another edition is an error, and nothing is written."""
+def test_an_edition_with_another_description_is_an_error(weeks: Shell) -> None:
+    """An `edition.json` with wrong fields, or of another edition, is an error before any write."""
     published = publish(weeks, "weeks.json")
     site = Path(weeks.path("site"))
     path = Path(str(published["page"])).parent / "edition.json"
@@ -353,13 +395,18 @@ def test_an_edition_that_is_not_what_it_says_is_an_error(weeks: Shell) -> None:
         path.write_text(text)
         before = read_contents(site)
         words = ("--registry", "metrics.toml", "--out", str(site))
-        assert "it is not the description of" in refused(weeks("publish", "more.json", *words))
+        assert "it is not the description of" in expect_refusal(
+            weeks("publish", "more.json", *words)
+        )
         assert read_contents(site) == before
 
 
 @pytest.mark.slow
-def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
-    """Other folders stay and are not listed. Drafts of a killed process are deleted."""
+def test_folders_that_are_no_editions_stay_and_are_not_listed(weeks: Shell) -> None:
+    """Folders and files of other programs stay and are not listed.
+
+    Drafts of a killed `rappor publish` are deleted.
+    """
     site = Path(weeks.path("site"))
     published = publish(weeks, "weeks.json")
     page = Path(str(published["page"]))
@@ -368,8 +415,8 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     shutil.copy(page.parent / "edition.json", foreign)
     unnamed = page.parent.parent / "copy"
     shutil.copytree(page.parent, unnamed)
-    kept = site / ".notes.tmp"
-    kept.write_text("mine")
+    notes = site / ".notes.tmp"
+    notes.write_text("mine")
     abandoned = site / "engine" / f".{16 * 'a'}.{16 * 'b'}.tmp"
     abandoned.mkdir()
     (abandoned / "counts.json").write_text("half")
@@ -380,16 +427,16 @@ def test_what_is_no_edition_stays_and_is_not_listed(weeks: Shell) -> None:
     assert "copy" not in (site / "engine" / "index.html").read_text()
     assert (foreign / "edition.json").exists()
     assert (unnamed / "edition.json").exists()
-    assert hidden == [kept]
+    assert hidden == [notes]
 
 
-def test_candidates_that_no_line_reads_back_as_are_refused(weeks: Shell) -> None:
-    """Candidates that a file cannot contain are refused.
+def test_candidates_that_a_file_cannot_contain_are_refused(weeks: Shell) -> None:
+    """A candidate that begins with a byte-order mark is refused.
 
-    The command of the edition could not read them: a byte-order mark at the beginning of a file is
-    no part of a string.
+    At the beginning of a file, the mark is no part of a string. The command of the edition would
+    read another candidate.
     """
-    (weeks.place / "odd.txt").write_text(2 * "\ufeff" + "duckduckgo\nqwant\n", encoding="utf-8")
+    (weeks.folder / "odd.txt").write_text(2 * "\ufeff" + "duckduckgo\nqwant\n", encoding="utf-8")
     words = ("--registry", "metrics.toml", "--candidates", "odd.txt")
-    err = refused(weeks("publish", "weeks.json", *words, "--out", weeks.path("site")), 1)
+    err = expect_refusal(weeks("publish", "weeks.json", *words, "--out", weeks.path("site")), 1)
     assert "must not change when a file of lines is written" in err

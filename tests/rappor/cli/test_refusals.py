@@ -7,11 +7,11 @@ import shlex
 
 import numpy as np
 import pytest
-from shell import REGISTRY, Shell, refused
+from shell import REGISTRY, Shell, expect_refusal
 
 from rappor import Counts, Registry
 
-SUBJECT = "give METRIC and --registry, or --profile, or -f, -p and -q"
+NO_PARAMS = "give METRIC and --registry, or --profile, or -f, -p and -q"
 ONE_OF = "give only one of: a METRIC of a registry, a --profile, parameters"
 MOST = "is more than 1,000,000,000,000,000"
 STRICT = "--profile strict"
@@ -32,17 +32,17 @@ REFUSED = {
         for command in ("privacy", "plan", "demo")
     },
     # which metric or parameters
-    "audit": SUBJECT,
-    "privacy": SUBJECT,
-    "privacy theme": SUBJECT,
-    "privacy --registry metrics.toml": SUBJECT,
+    "audit": NO_PARAMS,
+    "privacy": NO_PARAMS,
+    "privacy theme": NO_PARAMS,
+    "privacy --registry metrics.toml": NO_PARAMS,
     f"audit {STRICT} -k 8": ONE_OF,
     f"privacy theme {STRICT}": ONE_OF,
     f"privacy {STRICT} -f .3": ONE_OF,
     "privacy home --registry metrics.toml -f .3": ONE_OF,
     "privacy thme --registry metrics.toml": "'thme'; did you mean 'theme'?",
     "collects thme --registry metrics.toml": "'thme'; did you mean 'theme'?",
-    "collects theme --registry metrics.toml --json": "METRICS must be absent with --json",
+    "collects theme --registry metrics.toml --json": "METRICS must be omitted with --json",
     "encode nothing x --registry metrics.toml": "unknown metric 'nothing'; expected one of",
     # numbers
     "privacy -f nan -p .2 -q .5": "f must be a number in [0, 1), got nan",
@@ -81,6 +81,7 @@ REFUSED = {
     # what the files hold
     f"decode week.counts {ENGINE}_strict": "counts must be of engine_strict, got engine",
     "decode week.counts --registry metrics.toml --metric theme": "counts must be of theme",
+    f"{DECODE} ./week.counts": "COUNTS must be different files",
     f"{DECODE} theme.counts": "counts must be of one metric, got engine, theme",
     "decode week.counts": "give --candidates, a file of strings, one a line, or --registry",
     "decode week.counts --registry metrics.toml": "one a line: the metric names none",
@@ -101,12 +102,12 @@ REFUSED = {
     f"audit {STRICT} --client x": "--client needs METRIC and --registry",
     f"audit {STRICT} --client x --values y": "--values must be omitted with",
     f"audit {STRICT} --command x --exact --secret-file-option y": "a question names the secret",
-    "demo --values own.txt --reports 5": "--reports must be omitted where --values counts",
+    "demo --values own.txt --reports 5": "--reports must be omitted: the file of --values says",
     "demo --values own.txt --small": "give either --small or --values",
     f"{DECODE} --sum ''": "or @ and the name of a file, got ''",
     f"{DECODE} --level 2": "--level must be a number in (0, 1), got 2.0",
     f"{DECODE} --sum '('": "--sum must be a regular expression",
-    "discover week.counts --alphabet a-z": "got some of a metric without parts",
+    "discover week.counts --alphabet a-z": "got counts of a metric without parts",
     "demo --reports 0": "0 is less than 1",
     f"{DECODE} --sum @": "or @ and the name of a file, got '@'",
     f"{DECODE} --params x": "go with --format google",
@@ -117,7 +118,7 @@ REFUSED = {
     f"{SIMULATE} --reports 9 --days 2": "give --devices",
     f"{SIMULATE} --devices 9 --days 2 --reports-per-device 2": "--reports-per-device or --days",
     f"{SIMULATE} --devices 9 --churn 0.5": "--churn needs --days",
-    f"{SIMULATE} --devices 9 --days 2 --out x.parquet": "one report per device",
+    f"{SIMULATE} --devices 9 --days 2 --out x.parquet": "one report of each device",
     f"{SIMULATE} --reports 9 --segment country=de": "--segment must name a segment of engine",
     f"aggregate uploads.jsonl {ENGINE} --remote sc://localhost --out y": "needs --engine spark",
     # secrets and epochs
@@ -146,44 +147,40 @@ REFUSED = {
     f"plan {STRICT} --devices 9 --days 3 --reports-per-device 3": "either --reports-per-device",
     f"plan {STRICT} --devices 9 --write": "--write needs METRIC and --registry",
     f"plan {STRICT} --devices 9 a": "METRIC and --registry go together",
-    f"plan {STRICT} --devices 9 --encoding boolean --candidates 3": "there are 1 answers",
+    f"plan {STRICT} --devices 9 --encoding boolean --candidates 3": "are the 1 categories",
     f"plan {STRICT} --devices 9 --encoding onehot": "encoding onehot needs --categories",
     f"plan {STRICT} --devices 9 --encoding set": "must be once for encoding set",
     f"plan {STRICT} --devices 9 --items 8": "encoding bloom has no --items",
     "plan --profile once --devices 9 --encoding set --items 65": "65 is more than 64",
-    "plan --profile once --devices 9 --encoding set --candidates 6": "must number more than 6",
     "plan --epsilon-1 2 --epsilon-inf 4 --devices 9 --encoding set": "must equal --epsilon-1 for",
     "plan --epsilon-1 2 --epsilon-inf 2 --devices 9 --encoding set --hashes 1": "do not go with",
     f"plan {STRICT} --devices 9 --categories a,b": "encoding bloom has no --categories",
     f"plan {STRICT} --devices 9 --encoding onehot --categories a,a": "categories must be distinct",
     "plan --epsilon-1 2 --epsilon-inf 4 --devices 9 --encoding boolean --max-bytes 3": "go with",
     "plan --profile once --devices 9 --epoch life": "--epoch must be year, quarter or month",
-    "plan --profile once --devices 9 --interval day": "--interval must be epoch where both losses",
+    "plan --profile once --devices 9 --interval day": "--interval must be epoch if epsilon_1",
     "plan --profile once --devices 9 --reports-per-device 5": "--reports-per-device must be 1",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_has_no_answer_gets_one_sentence(shell: Shell, words: str) -> None:
-    """A refused command line gives exit code 2 and one sentence.
-
-    It prints and writes nothing else.
-    """
+def test_a_refused_command_line_gets_one_sentence(shell: Shell, words: str) -> None:
+    """A refused command line gives exit code 2 and one sentence, and writes no file."""
     registry = Registry.loads(REGISTRY)
     engine, theme = registry["engine"].params, registry["theme"].params
-    ones = np.full((engine.m, engine.k), 50)
-    Counts(engine, ones, np.full(engine.m, 100), "engine").save(shell.path("week.counts"))
+    bit_counts = np.full((engine.m, engine.k), 50)
+    Counts(engine, bit_counts, np.full(engine.m, 100), "engine").save(shell.path("week.counts"))
     Counts(theme, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
-    (shell.place / "own.txt").write_text("cat\ndog\n")
-    before = set(shell.place.iterdir())
-    with contextlib.chdir(shell.place):
-        assert REFUSED[words] in refused(shell(*shlex.split(words)))
-    assert set(shell.place.iterdir()) == before
+    (shell.folder / "own.txt").write_text("cat\ndog\n")
+    before = set(shell.folder.iterdir())
+    with contextlib.chdir(shell.folder):
+        assert REFUSED[words] in expect_refusal(shell(*shlex.split(words)))
+    assert set(shell.folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("share", ["1e-12", "1e-300"])
 def test_a_share_that_is_never_detected_has_no_plan(shell: Shell, share: str) -> None:
     """A share that no number of reports detects gives exit code 1."""
-    message = refused(shell("plan", "--profile", "strict", "--share", share), 1)
+    message = expect_refusal(shell("plan", "--profile", "strict", "--share", share), 1)
     assert "share must be larger" in message

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 
 import pytest
-from decodings import released
-from pages import SVG, drawings
-from shell import Shell, ok
+from decodings import build_released_counts
+from pages import SVG, parse_drawings
+from shell import Shell, expect_success
 
 from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released_counts import ReleasedCounts
@@ -24,9 +24,10 @@ HOSTILE = "<b>2</b>"
 def segments(shell: Shell) -> Shell:
     """Return a shell in a folder with segments.json.
 
-    The file has two versions of one day. The second version has fewer reports.
+    The file has the counts of two versions on one day. The second version has fewer reports, other
+    shares, and a name with markup.
     """
-    params = Registry.load(shell.place / "metrics.toml")["engine"].params
+    params = Registry.load(shell.folder / "metrics.toml")["engine"].params
     params = dataclasses.replace(params, m=8)
     collections = tuple(
         simulate_counts(
@@ -38,13 +39,15 @@ def segments(shell: Shell) -> Shell:
         )
         for version, weights, n in (("1", [7, 3], 4e4), (HOSTILE, [3, 7], 2e4))
     )
-    released({DAY: collections}, "engine").save(shell.place / "segments.json")
+    build_released_counts({DAY: collections}, "engine").save(shell.folder / "segments.json")
     return shell
 
 
 def test_shares_and_differences_are_printed(segments: Shell) -> None:
-    """Each segment has a table, in which a string is more or less common than in the rest."""
-    out = ok(segments("compare", "segments.json", "--by", "version", "--candidates", "engines.txt"))
+    """Each segment has a table of strings that are more or less common in it than in the rest."""
+    out = expect_success(
+        segments("compare", "segments.json", "--by", "version", "--candidates", "engines.txt")
+    )
     lines = out.splitlines()
     titles = [number for number, line in enumerate(lines) if line.endswith("against the rest")]
     assert [lines[number] for number in titles] == [
@@ -67,7 +70,7 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--json")
     document = json.loads(
-        ok(segments("compare", "segments.json", "--by", "version", *words, *files))
+        expect_success(segments("compare", "segments.json", "--by", "version", *words, *files))
     )
     segment_names = [sample["segment"] for sample in document["samples"]]
     assert segment_names == [{"version": "1"}, {"version": HOSTILE}]
@@ -76,29 +79,31 @@ def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None
     assert [row["candidate"] for row in rows] == [row["candidate"] for row in document["rows"]]
     text = Path(page).read_text()
     assert HOSTILE not in text
-    _, *parts = drawings(text).values()
+    _, *parts = parse_drawings(text).values()
     assert [len(list(part.iter(f"{SVG}circle"))) for part in parts] == [2, 2]
-    assert "duckduckgo" in Path(chart).read_text()
+    drawing = Path(chart).read_text()
+    assert "duckduckgo" in drawing
+    assert f"<title>engine, {DAY}: Shares of the reports by segment" in drawing
 
 
 def test_segments_without_reports_are_left_out(segments: Shell) -> None:
     """Segments without reports are left out. Without any report the exit code is 1."""
-    known = ReleasedCounts.load(segments.place / "segments.json").collections
+    known = ReleasedCounts.load(segments.folder / "segments.json").collections
     empty = Counts.zero(known[0].params.with_segment((("version", "3"),)), "engine")
     for collections, code in (((*known, empty), 0), ((empty,), 1)):
-        released({DAY: collections}, "engine").save(segments.place / "segments.json")
+        build_released_counts({DAY: collections}, "engine").save(segments.folder / "segments.json")
         words = ("--candidates", "engines.txt", "--registry", "metrics.toml")
-        got, _, err = segments("compare", "segments.json", "--by", "version", *words)
-        assert (got, "counts must have at least 1 report, got 0" in err) == (code, code == 1)
+        exit_code, _, err = segments("compare", "segments.json", "--by", "version", *words)
+        assert (exit_code, "counts must have at least 1 report, got 0" in err) == (code, code == 1)
 
 
 def test_a_segment_below_the_minimum_is_refused(segments: Shell) -> None:
-    """Each segment needs the metric's minimum of reports, not only their sum."""
-    path = segments.place / "metrics.toml"
+    """Each segment needs the metric's minimum of reports. The smaller one has 20,000."""
+    path = segments.folder / "metrics.toml"
     words = ("--by", "all", "--candidates", "engines.txt", "--registry", str(path))
     text = path.read_text()
     for minimum, code in ((20_000, 0), (20_001, 1)):
         least = f"[metrics.engine]\nmin_reports = {minimum}"
         path.write_text(text.replace("[metrics.engine]", least))
-        got, _, err = segments("compare", "segments.json", *words)
-        assert (got, "at least 20,001 reports" in err) == (code, code == 1)
+        exit_code, _, err = segments("compare", "segments.json", *words)
+        assert (exit_code, "at least 20,001 reports" in err) == (code, code == 1)

@@ -7,52 +7,69 @@ import dataclasses
 import datetime
 import functools
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from decodings import released
-from shell import REGISTRY, Shell, ok, refused
+from decodings import build_released_counts
+from shell import REGISTRY, Shell, expect_refusal, expect_success
 
 from rappor import Counts, Population, Registry
 from rappor.counts.released_counts import ReleasedCounts
 from rappor.simulation import simulate_days
 
 DAY = datetime.date(2026, 11, 2)
+"""Day 0 of all tests. It is a Monday, so that weeks are whole."""
 
 
 @functools.cache
-def simulated(metric: str, n_days: int) -> list[Counts]:
-    """Return simulated counts of days of the same devices."""
+def simulate_metric(metric: str, n_days: int) -> list[Counts]:
+    """Return simulated counts of n days, on each of which the same 20,000 devices report.
+
+    The first of two values has the share 70 %. The metric "engine" has strings, "theme" has
+    categories.
+    """
     params = Registry.loads(REGISTRY)[metric].params
+    # Eight cohorts in place of 128 make the decodes fast. Categories have one cohort.
     params = dataclasses.replace(params, m=8 if metric == "engine" else 1)
     values = ["duckduckgo", "qwant"] if metric == "engine" else ["light", "dark"]
     population = Population(values, [7, 3])
     return simulate_days(population, params, n_devices=2e4, n_days=n_days, seed=1, metric=metric)
 
 
-def days_of(*numbers: int, metric: str = "theme") -> ReleasedCounts:
-    """Return released counts of consecutive days from the second of November on."""
-    counts = simulated(metric, len(numbers))
+def simulate_released_days(*numbers: int, metric: str = "theme") -> ReleasedCounts:
+    """Return released counts of some days. A number n stands for the day n days after `DAY`.
+
+    Some reports of the last day are withheld.
+    """
+    counts = simulate_metric(metric, len(numbers))
     days = [DAY + datetime.timedelta(number) for number in numbers]
-    return released(dict(zip(days, counts, strict=True)), metric, withheld=(days[-1],))
+    return build_released_counts(dict(zip(days, counts, strict=True)), metric, withheld=(days[-1],))
 
 
 @pytest.fixture
 def days(shell: Shell) -> Shell:
-    """Return a shell in a folder with days.json: five days, of which the third has no reports."""
-    days_of(0, 1, 3, 4, metric="engine").save(shell.place / "days.json")
-    released_days = days_of(0, 1, 3, 4)
-    released_days.save(shell.place / "themes.json")
+    """Return a shell in a folder with counts of five days, of which the third has no reports.
+
+    The metric "engine" is in days.json, and "theme" in themes.json. The counts of the four days
+    with reports of "theme" are also in the files 0.counts to 3.counts, which contain no days.
+    """
+    simulate_released_days(0, 1, 3, 4, metric="engine").save(shell.folder / "days.json")
+    released_days = simulate_released_days(0, 1, 3, 4)
+    released_days.save(shell.folder / "themes.json")
     for number, period in enumerate(released_days.periods):
-        period.collections[0].save(shell.place / f"{number}.counts")
+        period.collections[0].save(shell.folder / f"{number}.counts")
     return shell
 
 
 @pytest.mark.slow
-def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
-    """A row has the first and the last third and bars. A period without reports has a dot."""
-    out = ok(days("trend", "days.json", "--candidates", "engines.txt"))
+def test_the_trend_of_each_string_is_printed(days: Shell) -> None:
+    """A row has the change, the shares of the first and the last third, and a bar for each day.
+
+    A day without reports has a dot in place of its bar.
+    """
+    out = expect_success(days("trend", "days.json", "--candidates", "engines.txt"))
     lines = out.splitlines()
     assert lines[0] == "from 2026-11-02 to 2026-11-06, by the trend line"
     assert lines[1].split() == [
@@ -64,6 +81,7 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
     assert [len(row[-1]) for row in rows.values()] == [5, 5]
     assert [row[-1][2] for row in rows.values()] == ["\u00b7", "\u00b7"]
     words = " ".join(out.split())
+    assert "so it is not the last third (2026-11-06) minus the first third (2026-11-02). " in words
     assert "There are no reports for 2026-11-04." in words
     assert "Some reports are not yet released for 2026-11-06." in words
     assert "steps from one day to the next are significant" in words
@@ -72,108 +90,129 @@ def test_shares_gaps_and_the_course_are_printed(days: Shell) -> None:
 
 @pytest.mark.slow
 def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
-    """JSON, CSV, page and chart contain every period of every string, also without reports."""
+    """JSON, CSV, page and chart contain every period of every string, also without reports.
+
+    engines.txt has three candidates. The rows have the two strings that are detected.
+    """
     table, page, chart = (days.path(name) for name in ("t.csv", "t.html", "t.svg"))
     files = ("--csv", table, "--html", page, "--chart", chart)
     words = ("--candidates", "engines.txt", "--smooth", "2", "--json")
-    document = json.loads(ok(days("trend", "days.json", *words, *files)))
+    document = json.loads(expect_success(days("trend", "days.json", *words, *files)))
     assert (document["by"], document["window"], document["candidates"]) == ("day", 2, 3)
     with Path(table).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["candidate"] for row in rows] == [row["candidate"] for row in document["rows"]]
+    # Rows of each string: five days, one slope, one difference of the last and the first third, and
+    # a step from each of the four days with reports to the next.
     kinds = {"share": 5, "smoothed": 5, "slope": 1, "thirds": 1, "step": 3}
     assert Counter(row["what"] for row in rows) == {key: 2 * n for key, n in kinds.items()}
     assert "2026-11-04: no reports" in Path(page).read_text()
-    assert "duckduckgo" in Path(chart).read_text()
+    drawing = Path(chart).read_text()
+    assert "duckduckgo" in drawing
+    assert "<title>engine, 2026-11-02 to 2026-11-06: Shares of the reports by day" in drawing
 
 
 @pytest.mark.slow
-def test_files_without_days_are_given_theirs(days: Shell) -> None:
-    """--from and --by month assign consecutive months to files without days."""
+def test_files_without_days_get_consecutive_periods(days: Shell) -> None:
+    """--from assigns consecutive days, or months with --by month, to files without days.
+
+    Files with days refuse --from, and so does a last day after the year 9999.
+    """
     words = ("trend", "0.counts", "1.counts", "--from", "2026-11-02", "--json")
-    for by, stretches in (
+    for by, periods in (
         ("month", [("2026-11-02", "2026-11-30"), ("2026-12-01", "2026-12-31")]),
         ("day", [("2026-11-02", "2026-11-02"), ("2026-11-03", "2026-11-03")]),
     ):
-        document = json.loads(ok(days(*words, *(("--by", by) if by == "month" else ()))))
+        document = json.loads(
+            expect_success(days(*words, *(("--by", by) if by == "month" else ())))
+        )
         assert (document["metric"], document["by"]) == ("theme", by)
-        assert [(sample["first"], sample["last"]) for sample in document["samples"]] == stretches
-    err = refused(days("trend", "themes.json", "--from", "2026-11-02"))
+        assert [(sample["first"], sample["last"]) for sample in document["samples"]] == periods
+    err = expect_refusal(days("trend", "themes.json", "--from", "2026-11-02"))
     assert "has its own days: omit --from" in err
-    err = refused(days(*words[:3], "--from", "9999-12-31"), 1)
+    err = expect_refusal(days(*words[:3], "--from", "9999-12-31"), 1)
     assert "must be before the year 10000" in err
 
 
 @pytest.mark.slow
-def test_answers_of_several_ranges_are_joined(days: Shell) -> None:
-    """Results of several ranges are joined in the order of their days.
+def test_files_of_several_ranges_are_joined(days: Shell) -> None:
+    """Files of several ranges are joined in the order of their days.
 
-    Other metrics and overlaps are refused.
+    Files of another metric, and ranges with a common day, are refused.
     """
-    days_of(5, 7).save(days.place / "later.json")
-    day_samples = json.loads(ok(days("trend", "later.json", "themes.json", "--json")))["samples"]
+    simulate_released_days(5, 7).save(days.folder / "later.json")
+    day_samples = json.loads(expect_success(days("trend", "later.json", "themes.json", "--json")))[
+        "samples"
+    ]
     missing = [number for number, day in enumerate(day_samples) if not day["reports"]]
     assert (len(day_samples), missing) == (8, [2, 6])
-    waiting = {day["first"] for day in day_samples if day["withheld"]}
-    assert waiting == {"2026-11-06", "2026-11-09"}
+    withheld = {day["first"] for day in day_samples if day["withheld"]}
+    assert withheld == {"2026-11-06", "2026-11-09"}
+    shutil.copy(days.folder / "themes.json", days.folder / "copy.json")
     for name, code, message in (
-        ("themes.json", 1, "periods must not overlap, got 2026-11-02"),
+        ("copy.json", 1, "periods must not overlap, got 2026-11-02"),
+        ("themes.json", 2, "COUNTS must be different files"),
         ("days.json", 2, "counts must be of one metric, got engine, theme"),
     ):
-        assert message in refused(days("trend", name, "themes.json", "--json"), code)
+        assert message in expect_refusal(days("trend", name, "themes.json", "--json"), code)
 
 
-def stretch(first: int, last: int) -> ReleasedCounts:
-    """Return released counts of a range of days, counted from the second of November."""
-    (counts,) = days_of(0).collections
+def release_days(first: int, last: int) -> ReleasedCounts:
+    """Return released counts of a range of days, by the numbers of days after 2 November 2026."""
+    (counts,) = simulate_released_days(0).collections
     ends = (DAY + datetime.timedelta(first), DAY + datetime.timedelta(last))
-    return released({ends: counts}, "theme")
+    return build_released_counts({ends: counts}, "theme")
 
 
+# The week has the days 0 to 6. The ranges share its last day, lie inside, contain it, and share its
+# first day.
 @pytest.mark.parametrize(("first", "last"), [(6, 12), (2, 3), (-1, 8), (0, 0)])
-def test_stretches_that_share_a_day_are_refused(days: Shell, first: int, last: int) -> None:
-    """Overlapping ranges are refused, because their devices would be counted twice."""
-    stretch(0, 6).save(days.place / "week.json")
-    stretch(first, last).save(days.place / "other.json")
+def test_ranges_with_a_common_day_are_refused(days: Shell, first: int, last: int) -> None:
+    """Ranges with a common day are refused, because its reports would be counted twice.
+
+    Adjacent ranges are accepted in any order.
+    """
+    release_days(0, 6).save(days.folder / "week.json")
+    release_days(first, last).save(days.folder / "other.json")
     for names in (("week.json", "other.json"), ("other.json", "week.json")):
-        assert "periods must not overlap" in refused(days("trend", *names, "--json"), 1)
-    stretch(7, 13).save(days.place / "other.json")
-    out = ok(days("trend", "other.json", "week.json", "--json"))
+        assert "periods must not overlap" in expect_refusal(days("trend", *names, "--json"), 1)
+    release_days(7, 13).save(days.folder / "other.json")
+    out = expect_success(days("trend", "other.json", "week.json", "--json"))
     assert [(sample["first"], sample["last"]) for sample in json.loads(out)["samples"]] == [
         ("2026-11-02", "2026-11-08"),
         ("2026-11-09", "2026-11-15"),
     ]
 
 
-def test_every_period_holds_the_minimum(days: Shell) -> None:
+def test_every_period_needs_the_minimum(days: Shell) -> None:
     """Each period needs the metric's minimum of reports, except a period without reports."""
-    released_days = days_of(0, 1)
+    released_days = simulate_released_days(0, 1)
     empty = Counts.zero(released_days.collections[0].params, "theme")
     dates = [DAY + datetime.timedelta(number) for number in range(3)]
     counts = dict(zip(dates, [*released_days.collections, empty], strict=True))
-    released(counts, "theme").save(days.place / "gap.json")
-    path = days.place / "metrics.toml"
+    build_released_counts(counts, "theme").save(days.folder / "gap.json")
+    path = days.folder / "metrics.toml"
     text = path.read_text()
     n_reports = min(period.n_reports for period in released_days.periods)
     for minimum, code in ((n_reports, 0), (n_reports + 1, 1)):
         path.write_text(
             text.replace("[metrics.theme]", f"[metrics.theme]\nmin_reports = {minimum}")
         )
-        got, _, err = days("trend", "gap.json", "--registry", str(path))
-        assert (got, f"at least {minimum:,} reports" in err) == (code, code == 1)
+        exit_code, _, err = days("trend", "gap.json", "--registry", str(path))
+        assert (exit_code, f"at least {minimum:,} reports" in err) == (code, code == 1)
 
 
-def test_files_that_hold_nothing_are_told(days: Shell) -> None:
+def test_files_without_reports_are_refused(days: Shell) -> None:
     """Files without reports give an error, with and without days."""
-    nothing = dataclasses.replace(days_of(0), periods=()).to_json()
+    nothing = dataclasses.replace(simulate_released_days(0), periods=()).to_json()
     undated = b'{"metric": "theme", "collections": []}'
     for content, words in ((nothing, ()), (undated, ("--from", "2026-11-02"))):
-        (days.place / "empty.json").write_bytes(content)
-        err = refused(days("trend", "empty.json", *words), 1)
+        (days.folder / "empty.json").write_bytes(content)
+        err = expect_refusal(days("trend", "empty.json", *words), 1)
         assert "counts must have at least 1 report, got 0" in err
 
 
-def test_weeks_are_made_of_days(days: Shell) -> None:
-    """Days are joined to a week, and a missing day is reported."""
-    out = ok(days("trend", "themes.json", "--by", "week"))
+def test_days_are_joined_to_weeks(days: Shell) -> None:
+    """With --by week, days are joined to weeks. A footnote names a week with a missing day."""
+    out = expect_success(days("trend", "themes.json", "--by", "week"))
     assert "Some days have no reports in 2026-11-02/2026-11-06." in " ".join(out.split())

@@ -1,4 +1,8 @@
-"""Counts: checked, additive, and read back from their files and tables."""
+"""Counts: checked when they are made, added like numbers, and read back from files and tables.
+
+Counts are all that an analyst has of the reports. Wrong counts that are not refused become wrong
+estimates, which nobody can recognise as wrong.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ from rappor.protocol.wire import Report
 
 PARAMS = Params(k=3, m=2, f=0.5, p=0.25, q=0.75)
 OTHER = Params(k=3, m=2, f=0.5, p=0.25, q=0.8)
+"""Parameters of the same size and another fingerprint, whose counts must not be added."""
 
 
 def make_counts(metric: str = "page") -> Counts:
@@ -37,13 +42,16 @@ def make_counts(metric: str = "page") -> Counts:
 def draw_counts(draw: st.DrawFn, limit: int = 2**40) -> Counts:
     """Draw counts with at most `limit` reports in each cohort."""
     reports = draw(st.lists(st.integers(0, limit), min_size=2, max_size=2))
-    ones = [[draw(st.integers(0, n)) for _ in range(3)] for n in reports]
-    return Counts(PARAMS, ones, reports, "page")
+    bit_counts = [[draw(st.integers(0, n)) for _ in range(3)] for n in reports]
+    return Counts(PARAMS, bit_counts, reports, "page")
 
 
 @given(draw_counts(), draw_counts(), draw_counts())
 def test_counts_form_a_commutative_monoid(a: Counts, b: Counts, c: Counts) -> None:
-    """Addition commutes and associates, zero is neutral, and subtraction is its inverse."""
+    """Addition commutes and associates, zero counts are neutral, and subtraction is the inverse.
+
+    So the sum of many files does not depend on their order, or on how machines share the work.
+    """
     zero = Counts.zero(PARAMS, "page")
     assert a + b == b + a
     assert (a + b) + c == a + (b + c)
@@ -54,7 +62,10 @@ def test_counts_form_a_commutative_monoid(a: Counts, b: Counts, c: Counts) -> No
 
 
 def test_values_are_compared_and_not_hashed() -> None:
-    """Counts are equal if all their fields are, and they are not keys of a dictionary."""
+    """Counts are equal if all their fields are equal, and have no hash.
+
+    Two objects with equal values would need equal hashes, and arrays have none.
+    """
     assert make_counts() == make_counts()
     assert make_counts() != make_counts("other")
     assert make_counts() != Counts(
@@ -67,11 +78,14 @@ def test_values_are_compared_and_not_hashed() -> None:
         hash(make_counts())
 
 
-def test_counts_cannot_be_changed_from_outside() -> None:
-    """The arrays are read-only copies, and no attribute can be set."""
-    ones = np.array([[1, 0, 5], [2, 2, 0]])
-    counts = Counts(PARAMS, ones, [5, 2], "page")
-    ones[0, 0] = 4
+def test_counts_are_immutable() -> None:
+    """The arrays of counts are read-only copies, and no attribute can be set.
+
+    Counts are checked once, when they are made. A later change could make them impossible.
+    """
+    bit_counts = np.array([[1, 0, 5], [2, 2, 0]])
+    counts = Counts(PARAMS, bit_counts, [5, 2], "page")
+    bit_counts[0, 0] = 4
     assert counts == make_counts()
     with pytest.raises(ValueError, match="read-only"):
         counts.bit_counts[0, 0] = 4
@@ -80,26 +94,32 @@ def test_counts_cannot_be_changed_from_outside() -> None:
             setattr(counts, name, getattr(counts, name))
 
 
-def test_counts_travel_between_processes() -> None:
-    """Counts of a worker are equal after pickling."""
+def test_counts_are_equal_after_pickling() -> None:
+    """Counts are equal after pickling, by which Python processes exchange objects."""
     assert pickle.loads(pickle.dumps(make_counts())) == make_counts()  # noqa: S301  (our own bytes)
 
 
 def test_the_repr_shows_no_counts() -> None:
-    """The representation has the metric, the sizes and the number of reports only."""
+    """The repr has the metric, the sizes and the number of reports, and no single count.
+
+    So a log or a traceback contains no count of a cohort or of a bit.
+    """
     fingerprint = PARAMS.fingerprint
     expected = f"Counts(metric='page', params={fingerprint}, m=2, k=3, n_reports=7)"
     assert repr(make_counts()) == expected
 
 
 def test_another_collection_is_not_added() -> None:
-    """The message contains both fingerprints or both metrics."""
-    theirs = Counts.zero(OTHER, "page")
+    """Counts of another parameter set or metric are not added. The message has both.
+
+    Bits of different parameter sets have different meanings, so their sum means nothing.
+    """
+    other_counts = Counts.zero(OTHER, "page")
     pair = f"parameters {PARAMS.fingerprint} and under parameters {OTHER.fingerprint}"
     with pytest.raises(ParamsError, match=f"{pair} cannot be added"):
-        make_counts() + theirs
+        make_counts() + other_counts
     with pytest.raises(ParamsError, match=f"{pair} cannot be subtracted"):
-        make_counts() - theirs
+        make_counts() - other_counts
     with pytest.raises(MetricError, match="metric 'page' and of metric 'site' cannot be added"):
         make_counts() + make_counts("site")
     with pytest.raises(TypeError):
@@ -109,7 +129,10 @@ def test_another_collection_is_not_added() -> None:
 
 
 def test_no_count_becomes_negative() -> None:
-    """Subtracting counts that are not part of the counts is refused."""
+    """A subtraction whose result has negative counts, or more ones than reports, is refused.
+
+    The subtracted counts are then not part of the counts.
+    """
     with pytest.raises(
         ReportError, match=r"bit_counts must be whole numbers .* got -1 at cohort 0, bit"
     ):
@@ -119,7 +142,7 @@ def test_no_count_becomes_negative() -> None:
 
 
 def test_sums_beyond_64_bits_are_refused() -> None:
-    """A sum of 2^63 or more is refused and does not become another count."""
+    """A sum of 2^63 or more is refused. Integers of numpy would overflow without an error."""
     huge = Counts(PARAMS, np.zeros((2, 3), int), [2**63 - 1, 0], "page")
     assert (huge.n_reports, huge.cohort_reports.tolist()) == (2**63 - 1, [2**63 - 1, 0])
     with pytest.raises(ReportError, match="reports must be whole numbers"):
@@ -127,7 +150,7 @@ def test_sums_beyond_64_bits_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ones", "reports", "reason"),
+    ("bit_counts", "reports", "reason"),
     [
         (np.zeros((3, 2), int), [0, 0], r"bit_counts must have shape \(2, 3\), got \(3, 2\)"),
         (np.zeros((2, 3), int), [0], r"reports must have shape \(2,\), got \(1,\)"),
@@ -144,14 +167,20 @@ def test_sums_beyond_64_bits_are_refused() -> None:
         ([["0"] * 3] * 2, [0, 0], "bit_counts must be integers"),
     ],
 )
-def test_impossible_tables_are_refused(ones: Any, reports: Any, reason: str) -> None:
-    """Wrong shapes, negative or fractional numbers, and too many ones are refused."""
+def test_impossible_tables_are_refused(bit_counts: Any, reports: Any, reason: str) -> None:
+    """Wrong shapes, negative or fractional numbers, and more ones than reports are refused.
+
+    The message has the cohort and the bit of the first wrong number.
+    """
     with pytest.raises(ReportError, match=reason):
-        Counts(PARAMS, ones, reports)
+        Counts(PARAMS, bit_counts, reports)
 
 
 def test_reports_of_one_bucket_have_one_1_each() -> None:
-    """In each cohort the ones number the reports; a sum of counts keeps that."""
+    """A report of generalized randomized response has one 1, so there are as many ones as reports.
+
+    That holds in each cohort, and in sums of counts. Other counts are refused.
+    """
     params = Params(k=3, m=2, items=1, keep=0.5, encoding="set")
     counts = Counts(params, [[1, 2, 0], [0, 0, 0]], [3, 0])
     assert (counts + counts).cohort_reports.tolist() == [6, 0]
@@ -161,7 +190,7 @@ def test_reports_of_one_bucket_have_one_1_each() -> None:
 
 
 def test_integral_floats_are_counts() -> None:
-    """Floats of a data frame are accepted if they are whole numbers."""
+    """Whole numbers are accepted as floats. Data frames store integers beside gaps as floats."""
     assert (
         Counts(PARAMS, make_counts().bit_counts.astype(float), [5.0, 2.0], "page") == make_counts()
     )
@@ -174,7 +203,7 @@ def test_the_metric_must_be_text() -> None:
 
 
 def make_report(cohort: int, bits: int, *, metric: str = "page", params: Params = PARAMS) -> Report:
-    """Return a report of one byte."""
+    """Return a report whose one byte has these bits, bit 0 lowest."""
     return Report(metric=metric, params=params.fingerprint, cohort=cohort, bits=bytes([bits]))
 
 
@@ -185,15 +214,21 @@ def test_reports_are_counted() -> None:
     assert Counts.from_reports([], PARAMS, "page") == Counts.zero(PARAMS, "page")
 
 
-def test_many_reports_are_counted_in_batches() -> None:
-    """More reports than one batch contains are all counted."""
+def test_reports_of_several_batches_are_all_counted() -> None:
+    """`from_reports` adds reports in batches, and loses none between two batches.
+
+    70,000 reports are more than one batch.
+    """
     counts = Counts.from_reports((make_report(1, 0b010) for _ in range(70_000)), PARAMS, "page")
     assert counts.bit_counts.tolist() == [[0, 0, 0], [0, 70_000, 0]]
     assert counts.cohort_reports.tolist() == [0, 70_000]
 
 
 def test_a_report_of_another_collection_is_not_counted() -> None:
-    """A report with another fingerprint or metric is refused."""
+    """A report with another fingerprint or metric is refused.
+
+    If the caller has passed no metric, the message proposes the metric of the report.
+    """
     with pytest.raises(ReportError, match=f"params must be {PARAMS.fingerprint}, got a report"):
         Counts.from_reports([make_report(0, 0, params=OTHER)], PARAMS, "page")
     with pytest.raises(ReportError, match=r"metric must be 'page', got a report of 'site'$"):
@@ -211,7 +246,10 @@ def test_a_saved_file_reads_back(tmp_path_factory: pytest.TempPathFactory, count
 
 
 def test_large_and_named_counts_read_back(tmp_path: Path) -> None:
-    """Compressed integers and names beyond ASCII are read back."""
+    """Names beyond ASCII, and counts that are large enough to be compressed, are read back.
+
+    The file of zero counts is small, although it has 128 cohorts of 128 bits.
+    """
     path = tmp_path / "c"
     params = Params(
         k=200,
@@ -240,7 +278,11 @@ def extend(data: bytes) -> Iterator[bytes]:
 
 
 def flip_bits(data: bytes) -> Iterator[bytes]:
-    """Yield a file with one flipped bit: for each byte bit 5, which changes case, and another."""
+    """Yield the file with one flipped bit, twice for each byte.
+
+    A flip of bit 5 changes the case of a letter, which a lenient reader might accept. The other bit
+    differs from byte to byte.
+    """
     for i, byte in enumerate(data):
         for bit in {5, i % 8}:
             yield data[:i] + bytes([byte ^ 1 << bit]) + data[i + 1 :]
@@ -250,7 +292,10 @@ def flip_bits(data: bytes) -> Iterator[bytes]:
 def test_a_damaged_file_is_refused(
     tmp_path: Path, damage: Callable[[bytes], Iterator[bytes]]
 ) -> None:
-    """A file that is truncated, extended or changed in one bit is refused."""
+    """A file that is truncated, extended or changed in one bit is refused.
+
+    A counts file has a digest of its contents. A damaged file would otherwise give wrong estimates.
+    """
     path = tmp_path / "c"
     make_counts().save(path)
     for data in damage(path.read_bytes()):
@@ -259,15 +304,22 @@ def test_a_damaged_file_is_refused(
             Counts.load(path)
 
 
-def test_the_payload_is_little_endian_and_documented(tmp_path: Path) -> None:
-    """A file that is built from the documentation alone can be loaded."""
+def test_a_file_built_from_the_documentation_is_loaded(tmp_path: Path) -> None:
+    """A file that the test builds from the documented format alone can be loaded.
+
+    Other software can write counts files. Its integers are little-endian, the reports of all
+    cohorts first, then the ones of each cohort.
+    """
     path = tmp_path / "c"
     path.write_bytes(build_file())
     assert Counts.load(path) == make_counts()
 
 
 def build_file(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: Any) -> bytes:
-    """Return a file with the right digest for any header and integers."""
+    """Return a file with the right digest for any header and integers.
+
+    Keys replace those of a good header. The value `...` removes a key.
+    """
     document = {
         "devices": None,
         "metric": "page",
@@ -280,7 +332,7 @@ def build_file(integers: tuple[int, ...] = (5, 2, 1, 0, 5, 2, 2, 0), **header: A
 
 
 def pack(integers: tuple[int, ...]) -> bytes:
-    """Return integers as little-endian 64-bit integers."""
+    """Return the bytes of integers, each as a little-endian 64-bit integer."""
     return b"".join(n.to_bytes(8, "little", signed=True) for n in integers)
 
 
@@ -316,7 +368,11 @@ def add_digest(line: str, payload: bytes) -> bytes:
     ],
 )
 def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
-    """A foreign, older or inconsistent file is refused, although its digest is right."""
+    """A file of another kind or version, or with impossible counts, is refused with its reason.
+
+    The digests are right, so only the reason of each file can refuse it. For files that users
+    confuse with counts files, the message names their kind.
+    """
     path = tmp_path / "c"
     path.write_bytes(data)
     with pytest.raises(FileError, match=reason) as caught:
@@ -337,7 +393,10 @@ def test_a_wrong_file_is_refused_with_its_reason(tmp_path: Path, data: bytes, re
 def test_a_compressed_payload_of_another_length_is_refused(
     tmp_path: Path, payload: bytes, reason: str
 ) -> None:
-    """The payload must contain exactly the integers of the shape."""
+    """A compressed payload must contain exactly the integers of the shape.
+
+    A small stream that unpacks to 100 MB is refused as well, without being unpacked.
+    """
     path = tmp_path / "c"
     line = build_file(packing="zlib").split(b"\n")[1].decode()
     path.write_bytes(add_digest(line, payload))
@@ -346,7 +405,7 @@ def test_a_compressed_payload_of_another_length_is_refused(
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """The message contains the reason of the operating system."""
+    """A missing file is refused with the reason of the operating system."""
     with pytest.raises(FileError, match="No such file"):
         Counts.load(tmp_path / "nothing")
 
@@ -355,7 +414,7 @@ CSV = "cohort,reports,bit_0,bit_1,bit_2\n0,5,1,0,5\n1,2,2,2,0\n"
 
 
 def test_a_csv_table_is_plain(tmp_path: Path) -> None:
-    """The table has a header and a line for each cohort, and is read back."""
+    """A CSV file has a header and a line for each cohort, without quotes, and is read back."""
     path = tmp_path / "c.csv"
     make_counts().to_csv(path)
     assert path.read_text() == CSV
@@ -378,7 +437,10 @@ def test_a_csv_table_is_plain(tmp_path: Path) -> None:
     ],
 )
 def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> None:
-    """Order, line endings, case, a byte-order mark, quotes and .0 do not matter."""
+    """A CSV file that a spreadsheet or a database has written again is read back.
+
+    Order of rows and columns, line ends, case, a byte-order mark, quotes and ".0" do not matter.
+    """
     path = tmp_path / "c.csv"
     path.write_bytes(text.encode())
     assert Counts.from_csv(path, PARAMS, "page") == make_counts()
@@ -414,7 +476,7 @@ def test_harmless_variants_of_a_table_are_read(tmp_path: Path, text: str) -> Non
 def test_a_wrong_table_is_refused_with_its_line(
     tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
-    """Missing, repeated, foreign and impossible cells are refused with the line."""
+    """A CSV file with missing, repeated, unknown or impossible cells is refused with the line."""
     path = tmp_path / "c.csv"
     path.write_bytes(CSV.replace(old, new).encode())
     with pytest.raises(FileError, match=reason):
@@ -422,7 +484,10 @@ def test_a_wrong_table_is_refused_with_its_line(
 
 
 def test_arrow_and_parquet_read_back(tmp_path: Path) -> None:
-    """The metadata contain metric and parameters, and rows may have any order."""
+    """Arrow and Parquet store metric and parameters as metadata, and are read back.
+
+    Engines return rows in any order.
+    """
     table = make_counts().to_arrow()
     assert table.column_names == ["cohort", "reports", "ones"]
     assert Counts.from_arrow(table) == make_counts()
@@ -447,7 +512,7 @@ def remove_format() -> Any:
 
 
 def build_wrong_tables() -> dict[str, Any]:
-    """Return wrong tables by the reason for which they are refused."""
+    """Return wrong tables, by the text that the message about each must contain."""
     import pyarrow as pa  # noqa: PLC0415  (an extra)
 
     lists = pa.list_(pa.int64(), 3)
@@ -472,13 +537,13 @@ def build_wrong_tables() -> dict[str, Any]:
 
 @pytest.mark.parametrize("reason", list(build_wrong_tables()))
 def test_a_wrong_arrow_table_is_refused(reason: str) -> None:
-    """Wrong metadata, columns, types, nulls, cohorts and numbers are refused."""
+    """An Arrow table with wrong metadata, columns, types, nulls, cohorts or numbers is refused."""
     with pytest.raises(FileError, match=f"Arrow table: .*{reason}"):
         Counts.from_arrow(build_wrong_tables()[reason])
 
 
 def test_files_of_reports_are_refused(tmp_path: Path) -> None:
-    """The message names the function that adds reports."""
+    """A Parquet file of reports is refused. The message names the function that adds reports."""
     path = tmp_path / "reports.parquet"
     day, batches = datetime.date(2026, 11, 21), [(np.zeros((1, 1), np.uint8), np.array([0]))]
     write_parquet(path, batches, params=PARAMS, metric="page", day=day)
@@ -491,7 +556,7 @@ def test_files_of_reports_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
-    """Truncated and missing files are refused with one sentence."""
+    """A truncated or missing Parquet file is refused with FileError."""
     path = tmp_path / "c.parquet"
     make_counts().to_parquet(path)
     path.write_bytes(path.read_bytes()[:-5])
@@ -502,7 +567,7 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_pyarrow_the_extra_is_named() -> None:
-    """Counts work without pyarrow, and to_arrow names the extra to install."""
+    """Counts work without pyarrow. Only `to_arrow` needs it, and names the extra to install."""
     program = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "from rappor import Counts, MissingExtraError, Params\n"
@@ -513,8 +578,8 @@ def test_without_pyarrow_the_extra_is_named() -> None:
 
 
 @given(counts=draw_counts())
-def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
-    """CSV and Arrow give back equal counts, with the sum of squared reports."""
+def test_tables_are_read_back(tmp_path_factory: pytest.TempPathFactory, counts: Counts) -> None:
+    """CSV and Arrow store everything of counts, and give back equal counts."""
     path = tmp_path_factory.mktemp("counts") / "c.csv"
     counts.to_csv(path)
     assert Counts.from_csv(path, PARAMS, "page") == counts
@@ -522,7 +587,10 @@ def test_tables_lose_nothing(tmp_path_factory: pytest.TempPathFactory, counts: C
 
 
 def test_a_table_of_an_engine_has_the_fingerprint_in_every_row() -> None:
-    """The reader drops the first column if it has the right fingerprint in every row."""
+    """A table from an engine has the fingerprint as its first column, which the reader drops.
+
+    Another fingerprint, or none, in any row is refused: the row belongs to other counts.
+    """
     table, counts = make_counts().to_arrow(), make_counts()
     with_fingerprints = table.add_column(0, "params", [[counts.params.fingerprint] * 2])
     assert Counts.from_arrow(with_fingerprints) == counts
@@ -532,11 +600,14 @@ def test_a_table_of_an_engine_has_the_fingerprint_in_every_row() -> None:
 
 
 def test_masked_arrays_are_refused() -> None:
-    """A masked array is refused as a whole, in rows, and without masked entries."""
-    ones, reports = make_counts().bit_counts, make_counts().cohort_reports
-    masked = np.ma.masked_array(ones, ones == 2)
-    for table in (masked, np.ma.masked_array(ones), [masked[0], masked[1]]):
+    """A masked array is refused, also as a row and without masked entries.
+
+    numpy would drop the mask and count the hidden numbers.
+    """
+    bit_counts, reports = make_counts().bit_counts, make_counts().cohort_reports
+    masked = np.ma.masked_array(bit_counts, bit_counts == 2)
+    for table in (masked, np.ma.masked_array(bit_counts), [masked[0], masked[1]]):
         with pytest.raises(ReportError, match="bit_counts must not be a masked array"):
             Counts(PARAMS, table, reports)
     with pytest.raises(ReportError, match="reports must not be a masked array"):
-        Counts(PARAMS, ones, np.ma.masked_array(reports))
+        Counts(PARAMS, bit_counts, np.ma.masked_array(reports))

@@ -1,8 +1,10 @@
 """Sums of squared reports, S: the sum over devices of the squared number of a device's reports.
 
-Example: two devices with 3 and 4 reports have S = 9 + 16 = 25. The estimator needs S for the errors
-of repeated reports. A collector does not know devices, so S is often an upper bound. The tests
-compare bounds of added counts, and bounds from the interval of a metric, with exact sums.
+Example: two devices with 3 and 4 reports have S = 9 + 16 = 25. The reports of a device repeat its
+permanent noise, so the estimator needs S for the standard errors. A collector does not know which
+reports come from one device, so S is often an upper bound. A larger S makes confidence intervals
+wider, and a smaller S would make them wrong. The tests compare bounds of added counts, and bounds
+from the interval of a metric, with exact sums.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from rappor.simulation import Population, simulate_days
 PARAMS = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 
 REPORTS_OF_DEVICES = st.lists(st.integers(0, 5), min_size=6, max_size=6)
+"""Numbers of reports of six devices are drawn from 0 to 5."""
 
 
 def make_counts(n_reports: int, squares: int | None = None) -> Counts:
@@ -41,7 +44,7 @@ def make_counts(n_reports: int, squares: int | None = None) -> Counts:
 
 
 def test_an_integer_of_numpy_is_a_sum_of_squares() -> None:
-    """It becomes a Python int; booleans, floats and texts are refused."""
+    """An integer of numpy becomes a Python int. Booleans, floats and texts are refused."""
     for kind in (np.int64, np.int32, np.uint64, np.uint16):
         squares = make_counts(100, kind(250)).sum_squared_reports  # type: ignore[arg-type]
         assert (squares, type(squares)) == (250, int)
@@ -66,14 +69,14 @@ def test_adding_gives_an_upper_bound(first: list[int], second: list[int]) -> Non
 
 
 @given(REPORTS_OF_DEVICES, REPORTS_OF_DEVICES)
-def test_other_devices_add_their_squares(first: list[int], second: list[int]) -> None:
+def test_counts_of_different_devices_add_their_squares(first: list[int], second: list[int]) -> None:
     """The sum is exact if no device has reports in both counts."""
     total = count_devices(first).add(count_devices(second), same_devices=False)
     assert total.sum_squared_reports == count_devices(first + second).sum_squared_reports
 
 
 def test_an_unknown_sum_stays_unknown() -> None:
-    """Adding counts of unknown devices gives None; adding no reports changes nothing."""
+    """Counts with an unknown S have a sum with an unknown S. Zero counts change nothing."""
     known, unknown = make_counts(100, 100), make_counts(100)
     assert (known + unknown).sum_squared_reports is None
     assert unknown.reports_per_device is None
@@ -85,7 +88,8 @@ def test_subtracting_keeps_the_bound() -> None:
     """S of a difference has two bounds, and the smaller bound is stored.
 
     S of the difference is at most S of the counts before the subtraction. If n reports are left,
-    S is also at most n^2, the sum if one device sent all n reports.
+    S is also at most n^2, the sum if one device sent all n reports. If no report is left, S is 0,
+    even if S of the subtracted counts is unknown.
     """
     assert (make_counts(100, 400) - make_counts(40, 40)).sum_squared_reports == 400
     assert (make_counts(100, 400) - make_counts(95, 95)).sum_squared_reports == 25
@@ -114,10 +118,10 @@ def test_number_of_devices_or_reports_per_device_gives_the_sum() -> None:
         (None, float("nan"), "reports_per_device"),
     ],
 )
-def test_impossible_devices_are_refused(
+def test_an_impossible_number_of_devices_is_refused(
     n_devices: float | None, per_device: float | None, reason: str
 ) -> None:
-    """There is at least one device, and there are at most as many devices as reports."""
+    """Ten reports come from 1 to 10 devices with 1 to 10 reports. Other numbers are refused."""
     with pytest.raises(ReportError, match=reason):
         make_counts(10).with_devices(n_devices, reports_per_device=per_device)
 
@@ -130,7 +134,7 @@ def test_impossible_squares_are_refused(squares: int) -> None:
 
 
 def test_files_store_the_sum_of_squares(tmp_path: Path) -> None:
-    """The counts file, Parquet and CSV store the sum; a damaged sum is refused."""
+    """The counts file, Parquet and CSV store S. A damaged S is refused."""
     for counts in (make_counts(10, 34), make_counts(10), Counts.zero(PARAMS)):
         counts.save(tmp_path / "a.counts")
         counts.to_parquet(tmp_path / "a.parquet")
@@ -145,7 +149,7 @@ def test_files_store_the_sum_of_squares(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
-def test_days_bound_the_squares(days: list[list[bool]]) -> None:
+def test_reports_by_day_bound_the_squares(days: list[list[bool]]) -> None:
     """If a device sends at most one report a day, S is at most the bound of the days.
 
     S is equal to the bound if the devices of each day are among the devices of every busier day.
@@ -159,6 +163,11 @@ def test_days_bound_the_squares(days: list[list[bool]]) -> None:
     assert int((n_nested_reports**2).sum()) == bound
 
 
+START = datetime.date(2026, 12, 18)
+"""First of 31 days. The days contain one start of a month, a quarter and a year: January 1. Both
+START and January 1 are Fridays, so the first week is cut, and the epoch begins inside a week."""
+
+
 @pytest.mark.slow
 @given(
     st.sampled_from(["day", "week"]),
@@ -169,7 +178,11 @@ def test_days_bound_the_squares(days: list[list[bool]]) -> None:
 def test_interval_and_days_bound_the_squares(
     interval: str, epoch: str, devices: list[set[int]], ends: set[int]
 ) -> None:
-    """The bound holds for any days of reports and any division into periods."""
+    """For any days of events and any division into periods, S is at most the computed bound.
+
+    Devices report at most once in an interval. `devices` has the days on which each device has an
+    event, and `ends` has the ends of the periods.
+    """
     starts = sorted({0, *ends})
     periods = []
     for first, end in itertools.pairwise([*starts, 31]):
@@ -180,12 +193,6 @@ def test_interval_and_days_bound_the_squares(
         periods.append((START + datetime.timedelta(days=first), last, n))
     squares = sum(len(_choose_days(interval, epoch, days)) ** 2 for days in devices)
     assert squares <= compute_max_squares_by_pace(interval, epoch, periods)
-
-
-START = datetime.date(2026, 12, 18)
-"""First of 31 days. It is a Friday, so that weeks begin within the days. January 1 is the only day
-on which a month, a quarter or a year begins within the days. It is also a Friday, so that an epoch
-begins in the middle of a week."""
 
 
 def _choose_days(interval: str, epoch: str, days: set[int]) -> set[int]:
@@ -201,10 +208,13 @@ def _choose_days(interval: str, epoch: str, days: set[int]) -> set[int]:
 
 
 @given(st.sampled_from(["month", "quarter", "year"]), st.integers(0, 1500), st.integers(0, 800))
-def test_a_week_in_which_an_epoch_begins_is_two_intervals(
+def test_a_week_with_the_start_of_an_epoch_is_two_intervals(
     epoch: str, offset: int, length: int
 ) -> None:
-    """A device reports on Tuesday and on Wednesday if a month begins on Wednesday."""
+    """The number of intervals in a range is the number of different pairs of week and epoch.
+
+    If a month begins on Wednesday, a device may report on Tuesday and again on Wednesday.
+    """
     first = datetime.date(2024, 1, 1) + datetime.timedelta(days=offset)
     days = [first + datetime.timedelta(days=i) for i in range(length + 1)]
     months = {"month": 1, "quarter": 3, "year": 12}[epoch]
@@ -239,25 +249,31 @@ def test_the_same_devices_every_day_reach_the_bound_of_the_interval() -> None:
 
 @given(st.integers(0, 10**30), st.integers(0, 10**30))
 def test_large_squares_are_added_exactly(first: int, second: int) -> None:
-    """The result is (sqrt(a) + sqrt(b))^2, rounded up, without rounding errors."""
+    """The sum for the same devices is (sqrt(a) + sqrt(b))^2, rounded up, for integers of any size.
+
+    This is a + b + 2 sqrt(a b).
+    """
     total = add_squares(first, second, same_devices=True)
     assert total is not None
-    # cross is the smallest integer that is at least 2 sqrt(a b).
+    # cross is the smallest integer that is at least 2 sqrt(a b). Squares of integers are compared,
+    # because a root in floating point is not exact.
     cross = total - first - second
-    squared_root = 4 * first * second
-    assert squared_root <= cross**2
-    if squared_root:
-        assert (cross - 1) ** 2 < squared_root
+    square_of_exact_cross = 4 * first * second
+    assert square_of_exact_cross <= cross**2
+    if square_of_exact_cross:
+        assert (cross - 1) ** 2 < square_of_exact_cross
     else:
         assert cross == 0
 
 
 @pytest.mark.slow
-def test_confidence_intervals_cover_shares_if_only_days_and_interval_are_known() -> None:
-    """S is bounded from the days and the reporting interval; 5 % of the devices change each day.
+def test_intervals_from_a_bound_of_squares_contain_the_true_shares() -> None:
+    """With the bound of S from days and interval, confidence intervals contain the true shares.
 
-    The confidence intervals contain the true shares. They are 1.23 times as wide as intervals from
-    the true S.
+    5 % of the devices are replaced each day, so the true S is smaller than the bound. S / N is 19.1
+    in truth and 30 in the bound, for N reports. The variance of an estimate has a part that is
+    proportional to S, and a part that does not depend on S. So the intervals are at most
+    sqrt(30 / 19.1) = 1.25 times as wide as intervals from the true S.
     """
     names = tuple(f"c{i}" for i in range(20))
     params = Params.profile("balanced", encoding="onehot", categories=names)
@@ -281,7 +297,8 @@ def test_confidence_intervals_cover_shares_if_only_days_and_interval_are_known()
         is_covered = (estimates.ci_low <= shares) & (shares <= estimates.ci_high)
         n_covered += int(is_covered.sum())
         ratios += ((estimates.ci_high - estimates.ci_low) / (exact.ci_high - exact.ci_low)).tolist()
-    # The bits of a report are nearly independent, so the 200 intervals are, too. If each
-    # contains its share with probability 0.94, the test fails with probability 1e-9.
+    # The bits of a report are nearly independent, so the 200 intervals are, too. The intervals
+    # promise to contain the share with probability 0.95. If the true probability is at least 0.94,
+    # the test fails with a probability of at most 1e-9.
     assert n_covered >= stats.binom.ppf(1e-9, 20 * n_runs, 0.94)
     assert max(ratios) < 1.25

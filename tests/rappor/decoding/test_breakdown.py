@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 import pytest
-from decodings import ABSENT, POPULATION, largest_error
+from decodings import ABSENT, POPULATION, compute_error_bound
 from numpy.typing import NDArray
 
 from rappor.auditing.pairs import unpack
@@ -30,12 +30,18 @@ CATEGORIES = Params(k=3, encoding="onehot", categories=("a", "b", "c"), f=0.5, p
 BALANCED = Params.profile("balanced")
 STRICT = Params.profile("strict")
 TWO_HASHES = Params(k=64, h=2, m=32, f=0.25, p=0.1, q=0.6)
+"""Parameters under which a string has two bits in each cohort."""
 CANDIDATES = [*POPULATION.values, *ABSENT]
 N = 400_000
+"""Number of honest reports. With more, forged reports are a smaller part of all reports."""
 
 
-def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]:
-    """Return the bits, (m, k), of the admissible report that changes a string's estimate most."""
+def find_best_report(params: Params, value: str, *, is_raising: bool) -> NDArray[np.bool_]:
+    """Return the bits, (m, k), of the admissible report that changes the estimate of a string most.
+
+    `is_raising` is True for the report that raises the estimate, and False for the one that lowers
+    it. Row j has the bits of a report of cohort j.
+    """
     texts = POPULATION.values
     true_reports = [
         b"".join(get_encoder(params).encode(text, j) for j in range(params.m)) for text in texts
@@ -49,25 +55,25 @@ def best_report(params: Params, value: str, *, lifts: bool) -> NDArray[np.bool_]
     columns = np.vstack([np.ones(bits.shape[1]), bits])
     weighted = columns / (mean * (1 - mean))
     estimate = np.linalg.solve(weighted @ columns.T, weighted)[1 + texts.index(value)]
-    wanted = (estimate if lifts else -estimate).reshape(params.m, params.k)
+    gain = (estimate if is_raising else -estimate).reshape(params.m, params.k)
     # A collector refuses numbers of ones that honest reports hardly ever have. The forger sets the
     # bits with the largest coefficients within these limits.
     least, most = compute_popcount_range(params)
-    n_ones = np.clip((wanted > 0).sum(axis=1), least, most)
-    rank = (-wanted).argsort(axis=1).argsort(axis=1)
+    n_ones = np.clip((gain > 0).sum(axis=1), least, most)
+    rank = (-gain).argsort(axis=1).argsort(axis=1)
     return np.asarray(rank < n_ones[:, None])
 
 
-def forged(counts: Counts, value: str, n: int, *, lifts: bool, seed: int = 1) -> Counts:
-    """Add n reports of the best forger, spread over the cohorts like honest reports."""
+def add_forged(counts: Counts, value: str, n: int, *, is_raising: bool, seed: int = 1) -> Counts:
+    """Return counts with n more reports of the best forger, spread over the cohorts as before."""
     rng = np.random.default_rng(seed)
     reports = rng.multinomial(n, counts.cohort_reports / counts.n_reports)
-    bits = best_report(counts.params, value, lifts=lifts)
+    bits = find_best_report(counts.params, value, is_raising=is_raising)
     return counts + Counts(counts.params, bits * reports[:, None], reports)
 
 
-def row_of(estimates: Estimates, value: str) -> int:
-    """Return the row of a candidate."""
+def find_row(estimates: Estimates, value: str) -> int:
+    """Return the number of the row of a candidate."""
     return estimates.candidates.index(value)
 
 
@@ -79,21 +85,21 @@ def decode_all(counts: Counts) -> Estimates:
 def is_detected(counts: Counts, value: str) -> bool:
     """Return whether a decode of all candidates detects a value."""
     estimates = decode_all(counts)
-    return bool(estimates.detected[row_of(estimates, value)])
+    return bool(estimates.detected[find_row(estimates, value)])
 
 
-def test_forged_to_make_divides_the_count_by_the_worth_of_a_report() -> None:
+def test_forged_to_make_divides_the_count_by_the_effect_of_a_report() -> None:
     """`forged_to_make` of a category is its count divided by (1 - p*) / (q* - p*), rounded up.
 
-    This quotient is the worth of a forged report: the count that one report with the bit adds to an
-    absent category. Category c is not detected and has no numbers.
+    This quotient is the effect of a forged report: one report with the bit adds as much to the
+    estimated count of an absent category. Category c is not detected and has no such numbers.
     """
-    n, ones = 10_000, 5000
-    worth = (1 - CATEGORIES.p_star) / (CATEGORIES.q_star - CATEGORIES.p_star)
-    estimates = decode(Counts(CATEGORIES, [[ones, 6000, 3750]], [n]))
-    made = int(estimates.forged_to_make[0])
+    n, bit_count = 10_000, 5000
+    effect = (1 - CATEGORIES.p_star) / (CATEGORIES.q_star - CATEGORIES.p_star)
+    estimates = decode(Counts(CATEGORIES, [[bit_count, 6000, 3750]], [n]))
+    n_forged = int(estimates.forged_to_make[0])
     count = estimates.share[0] * n
-    assert (made - 1) * worth < count <= made * worth
+    assert (n_forged - 1) * effect < count <= n_forged * effect
     assert list(estimates.detected) == [True, True, False]
     assert np.isnan(estimates.forged_to_make[2])
     assert np.isnan(estimates.forged_to_hide[2])
@@ -101,7 +107,7 @@ def test_forged_to_make_divides_the_count_by_the_worth_of_a_report() -> None:
 
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 def test_forged_to_hide_is_the_smallest_number_that_hides_a_category(correction: str) -> None:
-    """The stated number of reports hides a category, and one report fewer does not."""
+    """`forged_to_hide` reports without the bit of a category hide it, and one fewer does not."""
     counts = Counts(CATEGORIES, [[5000, 6000, 3750]], [10_000])
     n = int(decode(counts, error_control=ErrorControl(method=correction)).forged_to_hide[0])
 
@@ -121,59 +127,63 @@ def test_forged_to_hide_is_the_smallest_number_that_hides_a_category(correction:
 @pytest.mark.slow
 @pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
 def test_forged_reports_make_a_row_from_nothing(params: Params) -> None:
-    """The stated number of forged reports gives an absent string its count, and 80 % do not.
+    """`forged_to_make` forged reports give an absent string the count of the row, and 80 % do not.
 
-    The tolerance is exceeded in one of 1e9 simulations.
+    `before` has the row of a string that devices have. Afterwards no device has this string, and
+    the forger replaces it. The tolerance is exceeded in one of 1e9 simulations.
     """
     value = POPULATION.values[0]
     before = decode_all(simulate_counts(POPULATION, params, n_reports=N, seed=1))
-    count = before.share[row_of(before, value)] * N
-    made = int(before.forged_to_make[row_of(before, value)])
-    others = Population(POPULATION.values[1:], POPULATION.weights[1:])
+    count = before.share[find_row(before, value)] * N
+    n_forged = int(before.forged_to_make[find_row(before, value)])
+    population_without_value = Population(POPULATION.values[1:], POPULATION.weights[1:])
     results = []
-    for n in (made, round(0.8 * made)):
-        honest = simulate_counts(others, params, n_reports=N - made, seed=2)
-        estimates = decode_all(forged(honest, value, n, lifts=True))
-        at = row_of(estimates, value)
-        margin = largest_error(2) * estimates.std_error[at] * estimates.reports
-        results.append((estimates.share[at] * estimates.reports, margin))
-    (enough, error), (fewer, error_of_fewer) = results
-    assert abs(enough - count) < error
-    assert fewer < count - error_of_fewer
+    for n in (n_forged, round(0.8 * n_forged)):
+        honest = simulate_counts(population_without_value, params, n_reports=N - n_forged, seed=2)
+        estimates = decode_all(add_forged(honest, value, n, is_raising=True))
+        row = find_row(estimates, value)
+        margin = compute_error_bound(2) * estimates.std_error[row] * estimates.reports
+        results.append((estimates.share[row] * estimates.reports, margin))
+    (count_of_all, margin_of_all), (count_of_fewer, margin_of_fewer) = results
+    assert abs(count_of_all - count) < margin_of_all
+    assert count_of_fewer < count - margin_of_fewer
 
 
 @pytest.mark.parametrize("params", [BALANCED, STRICT, TWO_HASHES])
 @pytest.mark.parametrize("value", ["true 0", "true 5"])
 def test_forged_reports_hide_a_row(params: Params, value: str) -> None:
-    """With 5 % more forged reports than stated, a row is not detected. With 20 % fewer it is.
+    """With 5 % more forged reports than `forged_to_hide`, a string is not detected.
 
-    The string's own reports are fixed. Only the cohorts of the forged reports and their other bits
-    are random.
+    With 20 % fewer it is still detected. The number is exact for categories only. For strings it
+    assumes a fixed design matrix and covariance, which the forged reports change a little. The
+    honest counts come from one simulation; only the cohorts of the forged reports are random.
     """
     honest = simulate_counts(POPULATION, params, n_reports=N, seed=3)
     estimates = decode_all(honest)
-    n = estimates.forged_to_hide[row_of(estimates, value)]
-    assert not is_detected(forged(honest, value, round(1.05 * n), lifts=False), value)
-    assert is_detected(forged(honest, value, round(0.8 * n), lifts=False), value)
+    n = estimates.forged_to_hide[find_row(estimates, value)]
+    assert not is_detected(add_forged(honest, value, round(1.05 * n), is_raising=False), value)
+    assert is_detected(add_forged(honest, value, round(0.8 * n), is_raising=False), value)
 
 
 @pytest.mark.slow
 def test_a_row_of_two_collections_is_hidden_by_reports_in_both() -> None:
-    """If two collections are decoded together, half of the forged reports are in each of them.
+    """`forged_to_hide` of two collections that are decoded together assumes half of them in each.
 
-    The forged reports also move weight to the noisier collection, so that two thirds of the stated
-    number suffice here. Half of it does not.
+    The forged reports also change the weights of the two collections in the pooled estimate: the
+    noisier one gets more weight. Two thirds of the number suffice here for this reason, but half of
+    the number does not.
     """
     params = [BALANCED, STRICT]
     honest = [
         simulate_counts(POPULATION, parameter_set, n_reports=N, seed=4) for parameter_set in params
     ]
     estimates = decode(honest, CANDIDATES)
-    n = estimates.forged_to_hide[row_of(estimates, "true 1")]
+    n = estimates.forged_to_hide[find_row(estimates, "true 1")]
     for share, is_hidden in ((1.05, True), (0.5, False)):
-        both = [forged(counts, "true 1", round(share * n / 2), lifts=False) for counts in honest]
+        n_each = round(share * n / 2)
+        both = [add_forged(counts, "true 1", n_each, is_raising=False) for counts in honest]
         after = decode(both, CANDIDATES)
-        assert bool(after.detected[row_of(after, "true 1")]) is not is_hidden
+        assert bool(after.detected[find_row(after, "true 1")]) is not is_hidden
 
 
 def test_no_number_of_reports_hides_a_category_with_p_star_0() -> None:

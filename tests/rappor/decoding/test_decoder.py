@@ -1,4 +1,4 @@
-"""The decoder: what it refuses, properties of every result, and small or odd collections."""
+"""The decoder: refused arguments, properties of every result, and collections with few reports."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from decodings import (
     CANDIDATES,
     PARAMS,
     POPULATION,
-    by_name,
-    counted,
-    largest_error,
-    standardised_errors,
+    compute_error_bound,
+    compute_standardised_errors,
+    map_by_candidate,
+    simulate_population_counts,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,13 +30,15 @@ from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
-FEW = counted(n=1000)
+FEW = simulate_population_counts(n=1000)
+"""The counts have few reports, because refused arguments need no good estimates."""
 FOLDED = Params(k=64, h=1, m=32, f=0.25, p=0.1, q=0.6, normalize="casefold")
 BOOLEAN = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-ONE, OTHER = (
+FIRST_LIST, SECOND_LIST = (
     Counts(Params(k=2, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75), [[5, 5]], [10])
     for names in (("a", "b"), ("a", "c"))
 )
+"""These counts have the same number of categories, with different names."""
 NO_CANDIDATES: list[Any] = [None, [], Candidates.from_list([])]
 NO_REPORTS: list[Any] = [[], Counts.zero(PARAMS), [Counts.zero(PARAMS)] * 2]
 REFUSED: list[tuple[str, Any, Any]] = [
@@ -48,14 +50,18 @@ REFUSED: list[tuple[str, Any, Any]] = [
         ("got 0; give candidates: a list of strings", FEW, candidates)
         for candidates in NO_CANDIDATES
     ),
-    # one candidate would stand for two different strings
-    ("counts must share one normalizer", [FEW, counted(FOLDED, n=1000)], CANDIDATES),
+    # A candidate with two normalizers would be two different strings.
+    (
+        "counts must share one normalizer",
+        [FEW, simulate_population_counts(FOLDED, n=1000)],
+        CANDIDATES,
+    ),
     (
         "candidates must be normalised by 'none'",
         FEW,
         Candidates.from_list(CANDIDATES, normalize="casefold"),
     ),
-    # its letters would be the candidates
+    # A text is an iterable of its letters, which would be the candidates.
     *(
         (r"a list of strings, got a (str|bytes); .*from_file", FEW, text)
         for text in ("engines.txt", "google", b"google")
@@ -67,16 +73,20 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("candidates must be omitted", Counts(BOOLEAN, [[5]], [10]), ["true"]),
     *(
         ("counts must share one encoding", collections, None)
-        for collections in ([ONE, OTHER], [ONE, FEW])
+        for collections in ([FIRST_LIST, SECOND_LIST], [FIRST_LIST, FEW])
     ),
 ]
+"""Each row has the reason of a refusal, and the counts and candidates that are refused."""
 
 
 @pytest.mark.parametrize(("reason", "counts", "candidates"), REFUSED)
 def test_counts_and_candidates_that_do_not_fit_are_refused(
     reason: str, counts: Any, candidates: Any
 ) -> None:
-    """Counts and candidates that do not belong together are refused with a remedy."""
+    """Counts and candidates that do not fit each other are refused with a remedy.
+
+    Without a refusal, each mistake would give a table of estimates near 0 that looks like a result.
+    """
     with pytest.raises(ParamsError if "got a (" in reason else DecodeError, match=reason):
         decode(counts, candidates)
 
@@ -84,7 +94,7 @@ def test_counts_and_candidates_that_do_not_fit_are_refused(
 @pytest.mark.parametrize("name", ["alpha", "confidence"])
 @pytest.mark.parametrize("value", [math.nan, 0, 1, -0.1, 1.5, math.inf, "0.05"])
 def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
-    """Values of alpha and confidence outside (0, 1) and unknown methods are refused."""
+    """An error rate or a confidence level outside (0, 1), and an unknown method, are refused."""
     options: dict[str, Any] = {name: value}
     with pytest.raises(ParamsError, match=rf"{name} must be a number in \(0, 1\)"):
         ErrorControl(**options)
@@ -92,27 +102,27 @@ def test_impossible_error_rates_are_refused(name: str, value: Any) -> None:
         ErrorControl(method="none")
 
 
-def same(a: Estimates, b: Estimates) -> bool:
-    """Compare all rows of two tables, including posterior shares, to the last bit."""
+def are_equal(a: Estimates, b: Estimates) -> bool:
+    """Return whether all rows of two tables are equal to the last bit."""
     return a.to_json() == b.to_json() and all(
         getattr(a, name).tobytes() == getattr(b, name).tobytes()
         for name in ("share", "std_error", "p_value", "ci_low_adjusted", "group")
     )
 
 
-def again(texts: list[str]) -> list[str]:
-    """Return candidates of which some are repeated."""
+def repeat_some(texts: list[str]) -> list[str]:
+    """Return a list in which the first three candidates appear twice."""
     return texts + texts[:3]
 
 
-def as_column(texts: list[str]) -> Any:
+def make_column(texts: list[str]) -> Any:
     """Return candidates as a column of pandas."""
     import pandas as pd  # noqa: PLC0415 - the extra test lacks it
 
     return pd.Series(texts)
 
 
-def as_index(texts: list[str]) -> Any:
+def make_index(texts: list[str]) -> Any:
     """Return candidates as an index of pandas."""
     import pandas as pd  # noqa: PLC0415 - the extra test lacks it
 
@@ -120,16 +130,16 @@ def as_index(texts: list[str]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "given_as",
+    "convert",
     [
-        *(iter, again, Candidates.from_list, np.array),
-        *(pytest.param(make, marks=pytest.mark.slow) for make in (as_column, as_index)),
+        *(iter, repeat_some, Candidates.from_list, np.array),
+        *(pytest.param(make, marks=pytest.mark.slow) for make in (make_column, make_index)),
     ],
 )
-def test_the_form_of_the_candidates_does_not_matter(given_as: Any) -> None:
-    """Lists, columns and repeated candidates give the same rows, one for each string."""
-    counts = counted(n=10_000)
-    estimates, expected = decode(counts, given_as(CANDIDATES)), decode(counts, CANDIDATES)
+def test_the_type_of_the_candidates_does_not_matter(convert: Any) -> None:
+    """Iterators, arrays, columns and repeated candidates give one row for each string."""
+    counts = simulate_population_counts(n=10_000)
+    estimates, expected = decode(counts, convert(CANDIDATES)), decode(counts, CANDIDATES)
     assert expected.candidates != tuple(CANDIDATES)
     assert estimates.to_json() == expected.to_json()
     assert {type(text) for text in estimates.candidates} == {str}
@@ -139,33 +149,42 @@ def test_the_form_of_the_candidates_does_not_matter(given_as: Any) -> None:
 @settings(max_examples=10)
 @given(st.permutations(CANDIDATES), st.integers(0, 2**32))
 def test_the_order_of_candidates_does_not_matter(order: list[str], seed: int) -> None:
-    """Estimates, errors and p-values agree to rounding, detections exactly."""
-    counts = counted(n=200_000, seed=seed)
+    """The order of the candidates changes no detection, and numbers by rounding errors only.
+
+    Sums of floating-point numbers depend on their order in the last digits.
+    """
+    counts = simulate_population_counts(n=200_000, seed=seed)
     first, second = decode(counts, CANDIDATES), decode(counts, order)
-    assert by_name(first, first.detected) == by_name(second, second.detected)
+    assert map_by_candidate(first, first.detected) == map_by_candidate(second, second.detected)
     for name in ("share", "std_error", "p_value"):
-        ours = by_name(first, getattr(first, name))
-        theirs = by_name(second, getattr(second, name))
-        scale = 1e-9 * (1e-3 if name != "p_value" else 1.0)
-        assert ours == pytest.approx(theirs, rel=1e-9, abs=scale)
+        in_order = map_by_candidate(first, getattr(first, name))
+        permuted = map_by_candidate(second, getattr(second, name))
+        # P-values are at most 1. Shares of absent strings and standard errors are about 1e-3.
+        tolerance = 1e-9 * (1e-3 if name != "p_value" else 1.0)
+        assert in_order == pytest.approx(permuted, rel=1e-9, abs=tolerance)
 
 
 def test_progress_is_reported_to_the_end() -> None:
     """The progress reaches the number of candidates, and does not change the result."""
-    seen: list[tuple[int, int | None]] = []
-    counts = counted(n=10_000)
-    watched = decode(counts, CANDIDATES, progress=lambda _, done, total: seen.append((done, total)))
-    assert (len(CANDIDATES), len(CANDIDATES)) in seen
-    assert all(total is not None and 0 <= done <= total for done, total in seen)
-    assert same(watched, decode(counts, CANDIDATES))
+    progress_calls: list[tuple[int, int | None]] = []
+    counts = simulate_population_counts(n=10_000)
+    watched = decode(
+        counts, CANDIDATES, progress=lambda _, n_done, total: progress_calls.append((n_done, total))
+    )
+    assert (len(CANDIDATES), len(CANDIDATES)) in progress_calls
+    assert all(total is not None and 0 <= n_done <= total for n_done, total in progress_calls)
+    assert are_equal(watched, decode(counts, CANDIDATES))
 
 
-def test_one_candidate_is_answered() -> None:
-    """A list of one candidate is decoded, and the remainder is unallocated."""
-    estimates = decode(counted(), ["true 0"])
-    error = abs(standardised_errors(estimates, POPULATION)[0])
+def test_one_candidate_is_decoded() -> None:
+    """With one candidate, the unallocated share is 1 minus its share, with the same error.
+
+    The strings that are no candidates, 70 % of the reports, must not bias the estimate.
+    """
+    estimates = decode(simulate_population_counts(), ["true 0"])
+    error = abs(compute_standardised_errors(estimates, POPULATION)[0])
     assert estimates.detected.tolist() == [True]
-    assert error < largest_error(1)
+    assert error < compute_error_bound(1)
     remaining_share = 1 - estimates.share[0]
     assert estimates.unallocated == pytest.approx(
         remaining_share, abs=0.02 * estimates.std_error[0]
@@ -175,33 +194,43 @@ def test_one_candidate_is_answered() -> None:
 
 def test_an_empty_cohort_is_tolerated() -> None:
     """An empty cohort causes no division by zero, and the other cohorts are decoded."""
-    whole = counted()
-    ones, reports = whole.bit_counts.copy(), whole.cohort_reports.copy()
-    ones[3], reports[3] = 0, 0
-    estimates = decode(Counts(PARAMS, ones, reports), CANDIDATES, distribution=True)
+    whole = simulate_population_counts()
+    bit_counts, reports = whole.bit_counts.copy(), whole.cohort_reports.copy()
+    bit_counts[3], reports[3] = 0, 0
+    estimates = decode(Counts(PARAMS, bit_counts, reports), CANDIDATES, distribution=True)
     assert np.isfinite(estimates.share).all()
     assert np.isfinite(estimates.std_error).all()
     assert estimates.diagnostics["cohorts"][0]["empty"] == 1
-    assert np.abs(standardised_errors(estimates, POPULATION)).max() < largest_error(len(CANDIDATES))
+    assert np.abs(compute_standardised_errors(estimates, POPULATION)).max() < compute_error_bound(
+        len(CANDIDATES)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_reports", [1, 2, 40])
 def test_hardly_any_reports_detect_no_absent_candidate(n_reports: int) -> None:
-    """A handful of reports detects none of the absent candidates."""
-    p_values = [
+    """With 1, 2 or 40 reports, absent candidates are not detected more often than the error rate.
+
+    The error rate of a decode is .001. Among 20 decodes, four or more false alarms have a
+    probability of 5e-9. A normal approximation would fail for so few reports.
+    """
+    results = [
         decode(
-            counted(n=n_reports, seed=seed),
+            simulate_population_counts(n=n_reports, seed=seed),
             ABSENT,
             error_control=ErrorControl(alpha=0.001, method="bonferroni"),
         )
         for seed in range(20)
     ]
-    assert sum(bool(estimates.detected.any()) for estimates in p_values) <= 3
+    assert sum(bool(estimates.detected.any()) for estimates in results) <= 3
 
 
-def test_a_candidate_whose_rows_are_set_aside_has_no_estimate() -> None:
-    """A candidate whose rows are all set aside has no estimate, and nothing overflows."""
+def test_a_candidate_without_usable_rows_has_no_estimate() -> None:
+    """A candidate whose rows all have weight 0 in the fit has an infinite error and the p-value 1.
+
+    The fit gives weight 0 to rows that unlisted strings seem to have lifted. With one cohort and
+    one hash function, a candidate has one row, so it can lose all of its rows.
+    """
     params = Params(k=64, h=1, m=1, f=0.238406, p=0.059601, q=0.559601)
     names = [f"1-{i}" for i in range(20)]
     population = Population(names, 1 / np.arange(1.0, 21.0))
@@ -212,9 +241,9 @@ def test_a_candidate_whose_rows_are_set_aside_has_no_estimate() -> None:
     assert (estimates.p_value[unknown] == 1).all()
 
 
-def test_mass_that_no_candidate_explains_is_unallocated() -> None:
-    """If candidates cover half of the mass, the other half is unallocated."""
-    estimates = decode(counted(), [*POPULATION.values[:2], *ABSENT])
+def test_the_share_of_unlisted_strings_is_unallocated() -> None:
+    """If the present candidates have half of the reports, the other half is unallocated."""
+    estimates = decode(simulate_population_counts(), [*POPULATION.values[:2], *ABSENT])
     error = float(np.sqrt((estimates.std_error[estimates.detected] ** 2).sum()))
     assert estimates.detected.sum() >= 2
-    assert abs(estimates.unallocated - 0.5) < 2 * largest_error(1) * error
+    assert abs(estimates.unallocated - 0.5) < 2 * compute_error_bound(1) * error

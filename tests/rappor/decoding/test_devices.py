@@ -19,9 +19,9 @@ from decodings import (
     FALSE_ALARM,
     PARAMS,
     POPULATION,
-    counted,
-    covered,
-    truth_of,
+    compute_true_shares,
+    is_covered,
+    simulate_population_counts,
 )
 from scipy import stats
 
@@ -44,8 +44,8 @@ def find_smallest_count(n: int, probability: float) -> int:
     return int(stats.binom.ppf(FALSE_ALARM, n, probability))
 
 
-def test_days_merge_to_their_sum() -> None:
-    """Days of one parameter set have the estimates of their sum under the same devices."""
+def test_days_are_decoded_as_their_sum() -> None:
+    """For a known R, days of one parameter set have the estimates of the sum of their counts."""
     days = simulate_days(POPULATION, PARAMS, n_devices=100_000, n_days=3, seed=1)
     of_days = decode(days, CANDIDATES, reports_per_device=2.5)
     of_sum = decode(days[0] + days[1] + days[2], CANDIDATES, reports_per_device=2.5)
@@ -54,12 +54,13 @@ def test_days_merge_to_their_sum() -> None:
 
 @pytest.mark.parametrize("churn", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("profile", ["strict", "balanced", "low-noise"])
-def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: float) -> None:
-    """R is estimated from five days, and its standard error is right.
+def test_reports_per_device_are_estimated_from_days(profile: str, churn: float) -> None:
+    """R is estimated from five days without any identity, and its standard error is right.
 
-    `churn` is the share of devices that leave and are replaced from each day to the next one. A
-    device of day i is there on day j with probability (1 - churn)^|i - j|. The sum over all pairs
-    of days, divided by the number of days, is R.
+    The permanent noise of a device returns on every day, so the residuals of two days are
+    correlated as far as their devices are the same. `churn` is the share of devices that are
+    replaced from each day to the next. A device of day i is there on day j with probability
+    (1 - churn)^|i - j|. The sum over all pairs of days, divided by the number of days, is R.
     """
     n_days = 5
     params = change_shape(profile, k=64, m=64)
@@ -74,23 +75,24 @@ def test_the_overlap_of_days_is_estimated_with_its_error(profile: str, churn: fl
 
 
 def test_a_string_that_becomes_frequent_does_not_change_reports_per_device() -> None:
-    """R is the same if a string becomes frequent, because R is estimated from the noise.
+    """The estimate of R does not change if a string becomes frequent.
 
-    200,000 devices report on all three days. 50,000 other devices are added each day, whose strings
-    change from day to day or stay.
+    A change of the shares also correlates the counts of days, but R must be estimated from the
+    noise of the permanent responses alone. 200,000 devices report on all three days. Each day has
+    50,000 further devices, whose strings change from day to day (`changed`) or not (`steady`).
     """
     params = change_shape("balanced", k=64, m=32)
     names = ["old", "new"]
     base = simulate_days(Population(names, [8, 2]), params, n_devices=200_000, n_days=3, seed=1)
     repetitions = []
     for weights in ([(1, 0), (1, 1), (1, 3)], [(1, 0)] * 3):
-        more = (
+        further = (
             simulate_repeated(Population(names, weight), params, devices={1: 50_000}, seed=seed)
             for seed, weight in enumerate(weights, start=2)
         )
         days = [
             day.add(repeated.counts, same_devices=False)
-            for day, repeated in zip(base, more, strict=True)
+            for day, repeated in zip(base, further, strict=True)
         ]
         repetitions.append(estimate_reports_per_device(days, [1.0] * 3))
     changed, steady = repetitions
@@ -101,7 +103,11 @@ def test_a_string_that_becomes_frequent_does_not_change_reports_per_device() -> 
 
 
 def test_without_permanent_noise_the_same_devices_are_assumed() -> None:
-    """Fresh noise does not show which devices return, so R has its largest value: the four days."""
+    """Without permanent noise, R has its largest value, here 4 for four days.
+
+    The instantaneous noise is drawn anew on each day, so the counts do not show whether devices
+    return. The assumption that all of them return gives the largest errors.
+    """
     params = Params(k=64, m=32, f=0.0, p=0.1, q=0.6)
     days = simulate_days(POPULATION, params, n_devices=1000, n_days=4, churn=1.0, seed=1)
     (_, (repetition,)) = add_collections(days)
@@ -111,28 +117,33 @@ def test_without_permanent_noise_the_same_devices_are_assumed() -> None:
 
 @pytest.mark.slow
 def test_estimates_from_days_cover() -> None:
-    """Intervals from seven days of the same devices cover at least 93 % of the true shares.
+    """Intervals from seven days of the same devices contain at least 93 % of the true shares.
 
-    The bound allows for a false alarm in 1e9. With reports_per_device=1, as if each day had other
-    devices, fewer intervals cover. 8 strings are present in each of the 12 runs.
+    The bound allows for a false alarm in 1e9. Eight strings are present in each of 12 runs. With
+    `reports_per_device=1`, as if each day had other devices, the intervals are too short and
+    contain fewer true shares.
     """
     params = change_shape("low-noise", k=64, m=32)
-    n_runs, n_covered, n_naive = 12, 0, 0
+    n_runs, n_covered, n_covered_if_wrong = 12, 0, 0
     for seed in range(n_runs):
         days = simulate_days(POPULATION, params, n_devices=20_000, n_days=7, seed=seed)
         estimates = decode(days, CANDIDATES)
-        truth = truth_of(estimates, POPULATION)
-        n_covered += int(covered(estimates, truth)[truth > 0].sum())
-        naive = decode(days, CANDIDATES, reports_per_device=1)
-        truth = truth_of(naive, POPULATION)
-        n_naive += int(covered(naive, truth)[truth > 0].sum())
+        truth = compute_true_shares(estimates, POPULATION)
+        n_covered += int(is_covered(estimates, truth)[truth > 0].sum())
+        wrong = decode(days, CANDIDATES, reports_per_device=1)
+        truth = compute_true_shares(wrong, POPULATION)
+        n_covered_if_wrong += int(is_covered(wrong, truth)[truth > 0].sum())
     assert n_covered >= find_smallest_count(8 * n_runs, 0.93)
-    assert n_naive < n_covered
+    assert n_covered_if_wrong < n_covered
 
 
 def test_every_result_states_the_assumption_about_devices() -> None:
-    """The line of assumptions names the source of R: unknown, counts, argument or days."""
-    known = counted(n=1000)
+    """Every result states its assumption about repeated reports, and the source of R.
+
+    R is unknown, or comes from the counts, from an argument or from days. The standard errors
+    depend on R, so a reader must see the assumption on the terminal and in the JSON.
+    """
+    known = simulate_population_counts(n=1000)
     unknown = Counts(PARAMS, known.bit_counts, known.cohort_reports)
     lines = {
         "the most that the counts allow": decode(known, CANDIDATES),
@@ -147,9 +158,12 @@ def test_every_result_states_the_assumption_about_devices() -> None:
         assert estimates.to_dict()["assumptions"] == estimates.assumptions
 
 
-def test_more_reports_of_the_same_devices_widen() -> None:
-    """The same counts from fewer devices have larger errors."""
-    counts = counted(n=100_000)
+def test_fewer_devices_have_larger_errors() -> None:
+    """The same counts have larger errors if they come from fewer devices.
+
+    Repeated reports of a device repeat its value and its permanent noise.
+    """
+    counts = simulate_population_counts(n=100_000)
     default, same, fewer = (decode(counts, CANDIDATES, devices=n) for n in (None, 100_000, 10_000))
     assert np.array_equal(default.std_error, same.std_error)
     assert (fewer.std_error > default.std_error).all()
@@ -168,4 +182,4 @@ def test_more_reports_of_the_same_devices_widen() -> None:
 def test_impossible_devices_are_refused(options: dict[str, float], reason: str) -> None:
     """Numbers of devices outside their range are refused with the range."""
     with pytest.raises(DecodeError, match=reason):
-        decode(counted(n=1000), CANDIDATES, **options)  # type: ignore[arg-type]
+        decode(simulate_population_counts(n=1000), CANDIDATES, **options)  # type: ignore[arg-type]

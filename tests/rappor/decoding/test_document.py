@@ -28,7 +28,11 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_table_has_the_constants_of_the_code(name: str) -> None:
-    """The table of measured constants contains the values of the code."""
+    """The table of tuned constants in VALIDATION.md has the values of the code.
+
+    A constant that changes in the code needs a new measurement, and a new row.
+    """
+    # A row of the table begins with the name of the constant. Its second cell has the value.
     (documented,) = re.findall(rf"^\| `{name}` \| (.+?) \|", VALIDATION, re.MULTILINE)
     value = VALUES[name]
     numbers = tuple(float(number) for number in re.findall(r"[\d.]+", documented))
@@ -36,8 +40,8 @@ def test_the_table_has_the_constants_of_the_code(name: str) -> None:
 
 
 def test_the_text_has_the_numbers_of_the_code() -> None:
-    """The pages contain the numbers of the code that a statistician would quote."""
+    """METHOD.md has the numbers of the code in its description of the estimator."""
     low, high = fit.TAPER
     assert f"from 1 at {low:g} standard deviations above the fit to 0 at {high:g}" in METHOD
-    assert f"The {selection.SCREENED:,} best stay." in METHOD
+    assert f"The {selection.SCREENED:,} best stay, so the memory is bounded." in METHOD
     assert f"lasso on the {selection.LASSO_SCREENED:,} best" in METHOD

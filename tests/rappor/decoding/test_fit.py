@@ -1,4 +1,4 @@
-"""Estimates and errors of the fit against the truth and against dense least squares."""
+"""The fit: its estimates and errors equal those of dense least squares, and are near the truth."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from decodings import (
     PARAMS,
     POPULATION,
-    by_name,
-    cells_of,
+    compute_text_cells,
+    map_by_candidate,
 )
 from numpy.typing import NDArray
 from scipy import linalg, sparse
@@ -19,88 +19,106 @@ from scipy import linalg, sparse
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
 from rappor.estimator.normal_equations import NormalEquations
-from rappor.estimator.sparse_products import quadratic_forms
+from rappor.estimator.sparse_products import compute_quadratic_forms
 from rappor.protocol.params import Params
 from rappor.simulation.collection import simulate_counts
 from rappor.simulation.population import Population
 
 OTHER = Params(k=100, h=1, m=16, f=0.1, p=0.2, q=0.7)
+"""A second collection has these parameters. They differ from PARAMS in shape and noise."""
 
 
 @pytest.mark.parametrize("sets", [[PARAMS], [PARAMS, OTHER]], ids=["one", "two"])
 def test_estimates_are_those_of_dense_least_squares(sets: list[Params]) -> None:
     """If all candidates are selected, estimates and errors equal those of dense least squares.
 
-    The counts deviate from their expectation by half a standard deviation, so tau^2 is 0 and the
-    noise is that of the coins.
+    The decoder uses sparse matrices and iterative solutions. The test solves the same weighted
+    least squares with dense matrices. The counts deviate from their expectation by half of their
+    standard deviation. The estimated variance of collisions, tau^2, is then 0, and only the
+    binomial noise of the reports remains.
     """
     texts = list(POPULATION.values)
-    collections, rows = zip(*(half_noisy(params) for params in sets), strict=True)
+    collections, rows = zip(*(make_half_noisy_counts(params) for params in sets), strict=True)
     estimates = decode(collections, texts, reports_per_device=1)
     columns = linalg.block_diag(*(np.ones((len(row.design), 1)) for row in rows))
     columns = np.column_stack([columns, np.vstack([row.design for row in rows])])
-    expected, errors = dense_least_squares(columns, rows)
+    expected, errors = solve_dense_least_squares(columns, rows)
     expected, errors = expected[len(sets) :], errors[len(sets) :]
-    shares = by_name(estimates, estimates.share)
+    shares = map_by_candidate(estimates, estimates.share)
     assert estimates.detected.all()
     assert np.abs([shares[text] for text in texts] - expected).max() < 1e-3 * errors.max()
-    assert [by_name(estimates, estimates.std_error)[text] for text in texts] == pytest.approx(
-        errors.tolist(), rel=1e-4
-    )
+    assert [
+        map_by_candidate(estimates, estimates.std_error)[text] for text in texts
+    ] == pytest.approx(errors.tolist(), rel=1e-4)
     proportions = np.concatenate([row.proportions for row in rows])
-    plain = np.linalg.lstsq(columns, proportions)[0][len(sets) :]
-    assert np.abs(plain - expected).max() > 0.01 * errors.max()  # the weights matter
+    unweighted = np.linalg.lstsq(columns, proportions)[0][len(sets) :]
+    # The test has power: least squares without weights differs by more than the tolerance.
+    assert np.abs(unweighted - expected).max() > 0.01 * errors.max()
 
 
 class Rows(NamedTuple):
-    """The rows of one collection: true bits, proportions, and reports of the row's cohort."""
+    """Rows of the regression that belong to one collection.
+
+    Attributes
+    ----------
+    params : parameters of the collection
+    design : (m k, n) float64, true bits of the n strings
+    proportions : (m k,) float64, de-biased proportions of ones
+    reports : number of reports of each cohort
+    """
 
     params: Params
     design: NDArray[np.float64]
     proportions: NDArray[np.float64]
     reports: int
 
-    def weight(self, fitted: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compute_weights(self, fitted: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the inverse binomial variances of the proportions at fitted proportions."""
         gap = self.params.q_star - self.params.p_star
         mean = self.params.p_star + gap * np.clip(fitted, 0, 1)
         return np.asarray(self.reports * gap**2 / (mean * (1 - mean)))
 
 
-def half_noisy(params: Params) -> tuple[Counts, Rows]:
-    """Return counts that deviate by half a standard deviation, and their rows."""
+def make_half_noisy_counts(params: Params) -> tuple[Counts, Rows]:
+    """Return counts of `POPULATION` with half of the binomial noise, and their rows."""
     texts = list(POPULATION.values)
     design = np.zeros((params.m * params.k, len(texts)))
-    for column, cells in enumerate(cells_of(texts, params)):
+    for column, cells in enumerate(compute_text_cells(texts, params)):
         design[cells[cells >= 0], column] = 1
     gap, n = params.q_star - params.p_star, 3_200_000 // params.m
     mean = params.p_star + gap * (design @ POPULATION.weights)
     normal = np.random.default_rng(1).standard_normal(len(mean))
-    ones = np.rint(n * mean + 0.5 * normal * np.sqrt(n * mean * (1 - mean)))
-    counts = Counts(params, ones.reshape(params.m, params.k), np.full(params.m, n))
-    return counts, Rows(params, design, (ones / n - params.p_star) / gap, n)
+    bit_counts = np.rint(n * mean + 0.5 * normal * np.sqrt(n * mean * (1 - mean)))
+    counts = Counts(params, bit_counts.reshape(params.m, params.k), np.full(params.m, n))
+    return counts, Rows(params, design, (bit_counts / n - params.p_star) / gap, n)
 
 
-def dense_least_squares(
+def solve_dense_least_squares(
     columns: NDArray[np.float64], rows: Sequence[Rows]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit all columns, weighted by the binomial variance at the fitted values."""
+    """Return coefficients and standard errors of all columns, by weighted least squares.
+
+    The weights are inverse binomial variances at the fitted values, so the fit is iterated.
+    """
     proportions = np.concatenate([row.proportions for row in rows])
     ends = np.cumsum([len(row.design) for row in rows])[:-1]
     fitted = np.full(len(columns), 0.01)
     for _ in range(30):
         parts = zip(rows, np.split(fitted, ends), strict=True)
-        weight = np.concatenate([row.weight(part) for row, part in parts])
+        weight = np.concatenate([row.compute_weights(part) for row, part in parts])
         inverse = np.linalg.inv(columns.T @ (weight[:, None] * columns))
         beta = inverse @ (columns.T @ (weight * proportions))
         fitted = columns @ beta
     return beta, np.sqrt(inverse.diagonal())
 
 
-def test_many_coefficients_are_those_of_the_inverse() -> None:
-    """Conjugate gradients give the coefficients and the leverages of the inverse.
+def test_conjugate_gradients_solve_the_normal_equations() -> None:
+    """The iterative solution has the coefficients and leverages of the inverse matrix.
 
-    The tolerances are 1e-6 of a standard error, and .01 in the root mean square of the leverages.
+    With thousands of candidates an inverse would take too long. A second solution that starts from
+    the first one is more accurate: 1e-9 instead of 1e-6 standard errors. The leverage of a row is
+    its weight times the variance of its fitted value. All leverages sum to the number of columns.
+    Leverages are estimated, so .01 is allowed in their root mean square.
     """
     rng = np.random.default_rng(1)
     m, k, s = 64, 32, 500
@@ -112,22 +130,26 @@ def test_many_coefficients_are_those_of_the_inverse() -> None:
     equations = NormalEquations(basis, weight)
     iterated = equations.solve(proportions, np.zeros(s + 1))
     inverse = equations.inverse
-    inverted = inverse @ (basis.T @ (weight * proportions))
-    for coefficients, most in ((iterated, 1e-6), (equations.solve(proportions, iterated), 1e-9)):
-        assert np.abs((coefficients - inverted) / np.sqrt(inverse.diagonal())).max() < most
+    exact = inverse @ (basis.T @ (weight * proportions))
+    refined = equations.solve(proportions, iterated)
+    for coefficients, tolerance in ((iterated, 1e-6), (refined, 1e-9)):
+        assert np.abs((coefficients - exact) / np.sqrt(inverse.diagonal())).max() < tolerance
     leverage = equations.compute_leverages(weight)
     assert leverage.sum() == pytest.approx(s + 1)
-    assert np.std(leverage - weight * quadratic_forms(basis, inverse)) < 0.01
+    assert np.std(leverage - weight * compute_quadratic_forms(basis, inverse)) < 0.01
 
 
 @pytest.mark.parametrize("m", [2, 8, 32])
 @pytest.mark.parametrize(
     "noise", [(0.0, 1e-6, 1 - 1e-6), (0.0, 0.1, 0.9), (0.25, 0.1, 0.6)], ids=str
 )
-def test_no_heavy_string_is_lost_where_noise_is_small(
+def test_all_strings_are_detected_with_little_noise(
     noise: tuple[float, float, float], m: int
 ) -> None:
-    """With 1e8 reports all of five candidates are detected, within six standard errors."""
+    """With 1e8 reports, all present strings are detected, within six standard errors of the truth.
+
+    The noise ranges from almost none to that of a usual collection, and m from 2 to 32 cohorts.
+    """
     f, p, q = noise
     params = Params(k=32, m=m, f=f, p=p, q=q)
     names, weights = [f"s{i}" for i in range(5)], [0.5, 0.25, 0.15, 0.07, 0.03]
@@ -136,5 +158,22 @@ def test_no_heavy_string_is_lost_where_noise_is_small(
     rows = {row["candidate"]: row for row in estimates.rows()}
     for name, weight in zip(names, weights, strict=True):
         assert rows[name]["detected"]
-        # Six standard errors: missed with probability 2e-9 under the normal distribution.
+        # A normal estimate misses by six standard errors with probability 2e-9.
         assert abs(rows[name]["count"] - weight * 1e8) < 6 * rows[name]["std_error"]
+
+
+def test_leverages_of_many_columns_use_the_squares_of_the_entries() -> None:
+    """The leverages of more than 400 columns are right for entries that are no ones.
+
+    The refit of sets has derivatives as entries. No two columns share a row here, so the leverage
+    of a row is w B^2 divided by the sum of w B^2 over its column.
+    """
+    rng = np.random.default_rng(1)
+    n_columns, n_rows = 401, 64
+    entries, weight = rng.uniform(0.2, 2.0, (2, n_columns * n_rows))
+    rows = np.arange(n_columns * n_rows)
+    basis = sparse.csr_array((entries, (rows, rows // n_rows)))
+    information = weight * entries**2
+    column_information = np.repeat(information.reshape(n_columns, n_rows).sum(axis=1), n_rows)
+    leverage = NormalEquations(basis, weight).compute_leverages(weight)
+    np.testing.assert_allclose(leverage, information / column_information, rtol=0.1)

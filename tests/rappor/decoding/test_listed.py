@@ -1,4 +1,9 @@
-"""The list of a metric's entry: its strings come first, and the share of all others comes last."""
+"""The list of a metric's entry: its strings come first, and the share of all others comes last.
+
+A metric may list the strings that its owner expects (`listed`). Further candidates may be passed to
+a decode. The tests decode editors: four are listed, two are present and not listed, and `kate` is
+an absent candidate.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +21,34 @@ from rappor import Candidates, Counts, Params, Population, decode, simulate_coun
 from rappor.base.errors import DecodeError
 from rappor.decoding import decoder
 from rappor.decoding.estimates import Estimates
-from rappor.decoding.estimates_report import report
+from rappor.decoding.estimates_report import list_joint_shares, report
 from rappor.reporting.page import estimates_page
 from rappor.reporting.text import estimates_text
 
 LISTED = ("vscode", "vim", "emacs", "ed")
-FOUND = ("helix", "zed")
-POPULATION = Population(["vscode", "vim", "emacs", *FOUND], [50, 20, 10, 15, 5])
+UNLISTED = ("helix", "zed")
+"""Editors that devices have, and that the metric does not list. They have 20 % of the reports."""
+POPULATION = Population(["vscode", "vim", "emacs", *UNLISTED], [50, 20, 10, 15, 5])
 PARAMS = Params.profile("balanced")
 
 
 @pytest.fixture(scope="module")
 def counts() -> Counts:
-    """100,000 reports of three listed editors and two others; nobody has `ed`."""
+    """Return 100,000 reports of three listed editors and two unlisted ones; nobody has `ed`."""
     return simulate_counts(POPULATION, PARAMS, n_reports=100_000, seed=1)
 
 
 def decode_listed(counts: Counts, **options: Any) -> Estimates:
-    return decode(counts, [*FOUND, "kate"], listed=LISTED, **options)
+    """Decode with the list of the metric, and with three further candidates."""
+    return decode(counts, [*UNLISTED, "kate"], listed=LISTED, **options)
 
 
 def test_rows_of_the_list_come_first(counts: Counts) -> None:
-    """Detected or not; then what else is detected; `kate`, which is neither, only in full."""
+    """Listed strings have the first rows, detected or not, and other detected strings follow.
+
+    The owner of the metric expects each listed string in the table: a missing row would leave open
+    whether the string was tested. `kate` is neither listed nor detected.
+    """
     estimates = decode_listed(counts)
     first = ["vscode", "vim", "emacs", "ed", "helix", "zed"]
     assert [row["candidate"] for row in estimates.rows(detected_only=True)] == first
@@ -50,20 +61,43 @@ def test_rows_of_the_list_come_first(counts: Counts) -> None:
 
 @pytest.mark.slow
 def test_a_list_changes_no_number(counts: Counts) -> None:
-    """Listed strings are candidates like all others: only the order and the last line are new."""
-    with_list, plain = decode_listed(counts), decode(counts, [*LISTED, *FOUND, "kate"])
-    assert plain.not_listed is None
-    rows = {row["candidate"]: row for row in plain.rows()}
+    """A list changes the order of the rows and adds the share of all others, but no number.
+
+    Listed strings are tested like all other candidates.
+    """
+    with_list, without_list = decode_listed(counts), decode(counts, [*LISTED, *UNLISTED, "kate"])
+    assert without_list.not_listed is None
+    rows = {row["candidate"]: row for row in without_list.rows()}
     for row in with_list.rows():
         del row["listed"]
         assert row == rows[row["candidate"]]
     assert decode(counts, listed=LISTED).candidates == decode(counts, LISTED).candidates
 
 
-def test_the_share_of_all_others_is_one_less_the_list(counts: Counts) -> None:
-    """With the error of the sum of its strings; the truth, 20 %, is within five of them.
+def test_other_detected_rows_are_all_rows_after_the_first_ones(counts: Counts) -> None:
+    """The share "other detected" contains exactly the detected rows that a chart leaves out.
 
-    A false alarm has probability 6e-7.
+    A chart begins with the listed strings, here `emacs` with 10 % and the absent `ed`. The two
+    largest strings follow, so the share after the two largest rows would contain neither the rows
+    of the chart nor all others. Each sum is within five standard errors of the sum of its rows.
+    """
+    estimates = decode(counts, [*LISTED, *UNLISTED], listed=["ed", "emacs"])
+    rows = list(estimates.rows(detected_only=True))
+    assert [row["candidate"] for row in rows[:3]] == ["emacs", "ed", "vscode"]
+    for n_first in range(len(rows)):
+        later = [row["share"] for row in rows[n_first:] if row["detected"]]
+        shares = {share.name: share for share in list_joint_shares(estimates, after=n_first)}
+        others = shares[f"other detected ({len(later)})"]
+        assert abs(others.estimate - sum(later)) < 5 * others.std_error
+    names = [share.name for share in list_joint_shares(estimates, after=len(rows))]
+    assert names == ["all detected", "unallocated", "not in the list"]
+
+
+def test_the_share_of_all_others_is_one_less_the_list(counts: Counts) -> None:
+    """The share of strings outside the list is 1 minus the sum of the listed shares.
+
+    It has the standard error of this sum, from the joint covariance. The true share of the unlisted
+    editors is 20 % and lies within five standard errors. A false alarm has probability 6e-7.
     """
     estimates = decode_listed(counts)
     rest, total = estimates.not_listed, estimates.total(LISTED)
@@ -76,7 +110,11 @@ def test_the_share_of_all_others_is_one_less_the_list(counts: Counts) -> None:
 
 
 def test_indistinguishable_strings_count_once() -> None:
-    """With one bit in one cohort apart, two strings are one entry: their total is one share."""
+    """Listed strings with the same bits count once in the share of all others.
+
+    Each member of an identifiability group has the share of the whole group. With two bits in one
+    cohort, eight strings form two groups. A sum over strings would count a group twice.
+    """
     params = Params(k=2, h=1, m=1, f=0.0, p=0.25, q=0.75)
     counts = Counts(params, [[6000, 4000]], [10_000])
     names = [f"name {i}" for i in range(8)]
@@ -84,15 +122,19 @@ def test_indistinguishable_strings_count_once() -> None:
     assert estimates.group.all()
     rest = estimates.not_listed
     assert rest is not None
-    listed = {estimates.group[estimates.candidates.index(name)] for name in names[:2]}
-    of_groups = {
-        group: estimates.share[np.flatnonzero(estimates.group == group)[0]] for group in listed
-    }
-    assert rest.estimate == pytest.approx(1 - sum(of_groups.values()), abs=1e-12)
+    listed_groups = {estimates.group[estimates.candidates.index(name)] for name in names[:2]}
+    shares_of_groups = [
+        estimates.share[np.flatnonzero(estimates.group == group)[0]] for group in listed_groups
+    ]
+    assert rest.estimate == pytest.approx(1 - sum(shares_of_groups), abs=1e-12)
 
 
-def test_nothing_is_said_of_a_list_that_the_counts_say_nothing_about() -> None:
-    """A cohort in which nobody has reported leaves no error to show."""
+def test_share_of_all_others_is_missing_if_its_error_is_infinite() -> None:
+    """The share of strings outside the list either has a finite standard error, or is None.
+
+    All 64 bits have equal counts here, so the counts may determine no share of the listed string. A
+    number with an infinite error would be printed as a result.
+    """
     params = Params(k=64, h=1, m=1, f=0.5, p=0.25, q=0.75)
     estimates = decode(Counts(params, np.full((1, 64), 5), [10]), ["b"], listed=["a"])
     rest = estimates.not_listed
@@ -100,7 +142,7 @@ def test_nothing_is_said_of_a_list_that_the_counts_say_nothing_about() -> None:
 
 
 def test_spellings_are_those_of_the_devices(counts: Counts) -> None:
-    """Both the list and the other candidates are normalised; equal ones are one row."""
+    """List and candidates are normalized as devices do, and equal strings become one row."""
     params = Params.profile("balanced", normalize="casefold")
     folded = Counts(params, counts.bit_counts, counts.cohort_reports)
     estimates = decode(folded, ["VIM", "Helix"], listed=["Vscode", "Vim"])
@@ -113,7 +155,11 @@ def test_spellings_are_those_of_the_devices(counts: Counts) -> None:
 def test_of_many_candidates_listed_ones_have_rows(
     counts: Counts, monkeypatch: pytest.MonkeyPatch, *, is_stream: bool
 ) -> None:
-    """Also those of which nothing was reported, where only the best candidates have rows."""
+    """All listed strings have rows, also absent ones, if other candidates have rows only if needed.
+
+    A decode of very many candidates keeps rows for the best ones. The two limits are lowered, so
+    that 60,000 candidates are already many.
+    """
     monkeypatch.setattr(decoder, "MOST_ROWS", 1)
     monkeypatch.setattr(decoder, "SCREENED", 4)
     absent = [f"absent {i}" for i in range(60_000)]
@@ -124,23 +170,25 @@ def test_of_many_candidates_listed_ones_have_rows(
     assert estimates.n_candidates == len(set(names) | set(listed))
     assert len(estimates) < 30_000
     assert set(listed) <= set(estimates.candidates)
-    displayed = [row["candidate"] for row in estimates.rows(detected_only=True)]
-    assert set(displayed[: len(listed)]) == set(listed)
-    assert {"helix", "zed"} <= set(displayed[len(listed) :])
+    printed = [row["candidate"] for row in estimates.rows(detected_only=True)]
+    assert set(printed[: len(listed)]) == set(listed)
+    assert {"helix", "zed"} <= set(printed[len(listed) :])
     assert estimates.not_listed is not None
 
 
 def test_categories_have_no_list() -> None:
-    """Their values are all known."""
+    """A list is refused for categories, because the categories are the list."""
     params = Params.profile("balanced", encoding="onehot", categories=("a", "b"))
     with pytest.raises(DecodeError, match="candidates must be omitted"):
         decode(Counts(params, [[60, 40]], [100]), listed=["a"])
 
 
 def test_text_and_page_show_the_list_first(counts: Counts) -> None:
-    """The last line of both has the share of all strings that are not in the list."""
+    """Terminal and page show the list first, and end with the share of all other strings."""
     estimates = decode_listed(counts)
     lines = estimates_text(estimates).split("\n")
+    # One string of the list is not detected, so not every interval is adjusted.
+    assert lines[0].endswith("95 % interval, adjusted where detected")
     names = [line.split("  ")[0] for line in lines[1:8]]
     assert names == [
         *("vscode", "vim", "emacs", "ed (not detected)", "helix", "zed", "not in the list")
@@ -149,7 +197,7 @@ def test_text_and_page_show_the_list_first(counts: Counts) -> None:
     assert rest is not None
     assert f"{100 * rest.estimate:.2f} %" in lines[7]
     result_report = report(estimates)
-    assert [row["candidate"] for row in result_report.rows] == [*LISTED, *FOUND, "kate"]
+    assert [row["candidate"] for row in result_report.rows] == [*LISTED, *UNLISTED, "kate"]
     assert (result_report.unlisted_detected, result_report.unlisted_undetected) == (0, 0)
     page = estimates_page(estimates)
     assert "not in the list" in page

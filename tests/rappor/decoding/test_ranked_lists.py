@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -42,21 +43,24 @@ from rappor.estimator.rank_weights import (
     count_ratios,
     invert_ranks,
 )
+from rappor.reporting.text import estimates_text
 
 BALANCED = Params.profile("balanced")
 RANKED = ErrorControl(ranked=True)
+"""Weighted Benjamini-Hochberg at 5 %. The order of the candidates gives the weights."""
 N = 140_000
 """Candidates of the long list: more than the 131,072 that a decode keeps in memory as rows."""
 
 NAMES = [f"example.org/{i}" for i in range(N)]
 MANY = Candidates.from_list(NAMES)
+"""The long list. A decode treats it as a stream, of which only the best candidates have rows."""
 METHODS = ["bh", "bonferroni"]
 
 
 def detect_by_definition(
     p_values: list[float], members: list[list[int]], level: float, method: str
 ) -> set[int]:
-    """Detect groups by the definition, with lists and loops.
+    """Return the groups that the definition detects, computed with lists and loops.
 
     Parameters
     ----------
@@ -135,27 +139,35 @@ def test_a_long_list_detects_by_the_definition(seed: int, method: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 10_000, 1_000_000])
 def test_weights_have_the_mean_1(n: int) -> None:
-    """The weights are proportional to 1 / (rank + 100), and their mean is 1."""
+    """Weights are proportional to 1 / (rank + 100), and their mean is 1.
+
+    The mean 1 keeps the false discovery rate [GRW06].
+    """
     ranks = np.arange(1, n + 1)
     weights = compute_weight_scale(n) * invert_ranks(ranks)
     assert math.fsum(weights) == pytest.approx(n, rel=1e-11)
-    assert weights * (ranks + 100) == pytest.approx(weights[0] * 101)
+    np.testing.assert_allclose(weights * (ranks + 100), weights[0] * 101, rtol=1e-9)
 
 
 def test_the_weight_scale_of_1e8_ranks_is_computed_without_a_loop() -> None:
-    """The weight scale of 1e8 ranks equals n divided by the sum of 1 / (rank + 100).
+    """The factor c of the weights c / (r + 100) is n divided by the sum of 1 / (r + 100).
 
-    The sum is computed by the formula of Euler and Maclaurin, with its first correction.
+    For 1e8 ranks a loop would take minutes. The test computes the sum by the formula of Euler and
+    Maclaurin, with its first correction.
     """
     n = 10**8
-    # Euler-Maclaurin: the sum of 1/x from 101 to n + 100.
+    # The sum of 1/x over x from 101 to n + 100.
     first, last = 101, n + 100
     inverse_sum = math.log(last / first) + (1 / first + 1 / last) / 2 + 1 / (12 * first**2)
     assert compute_weight_scale(n) == pytest.approx(n / inverse_sum, rel=1e-9)
 
 
 def test_thresholds_never_exceed_the_level() -> None:
-    """A candidate with a p-value above the level is not detected, however large its weight is."""
+    """A candidate with a p-value above the level is not detected, however large its weight is.
+
+    Without this rule, the first string of a list would be announced without evidence if enough
+    other candidates are detected.
+    """
     # One tenth of the candidates has tiny p-values and is detected. Rank 1 has a weight far above
     # 10, so level * weight * (share of detected candidates) would be above the level of .05.
     members = [[1], *([rank] for rank in range(2, 30_001))]
@@ -175,10 +187,11 @@ def test_thresholds_never_exceed_the_level() -> None:
 def test_a_histogram_of_ratios_gives_the_threshold_of_all_candidates(
     seed: int, method: str
 ) -> None:
-    """A stream keeps the candidates with the smallest p / w and a histogram of the other ratios.
+    """Kept candidates and a histogram of the other ratios p / w give the threshold of all.
 
-    Both together give the threshold of all candidates if all detected ones are kept. If one of them
-    is not kept, the threshold is open, and an error names the number of kept candidates.
+    A stream keeps the candidates with the smallest ratios and counts the others, so that its memory
+    is bounded. If one detected candidate is not kept, its exact ratio is lost, so the threshold is
+    unknown. An error then names the number of kept candidates.
     """
     rng = np.random.default_rng(seed)
     p_values = np.concatenate([rng.random(2000), rng.random(50) ** 20])
@@ -188,23 +201,23 @@ def test_a_histogram_of_ratios_gives_the_threshold_of_all_candidates(
     n_detected = int(expected.detected.sum())
     assert n_detected > 1
 
-    def keep(n_rows: int) -> Thresholds:
+    def compute_thresholds(n_rows: int) -> Thresholds:
         """Keep the `n_rows` candidates with the smallest ratios, and count the others."""
         ratios = compute_ratios(p_values, weights.in_memory, 0.1)
         order = np.argsort(ratios)
-        kept, others = order[:n_rows], order[n_rows:]
-        counts = count_ratios(ratios[others])
-        least = float(ratios[kept].max())
+        stored_rows, dropped_rows = order[:n_rows], order[n_rows:]
+        counts = count_ratios(ratios[dropped_rows])
+        least = float(ratios[stored_rows].max())
         kept_weights = RankWeights(
-            in_memory=weights.in_memory[kept],
+            in_memory=weights.in_memory[stored_rows],
             total=weights.total,
             others=RatioCounts(counts=counts, least=least),
         )
-        return Thresholds(control, PValues(in_memory=p_values[kept]), kept_weights)
+        return Thresholds(control, PValues(in_memory=p_values[stored_rows]), kept_weights)
 
-    assert keep(n_detected + 200).largest == expected.largest
+    assert compute_thresholds(n_detected + 200).largest == expected.largest
     with pytest.raises(DecodeError, match=f"more than the {n_detected - 1} best"):
-        _ = keep(n_detected - 1).largest
+        _ = compute_thresholds(n_detected - 1).largest
 
 
 @pytest.mark.parametrize("n_present", [0, 1, 5])
@@ -229,7 +242,7 @@ def test_the_weighted_procedure_keeps_its_level_exactly(order: str, n_present: i
 
 
 def collect(params: Params, present: list[str], *, n_reports: float = 1e6, seed: int = 1) -> Counts:
-    """Simulate devices whose strings follow Zipf's law."""
+    """Return simulated counts of present strings, whose shares follow Zipf's law."""
     population = Population(present, 1 / np.arange(1.0, len(present) + 1))
     return simulate_counts(population, params, n_reports=n_reports, seed=seed)
 
@@ -240,15 +253,19 @@ def interleave(n: int) -> tuple[list[str], list[str]]:
     return present, [text for i in range(n) for text in (present[i], f"absent {i}")]
 
 
-def by_name(estimates: Estimates, column: NDArray[np.float64]) -> dict[str, float]:
-    """Return a column by candidate."""
+def map_by_name(estimates: Estimates, column: NDArray[np.float64]) -> dict[str, float]:
+    """Return a dict from candidates to a column of estimates."""
     return dict(zip(estimates.candidates, column.tolist(), strict=True))
 
 
 @pytest.mark.slow
 def test_a_ranked_decode_changes_detections_and_no_p_value() -> None:
-    """P-values, shares and intervals of single rows are those of a decode without ranks."""
-    present, candidates = interleave(2000)
+    """Ranks change which candidates are detected, and no share, interval or p-value.
+
+    The prior opinion of the list must not change an estimate. The definition detects the same
+    candidates.
+    """
+    present, candidates = interleave(1000)
     counts = collect(BALANCED, present)
     ranked = decode(counts, candidates, error_control=RANKED)
     unranked = decode(counts, candidates)
@@ -257,12 +274,12 @@ def test_a_ranked_decode_changes_detections_and_no_p_value() -> None:
     assert ranked.detected.sum() > unranked.detected.sum()
     assert unranked.weight is None
     assert ranked.weight is not None
-    weight = by_name(ranked, ranked.weight)
-    expected = compute_weight_scale(4000) * invert_ranks(np.arange(1, 4001))
+    weight = map_by_name(ranked, ranked.weight)
+    expected = compute_weight_scale(2000) * invert_ranks(np.arange(1, 2001))
     assert [weight[text] for text in candidates] == pytest.approx(expected.tolist())
-    p_value = by_name(ranked, ranked.p_value)
+    p_value = map_by_name(ranked, ranked.p_value)
     detected = detect_by_definition(
-        [p_value[text] for text in candidates], [[i] for i in range(1, 4001)], 0.05, "bh"
+        [p_value[text] for text in candidates], [[i] for i in range(1, 2001)], 0.05, "bh"
     )
     assert set(ranked.detected_candidates) == {candidates[i] for i in detected}
 
@@ -272,7 +289,8 @@ def test_adjusted_intervals_have_the_level_of_the_bound() -> None:
     """The adjusted interval of a detected row has the confidence 1 - .05 w R / n, and at least .95.
 
     w is the weight of the row, R the number of detected rows and n the number of candidates. The
-    first, the middle and the last detected row are compared with a decode at this confidence.
+    interval then excludes 0 as often as the row is detected, and the false coverage rate is 5 %.
+    The first, the middle and the last detected row are compared with a decode at this confidence.
     """
     present, candidates = interleave(500)
     counts = collect(BALANCED, present)
@@ -289,7 +307,7 @@ def test_adjusted_intervals_have_the_level_of_the_bound() -> None:
 
 @pytest.mark.slow
 def test_hiding_a_row_takes_more_forged_reports_if_its_weight_is_larger() -> None:
-    """The number of forged reports that hides a row uses the threshold of this row.
+    """`forged_to_hide` is larger for a string with a larger weight, which is easier to detect.
 
     The most frequent string has the first rank in one list and the last rank in the reversed list.
     """
@@ -297,12 +315,19 @@ def test_hiding_a_row_takes_more_forged_reports_if_its_weight_is_larger() -> Non
     counts = collect(BALANCED, present)
     forward = decode(counts, candidates, error_control=RANKED)
     backward = decode(counts, candidates[::-1], error_control=RANKED)
-    hide = [by_name(estimates, estimates.forged_to_hide) for estimates in (forward, backward)]
-    assert hide[0][present[0]] > hide[1][present[0]]
+    n_as_first, n_as_last = (
+        map_by_name(estimates, estimates.forged_to_hide)[present[0]]
+        for estimates in (forward, backward)
+    )
+    assert n_as_first > n_as_last
 
 
 def test_a_group_has_the_sum_of_the_weights_of_its_members() -> None:
-    """Candidates with the same bits have one test, whose weight is the sum of their weights."""
+    """Candidates with the same bits have one test, with the sum of their weights.
+
+    The null hypothesis is that all members of the group are absent. The weights of all tests
+    still have the mean 1 over the candidates.
+    """
     params = dataclasses.replace(BALANCED, k=16, m=1, insecure=True)
     candidates = [f"candidate {i}" for i in range(40)]
     counts = collect(params, candidates[:3], n_reports=1e5)
@@ -316,8 +341,8 @@ def test_a_group_has_the_sum_of_the_weights_of_its_members() -> None:
         estimates.candidates, estimates.group, estimates.weight, strict=True
     ):
         members = [
-            other
-            for other, number in zip(estimates.candidates, estimates.group, strict=True)
+            candidate
+            for candidate, number in zip(estimates.candidates, estimates.group, strict=True)
             if number == group
         ]
         expected = sum(weight_of[member] for member in members) if group else weight_of[name]
@@ -326,7 +351,7 @@ def test_a_group_has_the_sum_of_the_weights_of_its_members() -> None:
 
 
 def test_one_candidate_has_the_weight_1() -> None:
-    """A ranked list of one candidate has the tests and intervals of the same list without ranks."""
+    """With one candidate, a ranked list has the same tests and intervals as an unranked one."""
     counts = collect(BALANCED, ["cat"])
     ranked = decode(counts, ["cat"], error_control=RANKED)
     assert ranked.weight == pytest.approx([1.0])
@@ -335,7 +360,10 @@ def test_one_candidate_has_the_weight_1() -> None:
 
 
 def test_a_repeated_string_keeps_its_first_rank() -> None:
-    """A list with repeated strings is the list without the repetitions."""
+    """A repeated string of a list is removed and keeps its first rank.
+
+    Later strings move up by one rank, as if the repetition did not exist.
+    """
     counts = collect(BALANCED, ["cat", "dog"])
     ranked = decode(counts, ["cat", "dog", "cat", "emu"], error_control=RANKED)
     assert ranked.to_json() == decode(counts, ["cat", "dog", "emu"], error_control=RANKED).to_json()
@@ -346,14 +374,14 @@ def test_listed_strings_have_the_first_ranks() -> None:
     counts = collect(BALANCED, ["cat", "dog", "emu"])
     ranked = decode(counts, ["emu", "fox"], listed=["cat", "dog"], error_control=RANKED)
     assert ranked.weight is not None
-    weight = by_name(ranked, ranked.weight)
+    weight = map_by_name(ranked, ranked.weight)
     assert sorted(weight, key=lambda name: -weight[name]) == ["cat", "dog", "emu", "fox"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_stream_has_the_rows_of_a_list(method: str) -> None:
-    """The rows of a ranked stream are those of a list in memory, to the last bit."""
+    """The rows of a ranked stream equal those of a list in memory, to the last bit."""
     params = dataclasses.replace(BALANCED, k=32, m=16)
     counts = collect(params, NAMES[::140])
     control = ErrorControl(method=method, ranked=True)
@@ -374,29 +402,37 @@ def test_a_stream_has_the_rows_of_a_list(method: str) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_ranked_stream_keeps_the_best_scores_and_the_smallest_ratios(seed: int) -> None:
-    """The 50 best scores and the 50 smallest ratios p / w are kept. Other ratios are counted."""
+    """A ranked stream keeps the best scores and the smallest ratios, here 50 of each.
+
+    The best scores are needed for the selection of the fit, and the smallest ratios p / w for the
+    detection. All other ratios are counted in a histogram.
+    """
     rng = np.random.default_rng(seed)
-    n, most = 4000, 50
+    n, n_kept = 4000, 50
     z, ratio = rng.standard_normal(n), rng.random(n)
     ratio[rng.random(n) < 0.3] = np.inf  # p-values above the level cannot be detected
     names = [b"%d" % i for i in range(n)]
-    best = BestCandidates(most, is_ranked=True)
+    best = BestCandidates(n_kept, is_ranked=True)
     for start in range(0, n, 130):
         block = slice(start, start + 130)
         texts = Texts.from_bytes(names[block])
         best.offer(start, texts, hash_texts(texts), z[block], ratio[block])
     rows = best.close()
-    kept = {*np.argsort(-z)[:most].tolist(), *np.argsort(ratio)[:most].tolist()}
-    assert rows.index.tolist() == sorted(kept)
-    others = np.setdiff1d(np.arange(n), rows.index)
-    assert np.array_equal(best.dropped_ratios, count_ratios(ratio[others]))
-    assert best.largest_ratio == np.sort(ratio)[most - 1]
-    assert ratio[others].min() >= best.largest_ratio
+    stored_rows = {*np.argsort(-z)[:n_kept].tolist(), *np.argsort(ratio)[:n_kept].tolist()}
+    assert rows.index.tolist() == sorted(stored_rows)
+    dropped_rows = np.setdiff1d(np.arange(n), rows.index)
+    assert np.array_equal(best.dropped_ratios, count_ratios(ratio[dropped_rows]))
+    assert best.largest_ratio == np.sort(ratio)[n_kept - 1]
+    assert ratio[dropped_rows].min() >= best.largest_ratio
 
 
 @pytest.mark.slow
 def test_repeated_strings_of_a_stream_do_not_count() -> None:
-    """Copies of a detected string at the end of a stream change neither tests nor weights."""
+    """Copies of a detected string at the end of a stream change neither tests nor weights.
+
+    A stream cannot recognise every repeated string, but the copies of kept strings are among the
+    best candidates and are merged.
+    """
     params = dataclasses.replace(BALANCED, k=32, m=16)
     counts = collect(params, NAMES[::140])
     repeated = NAMES + [NAMES[0]] * 1000
@@ -410,8 +446,9 @@ def test_repeated_strings_of_a_stream_do_not_count() -> None:
     assert estimates.ci_low_adjusted[detected] == pytest.approx(expected.ci_low_adjusted[detected])
 
 
+@pytest.mark.slow
 def test_a_long_stream_of_few_strings_is_a_short_list() -> None:
-    """A stream of three strings, each repeated many times, has the tests of a list of three."""
+    """A stream of three strings, each repeated 50,000 times, is decoded like a list of three."""
     counts = collect(BALANCED, ["cat", "dog"], n_reports=1e5)
     stream = Candidates.from_stream(lambda: ["cat", "dog", "emu"] * 50_000)
     streamed = decode(counts, stream, error_control=RANKED)
@@ -424,7 +461,10 @@ def test_a_long_stream_of_few_strings_is_a_short_list() -> None:
 
 
 def test_tables_show_the_weight() -> None:
-    """The column `weight` is in the text, the CSV, the JSON and the page of a ranked list only."""
+    """Text, CSV, rows and page of a ranked list have the weights, and state their assumption.
+
+    The ranks must not come from reports of this metric. Unranked lists have no column of weights.
+    """
     counts = collect(BALANCED, ["cat", "dog"])
     ranked = decode(counts, ["cat", "dog", "emu"], error_control=RANKED)
     unranked = decode(counts, ["cat", "dog", "emu"])
@@ -454,10 +494,11 @@ def test_ranks_with_the_adaptive_procedure_or_categories_are_refused() -> None:
 
 
 def test_a_result_of_the_same_metric_is_refused_as_a_list(tmp_path: Path) -> None:
-    """A table of estimates is a list of candidates for any metric except its own.
+    """A table of estimates is refused as a list of candidates for its own metric.
 
-    Ranks from the same reports would be chosen after seeing the data. A table is of the same metric
-    if the name of the metric or the fingerprint of its parameters is equal.
+    Candidates that were selected by the same reports, or by reports with the same hash functions,
+    are too often detected again. A table belongs to the metric if the name of the metric or the
+    fingerprint of the parameters is equal. For other metrics a table is an ordinary list.
     """
     counts = dataclasses.replace(collect(BALANCED, ["cat", "=dog"]), metric="pet")
     path = tmp_path / "last.csv"
@@ -474,12 +515,12 @@ def test_a_result_of_the_same_metric_is_refused_as_a_list(tmp_path: Path) -> Non
             for control in (RANKED, ErrorControl()):
                 with pytest.raises(DecodeError, match="must not be a result of the same metric"):
                     decode(same_metric, table, error_control=control)
-    other = dataclasses.replace(changed, metric="animal")
-    assert decode(other, candidates, error_control=RANKED).detected_candidates == ["cat"]
+    renamed_counts = dataclasses.replace(changed, metric="animal")
+    assert decode(renamed_counts, candidates, error_control=RANKED).detected_candidates == ["cat"]
 
 
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
-    """A table with a row of another length is an error that names the line."""
+    """A table with a row of another length, or too long a cell, is refused with the line."""
     counts = collect(BALANCED, ["cat"])
     path = tmp_path / "last.csv"
     path.write_text(decode(counts, ["cat"]).to_csv() + "dog\n")
@@ -491,9 +532,10 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_with_quoted_titles_is_recognised(tmp_path: Path) -> None:
-    """A spreadsheet may quote each cell. The candidates of such a table come from the metric, too.
+    """A table is recognised as a result although a spreadsheet has quoted each of its cells.
 
-    If the titles were not recognised, each row would be a candidate, and nothing would be detected.
+    If the titles were not recognised, each row would become a candidate, such as "cat,123,4.5", and
+    nothing would be detected.
     """
     counts = dataclasses.replace(collect(BALANCED, ["cat"]), metric="pet")
     path = tmp_path / "last.csv"
@@ -506,8 +548,75 @@ def test_a_table_with_quoted_titles_is_recognised(tmp_path: Path) -> None:
         decode(counts, candidates)
 
 
+def test_results_in_other_forms_are_refused_as_lists(tmp_path: Path) -> None:
+    """JSON, text, pages, counts and other tables are refused as lists, with the name of the form.
+
+    Only the CSV of estimates has columns for the metric and the parameters of its reports. Lines of
+    other forms would become candidates that no device has.
+    """
+    counts = dataclasses.replace(collect(BALANCED, ["cat", "dog"]), metric="pet")
+    estimates = decode(counts, ["cat", "dog", "emu"])
+    samples = {"a": counts, "b": collect(BALANCED, ["cat", "dog"], seed=2)}
+    comparison = compare_samples(samples, ["cat", "dog"])
+    suggestions = suggest_candidates(counts, ["emu"], Candidates.from_list(["cat", "dog"]))
+    table = estimates.to_csv()
+    counts.save(tmp_path / "pet.counts")
+    forms: dict[str, list[str | bytes]] = {
+        "the JSON of a result": [
+            estimates.to_json(),
+            comparison.to_json(),
+            suggestions.to_json(),
+            json.dumps({"metric": "pet", "collections": []}),
+        ],
+        "the printed text of a result": [
+            str(estimates),
+            "from a to b\ncandidate  change  difference, points\ncat        fall    -9.38\n",
+            "1 of 2 listed strings\n\nSuggested\n  string  reports  std error\n  cat  7  3\n",
+            estimates_text(estimates, detected_only=False, forged=True, width=40),
+        ],
+        "a page of HTML": [comparison.to_html()],
+        "a file of counts": [(tmp_path / "pet.counts").read_bytes()],
+        "a table of results without the columns metric and fingerprint": [
+            comparison.to_csv(include_all=True),
+            table.replace(",", ";"),
+            table.replace(",", "\t"),
+            table.replace(",metric", ",measure"),
+        ],
+    }
+    path = tmp_path / "list"
+    for form, documents in forms.items():
+        for document in documents:
+            data = document if isinstance(document, bytes) else document.encode()
+            path.write_bytes(b"\xef\xbb\xbf" + data)
+            with pytest.raises(FileError, match=f"list: it must be .* got {form}"):
+                Candidates.from_file(path)
+            with pytest.raises(FileError, match=f"standard input: it must be .* got {form}"):
+                Candidates.from_lines(data.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "candidate",
+        "candidate,emu",
+        "candidate  emu",
+        "string",
+        '{"name":"emu"}',
+        "[]",
+        "<a>",
+        "RAPPOR",
+    ],
+)
+def test_a_list_may_begin_with_words_of_a_result(line: str) -> None:
+    """A first line that resembles the beginning of a result does not make a list a result."""
+    assert Candidates.from_lines([line, "emu"]).strings == (line, "emu")
+
+
 def test_analyses_without_weights_refuse_ranks() -> None:
-    """Comparisons, discoveries, suggestions and weighted totals refuse a ranked list."""
+    """Comparisons, discoveries, suggestions and weighted totals refuse ranks.
+
+    They have no weighted tests, and an option without an effect would mislead.
+    """
     counts = collect(BALANCED, ["cat", "dog"], n_reports=1e4)
     names = Candidates.from_list(["cat", "dog"])
     samples = {"a": counts, "b": counts}

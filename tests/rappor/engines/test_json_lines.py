@@ -1,4 +1,4 @@
-"""Streams of uploads to Counts."""
+"""Aggregation of uploads, one JSON document a line, to Counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def aggregate(*lines: bytes) -> Aggregation:
     return aggregate_jsonl(iter(lines), lookup)
 
 
-def test_collections_are_summed_apart() -> None:
+def test_collections_have_separate_sums() -> None:
     """Each metric and fingerprint has its own sum over all lines."""
     reports = [
         report(0),
@@ -58,21 +58,24 @@ def test_collections_are_summed_apart() -> None:
 
 
 def test_many_reports_are_summed_in_batches() -> None:
-    """Reports are summed and dropped batch by batch, and the last batch is summed at the end."""
+    """Reports of more than one batch are added, and the incomplete last batch too.
+
+    34 uploads have 1,000 reports each, and each report has three ones.
+    """
     result = aggregate(*(line(i, *[report(i % 4)] * 1000) for i in range(34)))
     (counts,) = result.counts.values()
     assert counts.cohort_reports.tolist() == [9000, 9000, 8000, 8000]
     assert counts.bit_counts.sum() == 3 * 34_000
 
 
-def test_nothing_is_nothing() -> None:
-    """No lines, and empty lines, give an empty aggregation."""
+def test_empty_lines_give_an_empty_aggregation() -> None:
+    """Lines without any text are no uploads."""
     result = aggregate(b"\n", b"", b" \r\n")
     assert (result.counts, result.refused, result.n_uploads) == ({}, {}, 0)
 
 
 def test_a_retry_is_counted_once() -> None:
-    """A repeated upload adds nothing, at any line."""
+    """An upload with a known id and the same body adds nothing, and is counted as repeated."""
     first = line(1, report())
     result = aggregate(first, line(2, report()), first.rstrip(), first)
     assert (result.n_uploads, result.n_repeated, result.n_reports) == (4, 2, 2)
@@ -82,13 +85,13 @@ def test_a_retry_is_counted_once() -> None:
 def test_a_known_id_with_another_body_is_refused() -> None:
     """The first body with an id is counted, and the second is refused."""
     result = aggregate(line(1, report()), line(1, report(1)))
-    reason = "id must be fresh, got a known one with another body"
+    reason = "id must be new in each upload, got the id of an earlier upload with another body"
     assert result.refused == {reason: Refusal(n=1, first_line=2)}
     assert result.n_reports == 1
 
 
-def test_a_line_that_is_no_upload_stops_nothing() -> None:
-    """The line is counted by its reason, with the number of the first such line."""
+def test_a_line_without_an_upload_is_counted_by_reason() -> None:
+    """Such a line is counted by its reason, with the number of the first line of this reason."""
     result = aggregate(b"\n", b"{\n", line(1, report()), b"not json\n", b"[]\n", b"\xff\n")
     assert result.n_reports == 1
     assert result.n_uploads == 5
@@ -96,8 +99,8 @@ def test_a_line_that_is_no_upload_stops_nothing() -> None:
     assert "an upload must be JSON" in result.refused
 
 
-def test_a_bad_report_does_not_sink_the_others() -> None:
-    """A refused report is counted by its reason, and the other reports of the upload are summed."""
+def test_a_bad_report_leaves_the_other_reports_of_its_upload() -> None:
+    """A refused report is counted by its reason, and the other reports of the upload are added."""
     bad = [
         report(4),
         report(bits=b"\x00\x10"),

@@ -23,17 +23,18 @@ OTHER = Params(k=12, m=4, f=0.5, p=0.25, q=0.8)
 DAY = datetime.date(2026, 11, 21)
 
 Batch = tuple[NDArray[np.uint8], NDArray[np.uint16]]
+"""Packed reports, and their cohorts. Both have a row for each report."""
 
 
-def reports(n: int, seed: int) -> Batch:
+def draw_reports(n: int, seed: int) -> Batch:
     """Return n packed reports and their cohorts, all drawn uniformly."""
-    chance = np.random.default_rng(seed)
-    bits = chance.integers(0, 2, (n, PARAMS.k), dtype=np.uint8)
-    cohorts = chance.integers(0, PARAMS.m, n).astype(np.uint16)
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2, (n, PARAMS.k), dtype=np.uint8)
+    cohorts = rng.integers(0, PARAMS.m, n).astype(np.uint16)
     return np.packbits(bits, axis=1, bitorder="little"), cohorts
 
 
-def written(tmp_path: Path, *batches: Batch) -> Path:
+def write_batches(tmp_path: Path, *batches: Batch) -> Path:
     """Write the batches into one file, and return its path."""
     path = tmp_path / "reports.parquet"
     n_reports = write_parquet(path, batches, params=PARAMS, metric="page", day=DAY)
@@ -41,40 +42,47 @@ def written(tmp_path: Path, *batches: Batch) -> Path:
     return path
 
 
-def aggregated(path: Path) -> Counts:
-    """Return the sums of the file."""
+def aggregate(path: Path) -> Counts:
+    """Return the counts of the file."""
     return aggregate_parquet(path, params=PARAMS, metric="page")
 
 
 @pytest.mark.slow
 def test_more_reports_than_one_batch_are_summed(tmp_path: Path) -> None:
-    """Row groups and batches of reading may have different sizes."""
-    packed, cohorts = reports(300_001, 4)
-    path = written(tmp_path, reports(0, 2), (packed, cohorts))
-    assert aggregated(path) == Counts.from_packed(packed, cohorts, PARAMS, "page")
+    """The sums of 300,001 reports are those of all reports in memory.
+
+    `aggregate_parquet` reads 262,144 rows at a time, so the file needs two batches. An error names
+    the number of the row in the file, counted over row groups and batches.
+    """
+    packed, cohorts = draw_reports(300_001, 4)
+    path = write_batches(tmp_path, draw_reports(0, 2), (packed, cohorts))
+    assert aggregate(path) == Counts.from_packed(packed, cohorts, PARAMS, "page")
     cohorts[300_000] = PARAMS.m
     with pytest.raises(FileError, match="300000"):
-        aggregated(written(tmp_path, (packed, cohorts)))
+        aggregate(write_batches(tmp_path, (packed, cohorts)))
 
 
-def test_a_bit_that_flips_on_the_disk_is_found(tmp_path: Path) -> None:
-    """Every page has a checksum, so a changed bit is an error and no other sum."""
-    path = written(tmp_path, reports(1000, 6))
+def test_a_flipped_bit_of_a_file_is_found(tmp_path: Path) -> None:
+    """Every page of a column has a checksum, so a flipped bit is an error and changes no sum."""
+    path = write_batches(tmp_path, draw_reports(1000, 6))
     data = path.read_bytes()
     for column in range(6):
         meta = pq.ParquetFile(path).metadata.row_group(0).column(column)
         begin = meta.dictionary_page_offset or meta.data_page_offset
-        at = begin + meta.total_compressed_size - 1  # of the data, behind the page's header
-        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        last = begin + meta.total_compressed_size - 1  # last byte of the column's last page
+        path.write_bytes(data[:last] + bytes([data[last] ^ 1]) + data[last + 1 :])
         with pytest.raises(FileError, match="it cannot be read as"):
-            aggregated(path)
+            aggregate(path)
         path.write_bytes(data)
 
 
 @pytest.mark.parametrize("n_batches", [0, 1, 2, 5])
-def test_a_folder_has_files_of_so_many_batches(tmp_path: Path, n_batches: int) -> None:
-    """The files together have all reports. Without batches there is one file without reports."""
-    batches = [reports(10, seed) for seed in range(n_batches)]
+def test_files_of_a_folder_have_two_batches_each(tmp_path: Path, n_batches: int) -> None:
+    """With batches_a_file=2, each file has two batches, and all files together have all reports.
+
+    Without batches there is one file without reports.
+    """
+    batches = [draw_reports(10, seed) for seed in range(n_batches)]
     folder = tmp_path / "reports"
     n_reports = write_parquet_folder(
         folder, batches, params=PARAMS, metric="page", day=DAY, batches_a_file=2
@@ -82,14 +90,14 @@ def test_a_folder_has_files_of_so_many_batches(tmp_path: Path, n_batches: int) -
     files = sorted(folder.iterdir())
     assert n_reports == 10 * n_batches
     assert len(files) == max(1, -(-n_batches // 2))
-    expected = aggregated(written(tmp_path, *batches))
-    assert sum(map(aggregated, files), Counts.zero(PARAMS, "page")) == expected
+    expected = aggregate(write_batches(tmp_path, *batches))
+    assert sum(map(aggregate, files), Counts.zero(PARAMS, "page")) == expected
 
 
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
-    """Names, types and values of the columns are the documented ones."""
-    packed, cohorts = reports(3, 5)
-    table = pq.read_table(written(tmp_path, (packed, cohorts)))
+    """The columns have the names, types and values that `rappor/engines/README.md` documents."""
+    packed, cohorts = draw_reports(3, 5)
+    table = pq.read_table(write_batches(tmp_path, (packed, cohorts)))
     text = pa.dictionary(pa.int32(), pa.string())
     assert table.schema.names == ["format", "metric", "params", "day", "cohort", "bits"]
     assert table.schema.types == [pa.int8(), text, text, pa.date32(), pa.int32(), pa.binary(2)]
@@ -102,7 +110,7 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
 
 
 def write_with(path: Path, **changes: Any) -> Path:
-    """Write three valid reports with some columns changed or, by None, left out."""
+    """Write three valid reports with some columns replaced. A column of None is left out."""
     columns = {
         "bits": pa.array([b"\x01\x00", b"\x03\x08", b"\x00\x00"], pa.binary(2)),
         "cohort": pa.array([0, 3, 3], pa.int64()),
@@ -111,8 +119,8 @@ def write_with(path: Path, **changes: Any) -> Path:
         "metric": pa.array(["page"] * 3),
         "params": pa.array([PARAMS.fingerprint] * 3),
     } | changes
-    kept = {name: column for name, column in columns.items() if column is not None}
-    pq.write_table(pa.table(kept), path)
+    present_columns = {name: column for name, column in columns.items() if column is not None}
+    pq.write_table(pa.table(present_columns), path)
     return path
 
 
@@ -134,31 +142,31 @@ def write_with(path: Path, **changes: Any) -> Path:
 def test_a_wrong_row_or_column_is_refused(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    """The error has the number of the first refused row, if there is one."""
-    assert aggregated(write_with(tmp_path / "good")).cohort_reports.tolist() == [1, 0, 0, 2]
+    """A wrong column is an error, and a wrong value is an error with the number of its row."""
+    assert aggregate(write_with(tmp_path / "good")).cohort_reports.tolist() == [1, 0, 0, 2]
     with pytest.raises(FileError, match=reason):
-        aggregated(write_with(tmp_path / "bad", **changes))
+        aggregate(write_with(tmp_path / "bad", **changes))
 
 
 def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path) -> None:
     """A file of another collection, a cut file and a missing file are errors with the path."""
-    path = written(tmp_path, reports(3, 6))
+    path = write_batches(tmp_path, draw_reports(3, 6))
     with pytest.raises(FileError, match=r"reports.parquet: metric must be 'site'"):
         aggregate_parquet(path, params=PARAMS, metric="site")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(FileError, match=r"reports.parquet: it cannot be read as Parquet"):
-        aggregated(path)
+        aggregate(path)
     with pytest.raises(FileError, match="nothing: No such file"):
-        aggregated(tmp_path / "nothing")
+        aggregate(tmp_path / "nothing")
 
 
 def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
-    """An error of the generator half-way leaves no file."""
-    batches = (reports(1 // n, 1) for n in (1, 0))
+    """If the iterator of batches raises, neither a file nor a folder is left."""
+    batches = (draw_reports(1 // n, 1) for n in (1, 0))
     with pytest.raises(ZeroDivisionError):
         write_parquet(tmp_path / "x", batches, params=PARAMS, metric="page", day=DAY)
     assert not list(tmp_path.iterdir())
-    batches = (reports(1 // n, 1) for n in (1, 1, 0))
+    batches = (draw_reports(1 // n, 1) for n in (1, 1, 0))
     with pytest.raises(ZeroDivisionError):
         write_parquet_folder(
             tmp_path / "x", batches, params=PARAMS, metric="page", batches_a_file=1

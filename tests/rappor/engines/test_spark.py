@@ -10,24 +10,25 @@ from pathlib import Path
 import pytest
 from places import ROOT
 from programs import run_python
-from spark_servers import CLUSTER, connect_server, environment
+from spark_servers import CLUSTER, SHORT_JOB_OPTIONS, build_environment, run_connect_server
 from tools import need
 
 SUITE = "tests/rappor/engines/spark_suite.py"
 ALL = "acceptance or not acceptance"
 OVER_CONNECT = "sums_are or every_key or missing_column or statement or command"
-"""What differs between the two kinds of sessions; the rest over Connect is in the full counts."""
+"""Words in the names of tests. Sessions over Connect run other code than classic ones in these
+tests. The acceptance stage runs all tests over Connect."""
 
 
 def run_suite(
     session: str, env: dict[str, str], *, stage: str = "not acceptance", names: str = ""
 ) -> None:
-    """Run tests of the suite by their names, in a process of its own."""
+    """Run the tests of the suite with these marks and names in a new process."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", SUITE]
     command += ["-m", stage, "-k", names]
     command += ["-n", "0", "--timeout", "0"]
     command += ["-W", "ignore:PySpark does not yet fully support pandas"]
-    answer = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=ROOT,
         env=env | {"SPARK_SESSION": session},
@@ -35,7 +36,7 @@ def run_suite(
         text=True,
         check=False,
     )
-    assert answer.returncode == 0, answer.stdout[-20_000:] + answer.stderr[-5_000:]
+    assert process.returncode == 0, process.stdout[-20_000:] + process.stderr[-5_000:]
 
 
 @pytest.mark.slow
@@ -53,7 +54,11 @@ def test_without_spark_the_extra_is_named() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_chosen", [False, True])
 def test_local_workers_run_this_interpreter(is_chosen: bool, tmp_path: Path) -> None:
-    """Local workers run this interpreter, unless PYSPARK_PYTHON names another."""
+    """Local workers run the interpreter of the session, unless PYSPARK_PYTHON names another.
+
+    The PATH has a `python3` that fails, so a worker that searches the PATH fails too. The other
+    interpreter is a script that sets IS_OURS and starts this one.
+    """
     need("java")
     need("pyspark")
     program = (
@@ -69,12 +74,13 @@ def test_local_workers_run_this_interpreter(is_chosen: bool, tmp_path: Path) -> 
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nIS_OURS=yes exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    tools = tmp_path / "tools"  # a PATH without any Python but one that cannot run
+    tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "python3").write_text("#!/bin/sh\nexit 1\n")
     (tools / "python3").chmod(0o755)
     env = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK")}
     env |= {"PATH": f"{tools}:{env['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"JAVA_TOOL_OPTIONS": SHORT_JOB_OPTIONS}
     env |= {"PYSPARK_PYTHON": str(python)} if is_chosen else {}
     ended = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
@@ -92,28 +98,31 @@ STAGES = pytest.mark.parametrize(
         pytest.param(True, marks=[pytest.mark.acceptance, pytest.mark.timeout(1800)]),
     ],
 )
-"""20 million reports, and an executor that is killed in the middle, are large."""
+"""Stages of the suite. The large tests add 20 million reports and kill an executor."""
 
 
 @STAGES
 def test_the_suite_holds_in_a_classic_session(is_large: bool, tmp_path: Path) -> None:
-    """On a local cluster of two executors; its workers have neither compiler nor pandas."""
+    """The suite passes on a local cluster of two executors, without numba and pandas on workers.
+
+    The acceptance stage has both packages.
+    """
     need("java")
     need("pyspark")
     if is_large:
-        run_suite("classic", environment(tmp_path / "workers", java=""), stage="acceptance")
+        run_suite("classic", build_environment(tmp_path / "workers", java=""), stage="acceptance")
     else:
-        run_suite("classic", environment(tmp_path / "workers", hidden=("numba", "pandas")))
+        run_suite("classic", build_environment(tmp_path / "workers", hidden=("numba", "pandas")))
 
 
 @STAGES
 def test_the_suite_holds_over_connect(is_large: bool, tmp_path: Path) -> None:
-    """Against a server in another process; its workers have the compiler."""
+    """The suite passes against a Connect server in another process, with numba on its workers."""
     need("java")
     need("pyspark")
     session: dict[str, str] = (
         {"master": CLUSTER, "java": ""} if is_large else {"master": "local[2]"}
     )
-    with connect_server(tmp_path / "workers", **session) as address:
+    with run_connect_server(tmp_path / "workers", **session) as address:
         selection = {"stage": ALL} if is_large else {"names": OVER_CONNECT}
         run_suite(address, dict(os.environ), **selection)

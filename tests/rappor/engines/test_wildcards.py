@@ -1,4 +1,4 @@
-"""Wildcards of paths, as Hadoop reads them."""
+"""Wildcards in paths, with Hadoop's syntax: {a,b}, *, ?, [ab], [^a] and a backslash to escape."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from rappor.engines.wildcards import is_left_out, lies_in, matches, spell_out
     ],
 )
 def test_braces_and_backslashes_are_spelt_out(path: str, spelt: list[str]) -> None:
-    """Braces become single paths, with wildcards in the syntax of `glob`."""
+    """Each alternative of braces becomes a path. Its wildcards are in the syntax of `glob`."""
     assert spell_out(path) == spelt
 
 
 def test_a_backslash_within_braces_is_refused() -> None:
-    """Hadoop drops the backslash if the braces contain a slash, and reads another path."""
+    """A backslash within braces is an error, because Hadoop would read another path.
+
+    If the braces contain a slash, Hadoop drops the backslash.
+    """
     with pytest.raises(FileError, match="a backslash within braces"):
         spell_out("/{a/b,\\[c]}")
 
@@ -47,12 +50,16 @@ def test_a_backslash_within_braces_is_refused() -> None:
     ],
 )
 def test_hidden_names_are_left_out_unless_spelt(path: str, roots: list[str], is_out: bool) -> None:
-    """Hidden names below a folder or a wildcard are skipped. Paths elsewhere are not affected."""
+    """A file is skipped if a name below its root is hidden, or a wildcard matches a hidden name.
+
+    A hidden name that the root spells out is not skipped. Names begin with a dot or an underscore
+    if they are hidden.
+    """
     assert is_left_out(path, roots) == is_out
 
 
-def test_a_machine_finds_what_a_path_means(tmp_path: Path) -> None:
-    """Files, folders and broken links are found, except hidden ones."""
+def test_wildcards_match_files_of_a_machine(tmp_path: Path) -> None:
+    """Wildcards match files, folders and broken links, except hidden names."""
     for name in ("a.csv", "_b.csv", "c[1].csv"):
         (tmp_path / name).touch()
     (tmp_path / "dead").symlink_to("nothing")

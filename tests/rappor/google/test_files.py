@@ -1,4 +1,8 @@
-"""Files of google/rappor: hash layout, readers and writers, and its own collection decoded."""
+"""Files of google/rappor, the reference implementation: hash layout, readers, writers, decodes.
+
+The folder `data` has known answers of google/rappor. They are vectors of its clients, and one
+simulated collection with the estimates that its decoder printed.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,15 @@ from rappor.protocol.encodings.encodings_by_name import get_encoder
 
 GOOGLE = Path(__file__).parent / "data"
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, layout=GOOGLE_LAYOUT)
+"""The recorded collection has these parameters, those of [EPK14] section 5.2."""
 
 
 def write_map(path: Path, candidates: Candidates, params: Params) -> None:
-    """Write map.csv: a string, then cohort * k + bit + 1 of each hash in each cohort."""
+    """Write a map.csv of google/rappor.
+
+    A row has a string and the numbers of the bits that it sets: cohort * k + bit + 1. google/rappor
+    writes "Empty" for the empty string.
+    """
     cells = candidates.compute_cells(params, 0, len(candidates)).tolist()
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(
@@ -35,13 +44,17 @@ def write_map(path: Path, candidates: Candidates, params: Params) -> None:
 
 
 def read_csv(name: str) -> dict[str, dict[str, str]]:
-    """Read a table of the recorded collection by its string column."""
+    """Return the rows of a table of the recorded collection by their column "string"."""
     with (GOOGLE / name).open(newline="") as file:
         return {row["string"]: row for row in csv.DictReader(file)}
 
 
-def test_bloom_bits_are_those_of_their_python_client() -> None:
-    """All 240 recorded filters come out, for 8 to 128 bits and any text."""
+def test_bloom_bits_equal_those_of_googles_python_client() -> None:
+    """The 240 recorded Bloom filters are reproduced, from 8 to 128 bits and for any text.
+
+    With other bits, candidates would not match the reports of devices that run google/rappor. A
+    recorded filter is written from bit k - 1 down to bit 0.
+    """
     vectors = json.loads((GOOGLE / "vectors.json").read_text())["vectors"]
     assert len(vectors) == 240
     for row in vectors:
@@ -49,108 +62,129 @@ def test_bloom_bits_are_those_of_their_python_client() -> None:
         params = Params(**letters, layout=GOOGLE_LAYOUT, insecure=True)
         value = row["value"].encode()
         cells = compute_google_cells([value], params)[0].reshape(params.m, params.h)
-        own = [int(cell) - row["cohort"] * params.k for cell in cells[row["cohort"]] if cell >= 0]
-        bits = "".join("1" if i in own else "0" for i in reversed(range(params.k)))
+        first_cell = row["cohort"] * params.k
+        set_bits = [int(cell) - first_cell for cell in cells[row["cohort"]] if cell >= 0]
+        bits = "".join("1" if i in set_bits else "0" for i in reversed(range(params.k)))
         assert bits == row["bloom"]
 
 
-def md5(cohort: int, value: bytes) -> bytes:
-    """Hash as their Python client does."""
+def hash_as_google(cohort: int, value: bytes) -> bytes:
+    """Return the MD5 hash of cohort and value, as the Python client of google/rappor does."""
     return hashlib.md5(cohort.to_bytes(4, "big") + value, usedforsecurity=False).digest()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("m", [3, 5000])
 def test_cells_are_those_of_md5(m: int) -> None:
-    """Strings of any length are hashed with MD5, and repeated strings are dropped."""
+    """Cells under the layout of google/rappor are the bytes of an MD5 hash, for any length.
+
+    With k = 256, byte i of the hash is the bit of hash function i. A bit that an earlier hash
+    function has chosen already has the cell -1, so that the bit counts once.
+    """
     values = [b"\xe9" * length for length in range(120)]
     params = Params(k=256, h=16, m=m, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     cells = compute_google_cells(values, params).reshape(len(values), m, 16)
     for value, rows in zip(values, cells, strict=True):
         for cohort in (0, 1, m - 1):
-            digest = md5(cohort, value)
+            digest = hash_as_google(cohort, value)
             expected = [
                 -1 if byte in digest[:i] else cohort * 256 + byte for i, byte in enumerate(digest)
             ]
             assert rows[cohort].tolist() == expected
 
 
-def test_their_layout_is_not_offered_to_devices() -> None:
-    """A device refuses to encode under the layout, and the fingerprint differs."""
+def test_devices_refuse_the_layout_of_google() -> None:
+    """A device refuses to encode under the hash layout of google/rappor.
+
+    The layout serves the decoding of counts of google/rappor only. Its name is part of the
+    fingerprint, so that counts of both layouts never mix.
+    """
     with pytest.raises(ParamsError, match="layout"):
         get_encoder(PAPER)
     assert PAPER.fingerprint != Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75).fingerprint
 
 
 def test_unknown_layouts_are_refused() -> None:
-    """Candidates need a known layout."""
+    """Candidates cannot be hashed under an unknown layout, so the layout is refused."""
     params = Params(k=8, f=0.5, p=0.25, q=0.75, layout="other")
     with pytest.raises(ParamsError, match="layout must be rappor-1 or google"):
         Candidates.from_list(["a"]).compute_cells(params, 0, 1)
 
 
 def test_recorded_collection_is_decoded_with_fewer_false_strings_and_better_coverage() -> None:
-    """On its own data: fewer false strings, smaller total variation, and higher coverage."""
+    """On a collection of google/rappor, `decode` is better than the decoder of google/rappor.
+
+    Better means fewer absent strings among the results, a smaller total variation between the
+    estimated and the true distribution, and intervals that contain the true share more often. The
+    number of intervals that miss their share is at most binomial with 5 %, the adjusted intervals
+    of the detected strings included.
+    """
     params = files.read_params(GOOGLE / "params.csv")
     assert params == PAPER
     counts = files.read_counts(GOOGLE / "counts.csv", params)
     estimates = decode(counts, files.read_candidates(GOOGLE / "candidates.txt"), distribution=True)
     truth = {text: float(row["proportion"]) for text, row in read_csv("truth.csv").items()}
-    theirs = read_csv("reference_results.csv")
-    ours = {row["candidate"]: row for row in estimates.rows()}
-    assert sum(row["detected"] and text not in truth for text, row in ours.items()) < sum(
-        text not in truth for text in theirs
-    )
+    google_rows = read_csv("reference_results.csv")
+    rows = {row["candidate"]: row for row in estimates.rows()}
+    n_false = sum(row["detected"] and text not in truth for text, row in rows.items())
+    assert n_false < sum(text not in truth for text in google_rows)
 
-    def variation(shares: dict[str, float]) -> float:
+    def compute_total_variation(shares: dict[str, float]) -> float:
         names = truth.keys() | shares.keys()
         return sum(abs(truth.get(name, 0) - shares.get(name, 0)) for name in names) / 2
 
-    assert variation({text: row["posterior_share"] for text, row in ours.items()}) < variation(
-        {text: float(row["proportion"]) for text, row in theirs.items()}
-    )
-    covered = [row["ci_low"] <= truth.get(text, 0) <= row["ci_high"] for text, row in ours.items()]
-    their_covered = [
+    shares = {text: row["posterior_share"] for text, row in rows.items()}
+    google_shares = {text: float(row["proportion"]) for text, row in google_rows.items()}
+    assert compute_total_variation(shares) < compute_total_variation(google_shares)
+    covered = [row["ci_low"] <= truth.get(text, 0) <= row["ci_high"] for text, row in rows.items()]
+    covered_by_google = [
         float(row["prop_low_95"]) <= truth.get(text, 0) <= float(row["prop_high_95"])
-        for text, row in theirs.items()
+        for text, row in google_rows.items()
     ]
-    assert np.mean(covered) > np.mean(their_covered)
+    assert np.mean(covered) > np.mean(covered_by_google)
     assert covered.count(False) <= stats.binom.isf(1e-9, len(covered), 0.05)
     low, high = (
         estimates.ci_low_adjusted[estimates.detected],
         estimates.ci_high_adjusted[estimates.detected],
     )
-    true = np.array(
+    true_shares = np.array(
         [truth.get(row["candidate"], 0.0) for row in estimates.rows(detected_only=True)]
     )
-    outside = int(((true < low) | (true > high)).sum())
-    assert outside <= stats.binom.isf(1e-9, len(true), 0.05)
+    n_outside = int(((true_shares < low) | (true_shares > high)).sum())
+    assert n_outside <= stats.binom.isf(1e-9, len(true_shares), 0.05)
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         (Params.profile("balanced"), "layout must be google"),
         (dataclasses.replace(PAPER, g=0.2), r"g must be 0\.5"),
     ],
 )
-def test_what_their_files_cannot_say_is_not_converted(
-    params: Params, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_parameters_that_params_csv_cannot_contain_are_refused(
+    params: Params, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another layout and another g are refused before a file is written."""
-    ours, theirs = tmp_path / "ours.counts", tmp_path / "theirs"
-    theirs.mkdir()
-    Counts.zero(params).save(ours)
-    words = ["--params", str(theirs / "params.csv"), "--out", str(theirs / "counts.csv")]
-    assert run(["convert", str(ours), *words]) == 2
-    assert re.search(said, capsys.readouterr().err)
-    assert not list(theirs.iterdir())
+    """`convert` refuses another layout and another g than 1/2, and writes no file.
+
+    params.csv has neither a layout nor a g. google/rappor would decode such counts wrongly.
+    """
+    source, target = tmp_path / "source.counts", tmp_path / "target"
+    target.mkdir()
+    Counts.zero(params).save(source)
+    words = ["--params", str(target / "params.csv"), "--out", str(target / "counts.csv")]
+    assert run(["convert", str(source), *words]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not list(target.iterdir())
 
 
-def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
+def test_a_map_gives_the_same_estimates_as_its_candidates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A map that is written and read again gives the same estimates, in any order of cells."""
+    """A map.csv gives the same estimates as the list of candidates that it was computed from.
+
+    google/rappor decodes with maps. The order of the bits in a row does not matter, and "NA" fills
+    up short rows.
+    """
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     path = tmp_path / "map.csv"
@@ -159,21 +193,24 @@ def test_a_map_decodes_as_the_candidates_that_it_was_made_of(
     path.write_text("\n".join(",".join([row[0], *reversed(row[1:]), "NA"]) for row in rows))
     mapped = files.read_map(path, PAPER)
     assert mapped.strings == candidates.strings
-    listed, answer = decode(counts, candidates), decode(counts, mapped)
-    assert answer.candidates == listed.candidates
-    # The order of the cells is the order of the sums: the last digits differ.
-    assert answer.share == pytest.approx(listed.share, abs=1e-12)
-    assert answer.detected.tolist() == listed.detected.tolist()
+    listed, from_map = decode(counts, candidates), decode(counts, mapped)
+    assert from_map.candidates == listed.candidates
+    # Sums of floating-point numbers depend on the order of the cells, so the last digits differ.
+    assert from_map.share == pytest.approx(listed.share, abs=1e-12)
+    assert from_map.detected.tolist() == listed.detected.tolist()
     words = ["--params", str(GOOGLE / "params.csv"), "--json", "--all"]
     source = ["decode", str(GOOGLE / "counts.csv"), "--format", "google"]
     assert run([*source, *words, "--map", str(path)]) == 0
-    assert json.loads(capsys.readouterr().out) == answer.to_dict()
+    assert json.loads(capsys.readouterr().out) == from_map.to_dict()
     both = ["--map", str(path), "--candidates", str(GOOGLE / "candidates.txt")]
     assert run([*source, *words, *both]) == 2
 
 
 def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
-    """The first row of a string counts, and the number of further rows is in `n_duplicates`."""
+    """The first row of a string in a map counts, and further rows are counted as duplicates.
+
+    The cells of a map are for its own parameters only, because it has bits and no strings to hash.
+    """
     params = Params(k=4, h=1, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     (tmp_path / "map.csv").write_text("a,1,5\na,2,6\n")
     mapped = files.read_map(tmp_path / "map.csv", params)
@@ -184,7 +221,10 @@ def test_a_repeated_string_of_a_map_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
-    """The last column, irr, is read from bit k - 1 down to bit 0, into its cohort's row."""
+    """Each report of a file is added to the counts of its cohort.
+
+    Its bits are in the last column (irr), written from bit k - 1 down to bit 0.
+    """
     params = Params(k=12, h=2, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     header = "client,cohort,bloom,prr,irr\n"
     (tmp_path / "reports.csv").write_text(
@@ -197,8 +237,10 @@ def test_reports_are_summed_from_their_text_form(tmp_path: Path) -> None:
 
 
 READERS = {"counts": files.read_counts, "reports": files.read_reports, "map": files.read_map}
+"""Readers of the files, by the name of the file without its suffix."""
 HEAD = "k,h,m,p,q,f\n"
-BAD = [
+"""params.csv must begin with this header."""
+REFUSED_FILES = [
     ("params", ["", "k,h,m,f,p,q\n8,1,2,.5,.25,.75\n"], "header"),
     ("params", [HEAD, HEAD + "8,1,2,.25,.75,.5\n" * 2], "one row"),
     ("params", [f"{HEAD}8,1,two,.25,.75,.5\n", f"{HEAD}8,1,2,.25,.75\n"], "integers"),
@@ -218,15 +260,21 @@ BAD = [
     ("reports", ["c,-1,,,01", "c,2,,,01", "c,0,,,0", "c,0,,,02", "c,0,01", "c,x,,,01"], "line 3"),
     ("map", ["a", "a,0,5", "a,1,5", "a,1,2,3", "a,x,5", "a,NA"], "line 2"),
 ]
+"""Kinds of files, contents that are refused, and the reason in the message. Rows of reports and
+maps follow valid first rows, so that a message has to name the right line."""
 
 
-@pytest.mark.parametrize(("kind", "texts", "reason"), BAD)
+@pytest.mark.parametrize(("kind", "texts", "reason"), REFUSED_FILES)
 def test_bad_files_are_refused(tmp_path: Path, kind: str, texts: list[str], reason: str) -> None:
-    """Each with its line, and parameters with their letter.
+    """A wrong file is refused with its line or its parameter.
 
-    Swapped p and q, NaN, a probability of 2 and no bits at all, which their tools let pass; rows of
-    another width or number, junk, more ones than reports; a cohort that is none is not counted
-    into another one; cells outside the filter, too many, none or no numbers.
+    google/rappor accepts many of these files and computes wrong estimates. Cases:
+
+    - params.csv: swapped p and q, NaN, a probability of 2, no bits at all.
+    - counts.csv: rows of another width or number, text in place of numbers, more ones than reports.
+    - reports: another number of bits, and a cohort that does not exist, which google/rappor counts
+      into another cohort.
+    - map.csv: bits outside the filter, too many bits, no bits, and text in place of numbers.
     """
     params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     path = tmp_path / f"{kind}.csv"
@@ -237,9 +285,21 @@ def test_bad_files_are_refused(tmp_path: Path, kind: str, texts: list[str], reas
             files.read_params(path) if kind == "params" else READERS[kind](path, params)
 
 
+def test_reports_without_a_header_are_refused(tmp_path: Path) -> None:
+    """A file whose first row is a report is refused, because the row would not be counted."""
+    params = Params(k=2, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
+    path = tmp_path / "reports.csv"
+    path.write_text("7,1,01,01,10\n8,1,01,01,10\n")
+    with pytest.raises(FileError, match=r"line 1: .*must be a header, got a report"):
+        files.read_reports(path, params)
+
+
 @pytest.mark.slow
 def test_error_control_changes_what_is_detected() -> None:
-    """A defect of theirs: options for level and correction that change a printed line only."""
+    """A stricter level or procedure detects fewer strings.
+
+    In google/rappor, the options for level and correction change a printed line only.
+    """
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     candidates = files.read_candidates(GOOGLE / "candidates.txt")
     rules = ((0.2, "bh"), (0.05, "bh"), (0.05, "bonferroni"), (1e-4, "bh"))
@@ -252,10 +312,13 @@ def test_error_control_changes_what_is_detected() -> None:
     assert len(set(n_detected)) == 4
 
 
-def test_absent_candidates_are_not_given_the_mass(
+def test_absent_candidates_have_almost_no_share(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """google/rappor reports 56 of 100 absent strings with 55 % of the mass."""
+    """Candidates that no device has get almost no share, and the rest is unallocated.
+
+    google/rappor reports 56 of these 100 absent strings, with shares that add up to 55 %.
+    """
     counts = files.read_counts(GOOGLE / "counts.csv", PAPER)
     absent = [f"nobody holds {i}" for i in range(100)]
     estimates = decode(counts, absent, distribution=True)
@@ -271,8 +334,13 @@ def test_absent_candidates_are_not_given_the_mass(
 
 
 @pytest.mark.parametrize("name", ["NA", "007", "1e3", "TRUE", ""])
-def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
-    """google/rappor crashes for a candidate NA, and drops leading zeros of numeric strings."""
+def test_strings_that_look_like_numbers_or_missing_values_stay_text(
+    name: str, tmp_path: Path
+) -> None:
+    """A string of a map that looks like a number, a boolean or a missing value stays a text.
+
+    google/rappor is written in R. It fails for the candidate "NA" and removes leading zeros.
+    """
     params = Params(k=64, h=1, m=8, f=0.25, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     candidates = Candidates.from_list([name, "other", "absent"])
     write_map(tmp_path / "map.csv", candidates, params)
@@ -284,12 +352,15 @@ def test_every_string_stays_the_text_it_is(name: str, tmp_path: Path) -> None:
 
 
 def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None:
-    """google/rappor splits the mass of two candidates with equal bits silently."""
+    """Two candidates with equal bits form an identifiability group, and each has the common share.
+
+    No counts can distinguish the two. google/rappor divides their share without a word.
+    """
     params = Params(k=16, h=1, m=2, f=0.25, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
     (tmp_path / "map.csv").write_text("a,1,17\nb,1,17\nc,2,18\n")
-    ones = np.full((2, 16), 100_000 * params.p_star).astype(np.int64)
-    ones[:, 0] = int(100_000 * params.q_star)
-    counts = Counts(params, ones, np.array([100_000, 100_000]))
+    bit_counts = np.full((2, 16), 100_000 * params.p_star).astype(np.int64)
+    bit_counts[:, 0] = int(100_000 * params.q_star)
+    counts = Counts(params, bit_counts, np.array([100_000, 100_000]))
     estimates = decode(counts, files.read_map(tmp_path / "map.csv", params))
     rows = {row["candidate"]: row for row in estimates.rows()}
     assert rows["a"]["group"] == rows["b"]["group"] == 1
@@ -300,19 +371,24 @@ def test_candidates_with_equal_bits_are_named_as_a_group(tmp_path: Path) -> None
 def test_command_line_decodes_and_converts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --format google, decode gives the estimates of `decode`, and convert is reversible."""
+    """`rappor decode --format google` reads the files, and `rappor convert` loses nothing.
+
+    Counts that are converted to this project's format and back again are equal.
+    """
     counts, params = str(GOOGLE / "counts.csv"), str(GOOGLE / "params.csv")
     words = ["--format", "google", "--params", params]
     words += ["--candidates", str(GOOGLE / "candidates.txt"), "--json"]
     assert run(["decode", counts, *words]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     keys = ["estimates", "reports", "unallocated", "unallocated_std_error", "assumptions"]
-    assert list(answer) == [*keys, "warnings", "diagnostics"]
-    assert answer["reports"] == 1_000_000
+    assert list(document) == [*keys, "warnings", "diagnostics"]
+    assert document["reports"] == 1_000_000
     assert run(["decode", counts, "--format", "google"]) == 2
-    ours, back = str(tmp_path / "ours.counts"), str(tmp_path / "back.csv")
-    assert run(["convert", counts, "--params", params, "--out", ours]) == 0
-    assert Counts.load(ours) == files.read_counts(counts, files.read_params(params))
-    again = str(tmp_path / "params.csv")
-    assert run(["convert", ours, "--params", again, "--out", back]) == 0
-    assert files.read_counts(back, files.read_params(again)) == Counts.load(ours)
+    converted, converted_back = str(tmp_path / "rappor.counts"), str(tmp_path / "back.csv")
+    assert run(["convert", counts, "--params", params, "--out", converted]) == 0
+    assert Counts.load(converted) == files.read_counts(counts, files.read_params(params))
+    new_params = str(tmp_path / "params.csv")
+    words = ["--params", new_params, "--out", converted_back]
+    assert run(["convert", converted, *words]) == 0
+    read_back = files.read_counts(converted_back, files.read_params(new_params))
+    assert read_back == Counts.load(converted)

@@ -35,9 +35,11 @@ from rappor.planning.repeats import count_epochs, count_reports, count_reports_o
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, epsilon_inf, epsilon_n
 from rappor.protocol.params import Params
+from rappor.protocol.randomizer import choose_day
 from rappor.simulation import simulate_repeated
 
 FALSE_ALARM = 1e-9
+"""Probability that a statistical check fails although the code is right."""
 
 NAMES = tuple(f"c{i}" for i in range(20))
 CATEGORIES_OF: dict[str, tuple[str, ...]] = {
@@ -45,24 +47,36 @@ CATEGORIES_OF: dict[str, tuple[str, ...]] = {
     "buckets": ("0", "0.5", "10"),
     "boolean": (),
 }
+"""Categories of a plan for each encoding. Buckets have the edges of their intervals instead, and a
+boolean has one bit without a name."""
 EXPIRES = date(2030, 12, 31)
 
 
 @pytest.mark.parametrize("encoding", CATEGORIES_OF)
 @pytest.mark.parametrize("budget", [(0.1, 0.1), (1, 2), (2, 4), (4, 5), (3, 30)])
 def test_noise_spends_the_budget_and_not_more(encoding: str, budget: tuple[float, float]) -> None:
-    """No loss exceeds its limit, and at least one loss is at its limit to a millionth."""
-    one, inf = budget
+    """No loss exceeds its limit, and at least one loss is at its limit to a millionth.
+
+    An unused part of a budget would be noise without protection. Rounding to 32-bit thresholds
+    must not make a loss larger than its limit.
+    """
+    limit_1, limit_inf = budget
     planned = plan_categorical(
-        encoding, CATEGORIES_OF[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
+        encoding, CATEGORIES_OF[encoding], epsilon_1=limit_1, epsilon_inf=limit_inf, reports=1e5
     )
-    assert epsilon_1(planned.params) <= one
-    assert epsilon_inf(planned.params) <= inf
-    assert max(epsilon_1(planned.params) / one, epsilon_inf(planned.params) / inf) > 1 - 1e-6
+    assert epsilon_1(planned.params) <= limit_1
+    assert epsilon_inf(planned.params) <= limit_inf
+    assert (
+        max(epsilon_1(planned.params) / limit_1, epsilon_inf(planned.params) / limit_inf) > 1 - 1e-6
+    )
 
 
 def test_large_losses_of_one_bit_are_spent_too() -> None:
-    """Large budgets are spent too. Coins of 32 bits allow losses up to about 22 nats."""
+    """Budgets of 15 and 18 nats for one bit are spent to a hundredth.
+
+    The smallest probability of a coin is 2^-32, so one bit can lose at most ln(2^32) = 22 nats.
+    Near this end, the rounding of thresholds matters most.
+    """
     planned = plan_categorical("boolean", epsilon_1=15, epsilon_inf=18, reports=1000)
     assert 14.99 < epsilon_1(planned.params) <= 15
     assert 17.99 < epsilon_inf(planned.params) <= 18
@@ -70,24 +84,33 @@ def test_large_losses_of_one_bit_are_spent_too() -> None:
 
 @pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_no_other_noise_of_the_budget_has_less_variance(encoding: str) -> None:
-    """At the planned f and g, no other p and q have a smaller variance at the mean share."""
-    one, inf = 1.0, 3.0
+    """At the planned f and g, no other p and q within the budget have a smaller variance.
+
+    The variance is compared at the mean share of a category: 1/k for categories that exclude each
+    other, 1/2 for a boolean. p and q run over a grid.
+    """
+    limit_1, limit_inf = 1.0, 3.0
     planned = plan_categorical(
-        encoding, CATEGORIES_OF[encoding], epsilon_1=one, epsilon_inf=inf, reports=1e5
+        encoding, CATEGORIES_OF[encoding], epsilon_1=limit_1, epsilon_inf=limit_inf, reports=1e5
     )
-    shape = planned.params
-    level = 1 / shape.k if get_encoding(shape).is_exclusive else 0.5
+    params = planned.params
+    share = 1 / params.k if get_encoding(params).is_exclusive else 0.5
     for p in np.linspace(0, 0.6, 61):
         for q in np.linspace(p + 0.02, 1, 60):
-            other = dataclasses.replace(shape, p=float(p), q=float(q))
-            if epsilon_1(other) <= one:
-                assert variance(other, level) >= variance(shape, level) * (1 - 1e-6)
+            alternative = dataclasses.replace(params, p=float(p), q=float(q))
+            if epsilon_1(alternative) <= limit_1:
+                least = compute_variance(params, share)
+                assert compute_variance(alternative, share) >= least * (1 - 1e-6)
 
 
-def variance(params: Params, level: float) -> float:
-    """Return the variance of a category's share, times the number of reports."""
+def compute_variance(params: Params, share: float) -> float:
+    """Return the variance of the estimate of a category with a share, times the reports.
+
+    A bit of a report is 1 with probability mu = p* + (q* - p*) share, and its variance is
+    mu (1 - mu). The de-biased estimate divides by q* - p*.
+    """
     gap = params.q_star - params.p_star
-    mean = params.p_star + gap * level
+    mean = params.p_star + gap * share
     return mean * (1 - mean) / gap**2
 
 
@@ -96,32 +119,41 @@ def variance(params: Params, level: float) -> float:
 def test_noise_for_rare_categories_hardly_harms_the_most_frequent_one(
     budget: tuple[float, float], k: int
 ) -> None:
-    """The error of the most frequent category is at most a tenth larger than with other noise.
+    """The error of the most frequent category is at most a tenth larger than with plainer noise.
 
-    The other noise has q* = 1/2 and g = 1/2. Devices send 30 reports.
+    The planner minimises the variance of a rare category, and its permanent response is asymmetric.
+    A symmetric permanent response (g = 1/2) suits a frequent category better, but not much. Devices
+    send 30 reports, so the permanent response determines most of the error.
     """
-    one, inf = budget
-    # With g = 1/2, f = 2a has a loss of `inf` nats over the two bits in which two values differ.
-    names, a = NAMES[:k], 1 / (1 + math.exp(inf / 2))
-    question = DetectionTarget(frequencies=Frequencies.zipf(k), reports_per_device=30)
+    limit_1, limit_inf = budget
+    # The permanent response with f = 2 a and g = 1/2 changes each bit with probability a. Two
+    # values differ in two bits, so its loss is 2 ln((1 - a) / a) = `limit_inf` nats.
+    names, a = NAMES[:k], 1 / (1 + math.exp(limit_inf / 2))
+    target = DetectionTarget(frequencies=Frequencies.zipf(k), reports_per_device=30)
     planned = plan_categorical(
-        "onehot", names, epsilon_1=one, epsilon_inf=inf, reports=300_000, question=question
+        "onehot",
+        names,
+        epsilon_1=limit_1,
+        epsilon_inf=limit_inf,
+        reports=300_000,
+        target=target,
     )
-    p_star = 1 / (1 + math.exp(one))
+    p_star = 1 / (1 + math.exp(limit_1))
     p = (p_star - a / 2 - a * p_star) / (1 - 2 * a)
     q = p + (0.5 - p_star) / (1 - 2 * a)
     plain = Params(encoding="onehot", k=k, categories=names, f=2 * a, p=p, q=q)
-    assert epsilon_1(plain) == pytest.approx(one, abs=1e-6)
-    error = predict_power(plain, question, reports=300_000).prediction.largest_error
+    assert epsilon_1(plain) == pytest.approx(limit_1, abs=1e-6)
+    error = predict_power(plain, target, reports=300_000).prediction.largest_error
     assert planned.prediction.largest == pytest.approx(1 / sum(1 / i for i in range(1, k + 1)))
     assert planned.prediction.largest_error < 1.1 * error
 
 
 def test_excess_over_the_best_known_mechanism_is_1() -> None:
-    """`excess` is the variance in units of the best known mechanism of the same epsilon_1.
+    """A plan has the variance of the best known mechanism with the same epsilon_1.
 
-    For one bit it is randomized response, for categories optimised unary encoding. The plan reaches
-    both.
+    `excess` is the quotient of both variances. The best known mechanism for one bit is randomized
+    response, with a quarter of the variance of optimised unary encoding, which is the best one for
+    many categories [WBLJ17].
     """
     for encoding, best in (
         ("boolean", compute_optimal_variance(1) / 4),
@@ -135,9 +167,9 @@ def test_excess_over_the_best_known_mechanism_is_1() -> None:
         assert json.loads(json.dumps(planned.to_dict()))["excess"] == planned.excess
 
 
-def planned_choice(*, reports_per_device: int = 1, devices: int = 10_000) -> Plan:
+def make_plan(*, reports_per_device: int = 1, devices: int = 10_000) -> Plan:
     """Return a plan for 20 categories, three of them present."""
-    question = DetectionTarget(
+    target = DetectionTarget(
         frequencies=Frequencies.of_shares([5, 3, 2], 20), reports_per_device=reports_per_device
     )
     return plan_categorical(
@@ -146,18 +178,19 @@ def planned_choice(*, reports_per_device: int = 1, devices: int = 10_000) -> Pla
         epsilon_1=2,
         epsilon_inf=4,
         reports=devices * reports_per_device,
-        question=question,
+        target=target,
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reports_per_device", [1, 30])
 def test_errors_are_those_of_the_decoder(reports_per_device: int) -> None:
-    """Predicted errors and detections of categories equal those of the decoder.
+    """The planner predicts the standard errors of the decoder, and the probability of a detection.
 
-    Categories are frequent or absent, and devices report once or several times.
+    Categories are frequent, as rare as the plan can detect, or absent. Devices report once or 30
+    times. With too small predicted errors, a collection would be made in vain.
     """
-    planned = planned_choice(reports_per_device=reports_per_device)
+    planned = make_plan(reports_per_device=reports_per_device)
     share = planned.share
     assert share is not None
     shares = np.array([0.5 - share, 0.3, 0.2, share] + [0.0] * 16)
@@ -180,9 +213,12 @@ def test_errors_are_those_of_the_decoder(reports_per_device: int) -> None:
 
 
 @pytest.mark.parametrize("reports_per_device", [1, 30])
-def test_sampling_is_of_devices(reports_per_device: int) -> None:
-    """The part "sampling" is the variance of the shares of so many devices, without any noise."""
-    planned = planned_choice(reports_per_device=reports_per_device)
+def test_sampling_variance_depends_on_devices_and_not_on_reports(reports_per_device: int) -> None:
+    """The part "sampling" of an error is s (1 - s) / n for n devices, however often they report.
+
+    More reports of the same devices do not show more devices. All parts add up to the variance.
+    """
+    planned = make_plan(reports_per_device=reports_per_device)
     share = planned.share
     assert share is not None
     prediction = planned.prediction
@@ -194,9 +230,10 @@ def test_sampling_is_of_devices(reports_per_device: int) -> None:
 
 @pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
-    """Symmetric noise has q = 1 - p.
+    """Symmetric noise has q = 1 - p, as in [EPK14], and needs more devices for a rare category.
 
-    The error of a rare category is larger than with free noise, and that of one bit is the same.
+    For one bit, symmetric noise is optimal, so both plans have the same error and the list of
+    alternatives does not distinguish them.
     """
     free, symmetric_plan = (
         plan_categorical(
@@ -229,13 +266,15 @@ def test_plans_of_categories_refuse_other_encodings() -> None:
 
 
 def test_repeated_reports_help_less_than_more_devices() -> None:
-    """The detectable share falls from 1 to 30 to endless reports of each device, in this order.
+    """More reports of a device lower the detectable share, and more devices lower it further.
 
-    Thirty times the devices with one report each have a smaller detectable share than all of these.
+    Repeated reports lower the noise of the instantaneous response only. So 30 times as many devices
+    with one report each beat any number of reports of these devices. The loss of privacy grows with
+    the number of reports from epsilon_1 to epsilon_inf.
     """
-    repeated = planned_choice(reports_per_device=30)
+    repeated = make_plan(reports_per_device=30)
     once, thirty, endless = compare_repeats(repeated)
-    shares = [plan.share or 1 for plan in (once, thirty, endless, planned_choice(devices=300_000))]
+    shares = [plan.share or 1 for plan in (once, thirty, endless, make_plan(devices=300_000))]
     assert 1 > shares[0] > shares[1] > shares[2] > shares[3]
     assert thirty.rare_error == repeated.prediction.rare_error
     assert [plan.reports_per_device for plan in (once, thirty, endless)] == [1, 30, None]
@@ -245,8 +284,11 @@ def test_repeated_reports_help_less_than_more_devices() -> None:
 
 
 def test_epochs_add_their_losses() -> None:
-    """Sixty reports in two months are thirty in each, and the losses of the two months add."""
-    planned = planned_choice(reports_per_device=60)
+    """The losses of two epochs add, because each epoch has a permanent response of its own.
+
+    Sixty reports in two epochs are thirty reports in each.
+    """
+    planned = make_plan(reports_per_device=60)
     once, sixty, endless = compare_repeats(planned, epochs=2)
     assert once.epsilon == epsilon_1(planned.params)
     assert sixty.epsilon == 2 * epsilon_n(planned.params, 30)
@@ -255,9 +297,10 @@ def test_epochs_add_their_losses() -> None:
 
 @pytest.mark.parametrize(("days", "interval", "reports"), [(30, "day", 30), (30, "week", 5)])
 def test_reports_per_device_of_an_interval(days: int, interval: str, reports: int) -> None:
-    """A device reports once in each interval. 30 days count as 30 days or as 5 weeks.
+    """A device reports once in each interval, the last one included, which may be incomplete.
 
-    "epoch" is no interval of `count_reports`.
+    30 days are four weeks and two days, hence five weekly reports. Devices that report once in an
+    epoch have a function of their own, so "epoch" is refused.
     """
     assert count_reports(days, interval) == reports
     with pytest.raises(ParamsError, match="interval must be one of day, week, got 'epoch'"):
@@ -271,9 +314,11 @@ def test_reports_per_device_of_an_interval(days: int, interval: str, reports: in
 def test_epochs_of_a_number_of_days(
     epoch: str, lengths: tuple[int, int], days: int, most: int
 ) -> None:
-    """Days as long as a shortest or longest epoch count as one epoch.
+    """A number of days is converted to a mean number of epochs, and to the largest number.
 
-    Other days overlap with at most `most` epochs, and the mean number over all first days is less.
+    A month has 28 to 31 days, so 30 and 31 days both count as one epoch. 40 days overlap with at
+    most two months, and with less in the mean over all first days. Losses need the largest number,
+    and errors the mean number. A device's life is one epoch.
     """
     assert {count_reports_once_per_epoch(n, epoch) for n in lengths} == {1}
     assert {count_epochs(n, epoch) for n in (1, *lengths)} == {1}
@@ -281,12 +326,30 @@ def test_epochs_of_a_number_of_days(
     assert count_epochs(days, "life") == 1
 
 
+@pytest.mark.parametrize("n", [1, 7, 20, 25])
+def test_share_of_reported_devices_is_that_of_the_drawn_days(n: int) -> None:
+    """After n days of a month, the share of the devices is the share of the coins on these days.
+
+    The month of a plan has 30.4 days, and the month of the device here has 30.
+    """
+    coins = range(0, 2**32, 2**22)
+    share = sum(choose_day(coin, 30) < n for coin in coins) / len(coins)
+    assert count_reports_once_per_epoch(n, "month") == pytest.approx(share, abs=0.02)
+
+
 @pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_entries_load_with_the_same_parameters(encoding: str) -> None:
-    """An entry reads back with exactly the same parameters, epoch and interval."""
-    for one, inf in ((0.3, 1.1), (2, 4), (5, 30)):
+    """The entry that a plan prints loads as a metric with exactly the planned parameters.
+
+    A person pastes the entry into a registry. A lost digit of f or p would change the loss.
+    """
+    for limit_1, limit_inf in ((0.3, 1.1), (2, 4), (5, 30)):
         planned = plan_categorical(
-            encoding, CATEGORIES_OF[encoding], epsilon_1=one, epsilon_inf=inf, reports=1000
+            encoding,
+            CATEGORIES_OF[encoding],
+            epsilon_1=limit_1,
+            epsilon_inf=limit_inf,
+            reports=1000,
         )
         text = planned.to_toml("theme", expires=EXPIRES, epoch="month", interval="week")
         metric = Registry.loads(text).metric("theme")
@@ -326,10 +389,15 @@ f = 0.5
 p = 0.25
 q = 0.75
 """
+"""Registry as people write it, with comments, a table inside an entry, and a list over lines."""
 
 
 def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
-    """Comments, other metrics and other keys stay, line by line."""
+    """`replace_numbers` changes the parameters of one entry, and leaves every other line as it is.
+
+    People read the changes of a registry in a diff, so comments, other metrics, the order of keys
+    and the ends of lines must stay.
+    """
     params = Params(k=64, h=2, m=32, f=0.5, p=0.25, q=0.75)
     changed = replace_numbers(REGISTRY, "page", params)
     old, new = Registry.loads(REGISTRY), Registry.loads(changed)
@@ -370,14 +438,18 @@ def test_numbers_of_an_entry_are_replaced_and_nothing_else() -> None:
     ],
 )
 def test_an_entry_that_cannot_be_changed_is_refused(text: str, reason: str) -> None:
-    """An unknown metric, a small budget, an ambiguous text and an inline table are refused."""
+    """An entry whose lines cannot be replaced safely is refused with the reason.
+
+    The cases are an unknown metric, a total that the new losses exceed, a text of several lines
+    that contains a line such as "k = 3", and an inline table, which has no lines of its own.
+    """
     params = Params(k=64, h=2, m=32, f=0.3, p=0.25, q=0.75)
     with pytest.raises(MetricError, match=reason):
         replace_numbers(text, "page", params)
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Run `rappor plan`; return exit code and output."""
+def run_plan(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run `rappor plan`; return the exit code, the output and the errors."""
     code = run(["plan", *words])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
@@ -385,24 +457,24 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 @pytest.mark.parametrize("encoding", CATEGORIES_OF)
 def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encoding: str) -> None:
-    """The command prints the library's numbers, repeated reports, and an entry that loads."""
+    """`rappor plan` prints the numbers of the library, and an entry that loads."""
     words = ["--encoding", encoding, "--devices", "1e4", "--days", "30"]
     if CATEGORIES_OF[encoding]:
         words += ["--categories", ",".join(CATEGORIES_OF[encoding])]
-    code, out, _ = command(
+    code, out, _ = run_plan(
         capsys, *words, "--epsilon-1", "2", "--epsilon-inf", "4", "--name", "theme", "--json"
     )
     assert code == 0
-    answer = json.loads(out)
+    document = json.loads(out)
     planned = plan_categorical(
         encoding, CATEGORIES_OF[encoding], epsilon_1=2, epsilon_inf=4, reports=300_000
     )
-    assert Registry.loads(answer["toml"]).metric("theme").params == dataclasses.replace(
+    assert Registry.loads(document["toml"]).metric("theme").params == dataclasses.replace(
         planned.params, interval="day", epoch="quarter"
     )
-    assert (answer["reports"], answer["reports_per_device"]) == (300_000, 30)
-    assert [repeat["reports_per_device"] for repeat in answer["repeats"]] == [1, 30, None]
-    code, out, _ = command(capsys, *words, "--profile", "strict")
+    assert (document["reports"], document["reports_per_device"]) == (300_000, 30)
+    assert [repeat["reports_per_device"] for repeat in document["repeats"]] == [1, 30, None]
+    code, out, _ = run_plan(capsys, *words, "--profile", "strict")
     assert code == 0
     assert f"encoding          {encoding}" in out
     assert "any number" in out
@@ -412,44 +484,47 @@ def test_command_plans_every_encoding(capsys: pytest.CaptureFixture[str], encodi
 def test_command_plans_for_a_metric_and_writes_its_numbers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Without a budget the metric's parameters stay.
+    """`rappor plan` for a metric of a registry changes the file only with `--write` and a budget.
 
-    With a budget and --write its noise is replaced.
+    Without a budget, the plan is for the parameters that the metric has. With a budget and without
+    `--write`, the command prints the changed registry.
     """
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     words = ("--registry", str(path), "theme.dark", "--devices", "1000", "--days", "9")
-    code, out, _ = command(capsys, *words, "--json")
+    code, out, _ = run_plan(capsys, *words, "--json")
     assert code == 0
-    answer = json.loads(out)
-    assert answer["fingerprint"] == Registry.loads(REGISTRY)["theme.dark"].params.fingerprint
-    assert answer["reports"] == 9000
+    document = json.loads(out)
+    assert document["fingerprint"] == Registry.loads(REGISTRY)["theme.dark"].params.fingerprint
+    assert document["reports"] == 9000
     budget = ("--epsilon-1", "1", "--epsilon-inf", "3")
-    code, out, _ = command(capsys, *words, *budget, "--json")
+    code, out, _ = run_plan(capsys, *words, *budget, "--json")
     assert code == 0
     assert path.read_text() == REGISTRY
     printed = json.loads(out)["toml"].partition("\n\n")[2]
-    code, out, _ = command(capsys, *words, *budget, "--write", "--json")
+    code, out, _ = run_plan(capsys, *words, *budget, "--write", "--json")
     assert path.read_text().endswith(printed)
     assert code == 0
     written = Registry.load(path)["theme.dark"].params
     assert written.fingerprint == json.loads(out)["fingerprint"]
     assert get_encoding(written).category_labels == ("light", "dark")
-    of_page = ("--registry", str(path), "page", "--devices", "1e5")
-    assert command(capsys, *of_page, *budget, "--write")[0] == 0
+    words_of_page = ("--registry", str(path), "page", "--devices", "1e5")
+    assert run_plan(capsys, *words_of_page, *budget, "--write")[0] == 0
     page = Registry.load(path)["page"].params
     assert page.normalize == "host"
     assert epsilon_inf(page) <= 3
-    answer = json.loads(command(capsys, *of_page, "--json")[1])
-    assert answer["fingerprint"] == page.fingerprint
-    assert Registry.loads(answer["toml"])["page"] == Registry.load(path)["page"]
+    document = json.loads(run_plan(capsys, *words_of_page, "--json")[1])
+    assert document["fingerprint"] == page.fingerprint
+    assert Registry.loads(document["toml"])["page"] == Registry.load(path)["page"]
 
 
 @pytest.mark.parametrize("k", [2, 3, 8, 24])
-def test_a_plan_of_single_buckets_predicts_the_error_of_the_closed_form(k: int) -> None:
-    """The prediction equals the variance of the decoder.
+def test_a_plan_of_grr_predicts_the_error_of_the_closed_form(k: int) -> None:
+    """Under the profile `once`, the predicted variance of a category is p* (1 - p*) / (q* - p*)^2.
 
-    No other design with these losses has less.
+    This is the variance of generalized randomized response, whose report names one of k categories.
+    No other design with its losses has a smaller variance: noise of single bits needs 1.9 to 12
+    times as many devices for a rare category.
     """
     names = tuple(map(str, range(k)))
     params = Params.profile("once", encoding="onehot", categories=names)
@@ -458,8 +533,11 @@ def test_a_plan_of_single_buckets_predicts_the_error_of_the_closed_form(k: int) 
     rare = params.p_star * (1 - params.p_star) / gap**2
     assert plan.prediction.rare_error**2 * 1e5 == pytest.approx(rare)
     assert plan.excess == pytest.approx(1)
-    # Noise of single bits needs two to three times the devices for a rare category.
-    ratios = [other.variance / rare for other in plan.alternatives if other.name == "asymmetric"]
+    ratios = [
+        alternative.variance / rare
+        for alternative in plan.alternatives
+        if alternative.name == "asymmetric"
+    ]
     assert all(1.9 < ratio < 12 for ratio in ratios)
     assert Registry.loads(plan.to_toml("page", expires=EXPIRES))["page"].params.keep == params.keep
     with pytest.raises(ParamsError, match=f"candidates must number {k}, as the answers"):
@@ -471,7 +549,11 @@ def test_a_plan_of_single_buckets_predicts_the_error_of_the_closed_form(k: int) 
     [(1, 0.076), (2, 0.153), (4, 0.308), (8, 0.618), (16, 1.24), (32, 2.48)],
 )
 def test_the_variance_of_an_item_grows_with_the_size_of_sets(items: int, variance: float) -> None:
-    """Variance times devices of a rare item at 4 nats, computed by another program."""
+    """The variance of a rare item at 4 nats is proportional to the size of the sets.
+
+    The numbers are variances times the number of devices, and come from a program that is
+    independent of this one.
+    """
     params = Params.profile("once", encoding="set", items=items)
     assert compute_rare_variance(params) == pytest.approx(variance, rel=0.01)
     error = compute_standard_error(params, 1_000_000)

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import pytest
-from registries import toml_of
+from registries import format_registry
 
 from rappor import ParamsError, Registry
 from rappor.planning.collection_pace import CollectionPace, choose_pace
 
-METRIC = Registry.loads(toml_of("page", epoch='"month"', interval='"week"'))["page"]
+METRIC = Registry.loads(format_registry("page", epoch='"month"', interval='"week"'))["page"]
+"""Metric of a registry in which devices report weekly and draw a new response each month."""
 
 
-def test_a_new_metric_reports_daily_in_a_quarter() -> None:
-    """Without an option each device reports once."""
+def test_default_pace_is_daily_reports_in_a_quarter() -> None:
+    """Without a metric and options, the pace is daily, with quarters as epochs.
+
+    No number of days is known, so a plan assumes one report of each device (`mean_reports`).
+    """
     assert choose_pace(None, has_instantaneous_noise=True) == CollectionPace(
         interval="day", epoch="quarter"
     )
 
 
 def test_a_metric_has_its_own_pace_and_options_replace_it() -> None:
-    """The interval and the epoch are replaced one by one."""
+    """A plan for a metric has the pace of its entry, except for the options that a person passes.
+
+    60 days have 60 daily reports, and overlap with two months.
+    """
     assert choose_pace(METRIC, has_instantaneous_noise=True).interval == "week"
     pace = choose_pace(METRIC, has_instantaneous_noise=True, interval="day", days=60)
     assert (pace.epoch, pace.mean_reports, pace.epochs) == ("month", 60, 2)
 
 
 def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None:
-    """A device that reports once in an epoch draws its day."""
+    """After d days, a device that reports once in an epoch has reported with probability d / n.
+
+    The secret of a device draws the day of its report uniformly from the first n days of the epoch,
+    all but its last eight. A quarter has 91.3125 days in the mean. A device that has reported sent
+    one report.
+    """
     pace = choose_pace(None, has_instantaneous_noise=False, epoch="quarter", days=30)
     assert pace.is_once
-    assert pace.share_of_devices == pytest.approx(30 / 91.3125)
+    assert pace.share_of_devices == pytest.approx(30 / (91.3125 - 8))
     assert pace.reports_per_device == 1
 
 
@@ -38,7 +50,7 @@ def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None
     [
         (
             {"has_instantaneous_noise": False, "interval": "day"},
-            "interval must be epoch where both losses are equal",
+            "interval must be epoch if epsilon_1 equals epsilon_inf",
         ),
         (
             {"has_instantaneous_noise": False, "epoch": "life"},

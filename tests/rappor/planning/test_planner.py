@@ -40,19 +40,22 @@ from rappor.estimator.detection_thresholds import Thresholds
 from rappor.estimator.error_control import ErrorControl
 from rappor.estimator.p_values import PValues
 from rappor.estimator.rank_weights import RankWeights, compute_weight_scale, invert_ranks
+from rappor.planning.detection_limit import compute_detection_limit
 from rappor.planning.dimensions import NEGLIGIBLE_VARIANCE
 from rappor.planning.discovery_plan import plan_discovery
+from rappor.planning.entry import write_changed_entry
 from rappor.planning.frequencies import Frequencies, compute_bit_levels
 from rappor.planning.noise import choose_noise
 from rappor.planning.planned_weights import PlannedWeights
+from rappor.planning.planner import plan_categorical
 from rappor.planning.power import DetectionTarget, predict
 from rappor.simulation.population import Population
 
 BALANCED = Params.profile("balanced")
 
 
-def exact_zipf(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the shares by Zipf's law, string by string."""
+def compute_zipf_shares(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the share of each of n strings by Zipf's law, computed string by string."""
     weights = np.arange(1.0, n + 1) ** -exponent
     return np.asarray(weights / weights.sum())
 
@@ -60,13 +63,14 @@ def exact_zipf(n: int, exponent: float) -> np.ndarray[Any, np.dtype[np.float64]]
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 2.5])
 @pytest.mark.parametrize("n", [1, 7, 1000, 1001, 30_000])
 def test_classes_of_ranks_represent_zipfs_law(n: int, exponent: float) -> None:
-    """Ranks are grouped in classes of equal share. Number, sum and sum of squares stay.
+    """Classes of strings with nearly equal shares have the number, sum and sum of squares of all.
 
-    The sum of squares decides on the noise of collisions. The last class has a mean share, which is
-    up to 3 % larger than that of the last rank.
+    `Frequencies` groups ranks, because a plan may have a billion candidates. The sum of squared
+    shares determines the noise of collisions. A class has the mean share of its ranks, which is up
+    to 3 % larger than the share of its last rank.
     """
     frequencies = Frequencies.zipf(n, exponent)
-    exact = exact_zipf(n, exponent)
+    exact = compute_zipf_shares(n, exponent)
     assert frequencies.n_candidates == n == frequencies.candidates.sum()
     assert frequencies.candidates @ frequencies.shares == pytest.approx(1, abs=1e-12)
     assert frequencies.candidates @ frequencies.shares**2 == pytest.approx(exact @ exact, rel=1e-4)
@@ -75,9 +79,11 @@ def test_classes_of_ranks_represent_zipfs_law(n: int, exponent: float) -> None:
 
 
 def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
-    """The largest weights of a table, in any order, are those of candidates.
+    """The strings of a table with the largest weights are the candidates, in any order.
 
-    Strings with weight 0 are left out. Candidates beyond the number of strings are absent.
+    With two candidates, the weights 4 and 2 of 8 are theirs, and the other two strings are no
+    candidates. Strings with weight 0 do not exist. Candidates beyond the number of strings, or
+    beyond `n_present`, have no device.
     """
     frequencies = Frequencies.of_shares([1, 4, 0, 2, 1], 2)
     assert frequencies.candidates @ frequencies.shares == pytest.approx(6 / 8)
@@ -90,14 +96,19 @@ def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.floats(0.01, 0.5))
 def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: float) -> None:
-    """The level of a bit is the sum of the shares of the strings that set the bit.
+    """The distribution of the level of a bit equals an enumeration of all subsets of strings.
 
-    Each string sets it with probability `density`. Shares are multiples of 1/4096, the grid of the
-    computation, so the distribution must equal an enumeration of all subsets of strings.
+    The level of a bit is the sum of the shares of the strings that set it. Each string sets the bit
+    with probability `density`. The shares here are multiples of 1/4096, the grid on which
+    `compute_bit_levels` computes, so the result must be exact up to rounding.
     """
     shares = np.array(parts) / 4096
-    all_present, none = np.ones(len(parts)), np.zeros(len(parts))
-    frequencies = Frequencies(shares=shares, candidates=all_present, non_candidates=none, absent=0)
+    frequencies = Frequencies(
+        shares=shares,
+        candidates=np.ones(len(parts)),
+        non_candidates=np.zeros(len(parts)),
+        absent=0,
+    )
     exact: dict[int, float] = {}
     for subset in itertools.product([0, 1], repeat=len(parts)):
         level = sum(n for n, is_set in zip(parts, subset, strict=True) if is_set)
@@ -109,8 +120,12 @@ def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: fl
         assert computed.get(level, 0.0) == pytest.approx(probability, abs=1e-11)
 
 
-def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
-    """Ten thousand strings by Zipf's law have the exact mean and variance of a bit's level."""
+def test_level_of_a_bit_has_the_exact_mean_and_variance() -> None:
+    """The level of a bit has mean d and variance d (1 - d) sum of s^2, for any shares s.
+
+    The shares of 10,000 strings by Zipf's law are no multiples of the grid step. The mean must stay
+    exact, and the variance may be wrong by 1 %. d is the density.
+    """
     frequencies, density = Frequencies.zipf(10_000), 1 / 64
     levels, probabilities = compute_bit_levels(frequencies, density)
     mean = levels @ probabilities
@@ -119,18 +134,20 @@ def test_level_of_a_bit_keeps_mean_and_variance_off_the_grid() -> None:
     assert (levels - mean) ** 2 @ probabilities == pytest.approx(exact, rel=0.01)
 
 
-def test_error_is_the_mean_information_over_all_layouts() -> None:
+def test_error_of_a_rare_string_equals_an_enumeration_of_collisions() -> None:
     """The error of a rare string equals an enumeration of the collisions with two detected strings.
 
-    Its information is the sum over its m bits of n gap^2 / (m mean (1 - mean)), in the mean over
-    the four ways in which two strings of shares .75 and .25 set or do not set such a bit.
+    A rare string sets one bit in each of m cohorts. One bit of a cohort with n / m reports adds the
+    Fisher information (n / m) gap^2 / (mu (1 - mu)) about its share, where gap = q* - p*, and mu is
+    the expected proportion of ones. mu depends on which of the two detected strings, of shares .75
+    and .25, set the bit. The error follows from the mean information over these four cases.
     """
     params, n, shares = BALANCED, 10_000_000, (0.75, 0.25)
-    question = DetectionTarget(
+    target = DetectionTarget(
         frequencies=Frequencies.of_shares(shares, 2),
         error_control=ErrorControl(method="bonferroni"),
     )
-    prediction = predict(params, n, question)
+    prediction = predict(params, n, target)
     assert prediction.found == pytest.approx(2)
     gap, d, rows = params.q_star - params.p_star, 1 / params.k, params.m * params.k
     information = 0.0
@@ -139,8 +156,9 @@ def test_error_is_the_mean_information_over_all_layouts() -> None:
         level = sum(share for share, here in zip(shares, subset, strict=True) if here)
         mean = params.p_star + gap * level
         information += probability * n * gap**2 / (params.m * mean * (1 - mean))
-    # Two factors are for what the fit estimates too: the background of each cohort (1 - 1/k), and
-    # two other strings on all rows (1 - 2/rows).
+    # Two factors reduce the information, because the fit estimates other numbers from the same
+    # rows. A row is one bit of one cohort. The background, a constant of all rows, leaves the
+    # proportion 1 - d. Each of the two detected strings costs the information of one row.
     information *= params.m * (1 - d) * (1 - 2 / rows)
     assert prediction.rare_error == pytest.approx(1 / math.sqrt(information), rel=1e-6)
 
@@ -149,14 +167,16 @@ def test_error_is_the_mean_information_over_all_layouts() -> None:
 def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     n_reports: int, applied: str
 ) -> None:
-    """Below a number of reports that is between 80 and 90, BH replaces the adaptive procedure.
+    """For very few reports, plan and decoder both apply Benjamini-Hochberg instead of adaptive.
 
-    Decoder and plan must replace it at the same number.
+    The adaptive procedure estimates the number of absent candidates from p-values, which need more
+    reports. The limit lies between 80 and 90 reports here. A plan with another limit would predict
+    detections that the decoder does not make.
     """
     adaptive = ErrorControl(method="adaptive")
-    question = DetectionTarget(frequencies=Frequencies.zipf(100), error_control=adaptive)
+    target = DetectionTarget(frequencies=Frequencies.zipf(100), error_control=adaptive)
     usual = DetectionTarget(frequencies=Frequencies.zipf(100))
-    planned = predict_power(BALANCED, question, reports=n_reports)
+    planned = predict_power(BALANCED, target, reports=n_reports)
     counts = simulate_counts(Population(["a"], [1]), BALANCED, n_reports=n_reports, seed=1)
     assert planned.to_dict()["correction"] == applied
     assert decode(counts, ["a"], error_control=adaptive).error_control.method == applied
@@ -167,13 +187,17 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
 @pytest.mark.parametrize("correction", ["bh", "adaptive", "bonferroni"])
 @pytest.mark.parametrize("n_reports", [20_000, 1_000_000])
 def test_the_expected_number_is_that_of_simulated_scores(correction: str, n_reports: int) -> None:
-    """The expected number of found strings equals that of each procedure on simulated scores."""
-    shares = exact_zipf(200, 1.0)
-    question = DetectionTarget(
+    """The predicted number of detected strings is the mean of each procedure on simulated scores.
+
+    A score is an estimate divided by its standard error, a normal number with mean share / error.
+    4,000 collections of 400 scores are drawn, without counts, and tested by all three procedures.
+    """
+    shares = compute_zipf_shares(200, 1.0)
+    target = DetectionTarget(
         frequencies=Frequencies.of_shares(shares, 400),
         error_control=ErrorControl(method=correction),
     )
-    prediction = predict(BALANCED, n_reports, question)
+    prediction = predict(BALANCED, n_reports, target)
     # Scores of 200 present strings by Zipf's law, and of 200 absent strings.
     z = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
     rng = np.random.default_rng(5)
@@ -203,13 +227,17 @@ def test_the_expected_number_is_that_of_simulated_scores(correction: str, n_repo
 def test_parts_of_an_error_sum_to_1(
     n_reports: int, n_candidates: int, exponent: float, correction: str, h: int
 ) -> None:
-    """The parts are not negative and sum to 1, and all probabilities are in [0, 1]."""
-    question = DetectionTarget(
+    """The parts of a variance are not negative and sum to 1, and probabilities are in [0, 1].
+
+    A part is the proportion of the variance that has one cause: coins of the devices, sampling of
+    the devices, collisions with unexplained strings, or collisions between candidates.
+    """
+    target = DetectionTarget(
         frequencies=Frequencies.zipf(n_candidates, exponent),
         error_control=ErrorControl(method=correction),
     )
     params = choose_noise(1, 3, k=64, h=h, m=64)
-    prediction = predict(params, n_reports, question)
+    prediction = predict(params, n_reports, target)
     assert sum(prediction.parts.values()) == pytest.approx(1)
     assert min(prediction.parts.values()) >= -1e-9
     assert 0 <= prediction.found <= n_candidates
@@ -218,16 +246,16 @@ def test_parts_of_an_error_sum_to_1(
 
 
 def test_plan_compares_its_design_with_the_published_one() -> None:
-    """At the losses of the design in [EPK14] 5.2 the plan has h = 1 and other noise.
+    """At the losses of [EPK14] section 5.2, a plan has h = 1 and lists the design of the paper.
 
-    The published design (h = 2, p = 1/2) is an alternative. Its `excess`, the variance in units of
-    the smallest possible one, is 2.5.
+    The design of the paper (h = 2, p = 1/2) has 2.5 times the smallest known variance (`excess`).
+    The comparison explains to readers of the paper why the plan has other parameters.
     """
     planned = plan(200, epsilon_1=1.0743, epsilon_inf=4.394449, reports=1_000_000)
     params = planned.params
     assert params.h == 1
     assert params == choose_noise(1.0743, 4.394449, k=params.k, m=params.m)
-    alternatives = {other.name: other for other in planned.alternatives}
+    alternatives = {alternative.name: alternative for alternative in planned.alternatives}
     published = alternatives["h = 2, p = 1/2 [EPK14]"]
     assert (published.params.f, published.params.q) == pytest.approx((0.5, 0.75), abs=1e-5)
     assert round(published.excess, 1) == 2.5
@@ -239,16 +267,21 @@ def test_plan_compares_its_design_with_the_published_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "inf"), [(1, 2), (2, 4), (4, 8)])
+@pytest.mark.parametrize(("limit_1", "limit_inf"), [(1, 2), (2, 4), (4, 8)])
 @pytest.mark.parametrize("reports", [30_000, 1_000_000, 1_000_000_000])
 def test_the_variance_of_a_rare_string_is_near_the_optimum(
-    one: float, inf: float, reports: int
+    limit_1: float, limit_inf: float, reports: int
 ) -> None:
-    """Without limits, collisions add at most the increases that k and m may cause."""
-    planned = plan(1000, epsilon_1=one, epsilon_inf=inf, reports=reports)
+    """A plan has at most 1.1 times the smallest known variance of a rare string.
+
+    The plan has limits of its two privacy losses, and no limit of the size of a report.
+    Finite numbers of bits k and of cohorts m cause collisions. Each of the two may increase the
+    variance by `NEGLIGIBLE_VARIANCE`. The remaining .005 is for rounding.
+    """
+    planned = plan(1000, epsilon_1=limit_1, epsilon_inf=limit_inf, reports=reports)
     assert 1 <= planned.excess <= (1 + NEGLIGIBLE_VARIANCE) ** 2 + 0.005 <= 1.1
-    assert epsilon_1(planned.params) <= one
-    assert epsilon_inf(planned.params) <= inf
+    assert epsilon_1(planned.params) <= limit_1
+    assert epsilon_inf(planned.params) <= limit_inf
 
 
 HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 1001.0), 10))
@@ -257,7 +290,7 @@ HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 10
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("question", "one", "reports", "shape"),
+    ("target", "limit_1", "reports", "shape"),
     [
         (1, 2, 100, (64, 16)),
         (1000, 0.02, 1e5, (32, 16)),
@@ -268,15 +301,19 @@ HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 10
     ],
 )
 def test_number_of_bits_and_cohorts_of_a_plan(
-    question: DetectionTarget | int, one: float, reports: float, shape: tuple[int, int]
+    target: DetectionTarget | int, limit_1: float, reports: float, shape: tuple[int, int]
 ) -> None:
-    """`shape` is (k, m) of a plan for a number of candidates and epsilon_1.
+    """The numbers of bits and cohorts grow until collisions add little to the noise.
 
-    Strong noise needs fewer bits, because collisions add little to it. Strings that are no
-    candidates need more cohorts, because their collisions do not average out otherwise. With few
-    reports, m is so small that a cohort has about a hundred reports.
+    With strong noise (epsilon_1 = .02), collisions add little, and 32 bits suffice. With weak noise
+    (10), 1,024 bits are needed. Frequent strings that are no candidates bias the estimates of the
+    candidates that collide with them, so HIDDEN needs more cohorts. With few reports, m is so small
+    that a cohort has about a hundred reports: 5,000 reports give 64 cohorts. But m is at least 16,
+    so each cohort of the first row has only 6 of 100 reports.
+
+    The parameter `shape` is (k, m).
     """
-    params = plan(question, epsilon_1=one, epsilon_inf=2 * one, reports=reports).params
+    params = plan(target, epsilon_1=limit_1, epsilon_inf=2 * limit_1, reports=reports).params
     assert (params.k, params.m) == shape
 
 
@@ -284,52 +321,56 @@ def test_number_of_bits_and_cohorts_of_a_plan(
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
 @pytest.mark.parametrize("share", [0.2, 0.0007])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
-    """The number of reports for a share, and the share of these reports, agree to three digits."""
-    question = DetectionTarget(
+    """The planned number of reports detects the share, and 2 % fewer reports do not."""
+    target = DetectionTarget(
         frequencies=Frequencies.zipf(500), error_control=ErrorControl(method=correction)
     )
-    planned = plan(question, epsilon_1=1, epsilon_inf=3, share=share)
+    planned = plan(target, epsilon_1=1, epsilon_inf=3, share=share)
     assert planned.share is not None
     assert planned.share <= share
-    # With 2 % fewer reports the share is not detected any more.
-    fewer = plan(question, epsilon_1=1, epsilon_inf=3, reports=planned.reports * 98 // 100)
+    fewer = plan(target, epsilon_1=1, epsilon_inf=3, reports=planned.reports * 98 // 100)
     assert fewer.share is None or fewer.share > share
 
 
 @pytest.mark.slow
 def test_report_size_is_limited_on_request() -> None:
-    """`max_bytes` limits k. With 1 or 3 bytes collisions are frequent, and the noise allows for it.
+    """`max_bytes` limits the bits of a report, and the noise is chosen for frequent collisions.
 
-    The noise is then better than noise chosen without collisions (`plain`) at the same k.
+    With 8 or 24 bits, the strings of other devices often set a bit of a rare string. The best noise
+    is then another one than without collisions (`noise_without_collisions`). A limit of 16 bytes,
+    which the plan does not need, changes nothing.
     """
-    free = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
+    unlimited = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     for most in (1, 3, 16):
         planned = plan(1000, epsilon_1=2, epsilon_inf=4, reports=1_000_000, max_bytes=most)
         assert planned.params.n_bytes <= most
-        assert planned.excess >= free.excess * (1 - 1e-9)
-        plain = choose_noise(2, 4, k=planned.params.k, m=planned.params.m)
-        assert planned.excess <= excess_of(plain) * (1 + 1e-6)
-    assert planned.params == free.params  # 16 bytes are no limit here
+        assert planned.excess >= unlimited.excess * (1 - 1e-9)
+        noise_without_collisions = choose_noise(2, 4, k=planned.params.k, m=planned.params.m)
+        assert planned.excess <= compute_excess(noise_without_collisions) * (1 + 1e-6)
+    assert planned.params == unlimited.params  # the last limit is 16 bytes
 
 
-def excess_of(params: Params) -> float:
-    """Return the excess of existing parameters for the same strings."""
+def compute_excess(params: Params) -> float:
+    """Return the excess of parameters for 1,000 candidates and 1e6 reports."""
     return predict_power(params, 1000, reports=1_000_000).excess
 
 
 def test_profiles_are_explained() -> None:
-    """The best design with the losses of a profile is as good as the profile, to a thousandth."""
+    """The first alternatives of a profile are its own design, and the best one with its losses.
+
+    Their variances agree to a thousandth, so planned parameters would not be better.
+    """
     planned = predict_power(BALANCED, 1000, reports=1_000_000)
-    given_design, best_design = planned.alternatives[:2]
-    assert given_design.params == BALANCED
-    assert given_design.variance == pytest.approx(best_design.variance, rel=1e-3)
+    design_of_profile, best_design = planned.alternatives[:2]
+    assert design_of_profile.params == BALANCED
+    assert design_of_profile.variance == pytest.approx(best_design.variance, rel=1e-3)
 
 
 @pytest.mark.slow
 def test_metric_block_loads_with_the_same_parameters() -> None:
-    """The entry reads back with exactly the same parameters. A name with a dot is quoted."""
-    for one, inf in ((0.3, 1.1), (1.0743, 4.394449), (5, 30)):
-        planned = plan(50, epsilon_1=one, epsilon_inf=inf, reports=100_000)
+    """The printed entry loads with exactly the planned parameters. A name with a dot is quoted."""
+    for limit_1, limit_inf in ((0.3, 1.1), (1.0743, 4.394449), (5, 30)):
+        planned = plan(50, epsilon_1=limit_1, epsilon_inf=limit_inf, reports=100_000)
         for name in ("engine", "page.home"):
             registry = Registry.loads(planned.to_toml(name, expires=date(2030, 12, 31)))
             assert registry.metric(name).params == dataclasses.replace(
@@ -339,7 +380,7 @@ def test_metric_block_loads_with_the_same_parameters() -> None:
         planned.to_toml("No Name", expires=date(2030, 12, 31))
 
 
-BAD: list[tuple[dict[str, Any], str]] = [
+REFUSED_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     *(({"epsilon_1": number}, "epsilon_1 must be a number in") for number in (0, math.inf)),
     ({"epsilon_1": 5}, "epsilon_inf must be at least epsilon_1"),
     ({"epsilon_inf": math.nan}, "epsilon_inf must be a number in"),
@@ -354,18 +395,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_bytes": 1, "hashes": 3}, "max_bytes must be at least 2 for h = 3"),
     *(({"hashes": number}, "h must be an integer in") for number in (0, 17)),
 ]
+"""Each row changes valid arguments of `plan`, and has the beginning of the refusal."""
 
 
-@pytest.mark.parametrize(("wrong", "reason"), BAD)
+@pytest.mark.parametrize(("wrong", "reason"), REFUSED_ARGUMENTS)
 def test_impossible_arguments_are_refused(wrong: dict[str, Any], reason: str) -> None:
-    """Contradictory limits are refused in one sentence each."""
+    """Arguments outside their ranges, and contradictory ones, are refused by their names."""
     arguments: dict[str, Any] = {"epsilon_1": 2, "epsilon_inf": 4, "reports": 1000, **wrong}
     with pytest.raises(ParamsError, match=reason):
         plan(100, **arguments)
 
 
-def test_impossible_questions_are_refused() -> None:
-    """Candidates, tables, exponents and rates outside their ranges are refused."""
+def test_frequencies_and_rates_outside_their_ranges_are_refused() -> None:
+    """Numbers of candidates, tables, exponents and rates outside their ranges are refused."""
     for n in (0, -1, 1.5, True, 10**10):
         with pytest.raises(ParamsError, match="candidates must be an integer in"):
             Frequencies.zipf(n)  # type: ignore[arg-type]
@@ -395,11 +437,59 @@ def test_parameters_and_shares_without_a_plan_are_refused() -> None:
         plan(100, epsilon_1=1, epsilon_inf=2, share=1e-9)
 
 
-def test_a_plan_stays_within_its_budget_and_records_its_losses() -> None:
-    """The losses are at most the budget, and the JSON has both.
+def test_the_search_for_reports_tries_the_largest_number() -> None:
+    """A share that 8e14 reports detect has a plan, although four times as many are refused."""
+    arguments: dict[str, Any] = {"epsilon_1": 0.001, "epsilon_inf": 0.001}
+    share = plan_categorical("boolean", **arguments, reports=8e14).share
+    assert share is not None
+    planned = plan_categorical("boolean", **arguments, share=share)
+    assert planned.reports == pytest.approx(8e14, rel=0.01)
+    with pytest.raises(DecodeError, match="share must be larger"):
+        plan_categorical("boolean", **arguments, share=share / 2)
 
-    `staying` has the loss of a device whose value stays the same for years: 4 quarters lose 4 times
-    epsilon_inf.
+
+def test_a_share_that_underflows_is_no_class() -> None:
+    """A number that is 0 as a share of the sum is dropped, because 0 has no logarithm."""
+    assert Frequencies.of_shares([1, 1, 5e-324], 3).absent == 1
+
+
+def test_a_detection_limit_exists_for_every_level() -> None:
+    """A tiny level per candidate has a limit, and a power below the level has the limit 0."""
+    params = Params.profile("balanced")
+    assert compute_detection_limit(params, 10**6, level=1e-17) == pytest.approx(0.0079, abs=1e-4)
+    assert compute_detection_limit(params, 10**6, level=0.9, power=0.05) == 0
+
+
+def test_a_table_of_designs_has_the_plan_once() -> None:
+    """The table of a plan has one row for the plan and one for each other design."""
+    planned = plan(100, epsilon_1=2, epsilon_inf=4, reports=1e6)
+    names = list(planned.to_pandas()["name"])
+    assert names == ["this plan", *(design.name for design in planned.alternatives[1:])]
+
+
+def test_an_entry_that_is_written_anew_tells_what_it_lacks() -> None:
+    """An inline entry is written anew without its candidates, and a comment tells to keep them."""
+    entry = (
+        '[budget]\ntotal = 100\n[metrics]\npage = {description = "d", owner = "o", '
+        'expires = 2099-01-01, epoch = "quarter", encoding = "bloom", profile = "balanced"%s}\n'
+    )
+    params = plan(100, epsilon_1=2, epsilon_inf=4, reports=1e6).params
+    comment = "# Keep the other keys"
+    assert comment in write_changed_entry(entry % ', candidates = ["a", "b"]', "page", params)
+    assert comment not in write_changed_entry(entry % "", "page", params)
+
+
+def test_a_discovery_of_very_long_strings_is_refused_at_once() -> None:
+    """The lengths with too many combinations are not counted one after another."""
+    with pytest.raises(DecodeError, match="do not reach strings of 100,000"):
+        plan_discovery(10, epsilon_1=2, epsilon_inf=4, reports=1e6, longest=100_000)
+
+
+def test_a_plan_stays_within_its_budget_and_records_its_losses() -> None:
+    """The losses of a plan are at most its budget, and the JSON has budget and losses.
+
+    "staying" lists the loss of a device that keeps its value for years. Each quarter has a
+    permanent response of its own, so a year of four quarters loses 4 epsilon_inf.
     """
     planned = plan(100, epsilon_1=1.5, epsilon_inf=3, reports=1e5)
     document = planned.to_dict()
@@ -411,28 +501,30 @@ def test_a_plan_stays_within_its_budget_and_records_its_losses() -> None:
     assert years["quarter", 1] == pytest.approx(4 * planned.epsilon_inf)
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Run `rappor plan`; return exit code and output."""
+def run_plan(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run `rappor plan`; return the exit code, the output and the errors."""
     code = run(["plan", *words])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
 
 
 BUDGET = ("--epsilon-1", "2", "--epsilon-inf", "4")
+"""Options for losses of 2 and 4 nats."""
 ONCE = ("--profile", "once", "--devices", "1e6")
+"""Options for the profile whose devices report once in an epoch."""
 
 
 @pytest.mark.slow
 def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
-    """The JSON has the library's numbers, and an entry that loads."""
-    code, out, _ = command(
+    """The JSON of `rappor plan` has the numbers of the library, and an entry that loads."""
+    code, out, _ = run_plan(
         capsys, *BUDGET, "--reports", "1e6", "--candidates", "500", "--name", "engine", "--json"
     )
     assert code == 0
-    answer = json.loads(out)
+    document = json.loads(out)
     planned = plan(500, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
-    block = answer.pop("toml")
-    assert answer == json.loads(json.dumps(planned.to_dict()))
+    block = document.pop("toml")
+    assert document == json.loads(json.dumps(planned.to_dict()))
     assert Registry.loads(block).metric("engine").params == dataclasses.replace(
         planned.params, interval="day", epoch="quarter"
     )
@@ -441,14 +533,18 @@ def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str])
 def test_command_prints_the_plan_for_people(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The text has losses, limit, interval and error, the alternatives and the entry."""
+    """The text of `rappor plan` has losses, alternatives and an entry.
+
+    With three reports the text also states that no share is detected, and that the profile has too
+    many cohorts to release their counts.
+    """
     (tmp_path / "table.csv").write_text("value,weight\na,5\nb,3\nc,1\n")
     words = ("--table", str(tmp_path / "table.csv"), "--candidates", "20")
-    code, out, _ = command(capsys, *BUDGET, "--share", "0.02", *words)
+    code, out, _ = run_plan(capsys, *BUDGET, "--share", "0.02", *words)
     assert code == 0
     for piece in ("2.0000 nats", "this one", "[EPK14]", "[metrics.my_metric]"):
         assert piece in out
-    code, out, _ = command(capsys, "--profile", "strict", "--reports", "3", *words)
+    code, out, _ = run_plan(capsys, "--profile", "strict", "--reports", "3", *words)
     assert code == 0
     assert "no share" in out
     assert "m is too large" in out
@@ -468,28 +564,39 @@ def test_a_permanent_response_without_fresh_noise_is_planned_once_per_epoch(
     reports: int,
     losses: list[float] | None,
 ) -> None:
-    """With epsilon_1 = epsilon_inf a device reports once in each quarter, at a random time.
+    """With epsilon_1 = epsilon_inf a device reports once in each quarter, on a day that it draws.
 
-    A collection of 7 days has 7.67 % of 1e6 devices, that of a quarter all of them. 200 days
-    overlap with 2.19 quarters in the mean and with 3 at most. Errors use the mean number of
-    reports, losses the largest: 3 * 4 nats. The entry has interval = "epoch".
+    Such a device has no instantaneous noise, so a second report would add nothing. A quarter has
+    365.25 / 4 = 91.31 days on average. A collection of 7 days has reports of 7 / 91.31 = 7.67 % of
+    1e6 devices. A collection of a quarter, of 90 or of 92 days, has reports of all devices. 200
+    days overlap with 200 / 91.31 = 2.19 quarters in the mean, and with 3 at most. Errors follow
+    from the mean number of reports, losses from the largest number: 3 * 4 nats. The registry entry
+    has interval = "epoch".
+
+    With more than one report of a device, `repeats` of the JSON compares one report with the
+    planned number of reports. `losses` are the losses of these two rows, in nats.
     """
-    _, out, _ = command(capsys, *budget, "--days", str(days), "--json")
-    answer = json.loads(out)
-    assert answer["reports"] == reports
-    assert Registry.loads(answer["toml"])["my_metric"].interval == "epoch"
-    repeats = answer.get("repeats")
-    assert (repeats and [round(repeat["epsilon"], 4) for repeat in repeats]) == losses
+    _, out, _ = run_plan(capsys, *budget, "--days", str(days), "--json")
+    document = json.loads(out)
+    assert document["reports"] == reports
+    assert Registry.loads(document["toml"])["my_metric"].interval == "epoch"
+    if losses is None:
+        assert document.get("repeats") is None
+    else:
+        assert [round(row["epsilon"], 4) for row in document["repeats"]] == losses
 
 
 def test_the_text_of_a_plan_once_per_epoch_states_the_numbers_of_reports(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The text has the share of devices after a week, and mean and largest number of reports."""
-    _, out, _ = command(capsys, *ONCE, "--days", "200")
+    """The text warns that few devices have reported after a week, and names both numbers.
+
+    The numbers of reports of a device in 200 days are 2.21 in the mean and 3 at most.
+    """
+    _, out, _ = run_plan(capsys, *ONCE, "--days", "200")
     text = " ".join(out.split())
     assert "better for results of a quarter, not of a week, after which only 8 % of" in text
-    assert "2.19 in the mean, at most 3" in text
+    assert "2.21 in the mean, at most 3" in text
 
 
 @pytest.mark.parametrize("correction", ["bh", "bonferroni"])
@@ -497,16 +604,15 @@ def test_the_text_of_a_plan_once_per_epoch_states_the_numbers_of_reports(
 def test_the_expected_number_of_a_ranked_list_is_that_of_simulated_scores(
     correction: str, n_reports: int
 ) -> None:
-    """With weights, the expected number equals that of the weighted procedure on simulated scores.
+    """For a ranked list, the predicted number is the mean of the weighted procedure on scores.
 
-    An absent candidate follows each of 200 present ones in the list.
+    The rank of a candidate in the list gives its p-value a weight. An absent candidate follows each
+    of the 200 present ones, so half of the weight is lost on absent candidates.
     """
-    shares = exact_zipf(200, 1.0)
+    shares = compute_zipf_shares(200, 1.0)
     control = ErrorControl(method=correction, ranked=True)
-    question = DetectionTarget(
-        frequencies=Frequencies.of_shares(shares, 400), error_control=control
-    )
-    prediction = predict(BALANCED, n_reports, question)
+    target = DetectionTarget(frequencies=Frequencies.of_shares(shares, 400), error_control=control)
+    prediction = predict(BALANCED, n_reports, target)
     z = np.zeros(400)
     z[::2] = shares / prediction.rare_error
     rng = np.random.default_rng(6)
@@ -525,7 +631,11 @@ def test_the_expected_number_of_a_ranked_list_is_that_of_simulated_scores(
 
 
 def test_mean_weights_of_classes_are_those_of_their_ranks() -> None:
-    """A class of ranks has the mean weight of its ranks. All candidates have the mean weight 1."""
+    """A class of ranks has the mean weight of its ranks, and all candidates have the mean weight 1.
+
+    Weights with mean 1 keep the error rate [GRW06]. Larger weights would announce more absent
+    strings than the rate promises.
+    """
     frequencies = Frequencies.zipf(50_000)
     weights = PlannedWeights.of(frequencies, ErrorControl(ranked=True))
     sizes = frequencies.candidates.astype(int)
@@ -533,23 +643,29 @@ def test_mean_weights_of_classes_are_those_of_their_ranks() -> None:
     means = np.add.reduceat(exact, np.cumsum(sizes) - sizes) / sizes
     assert weights.weights == pytest.approx(means, rel=1e-9)
     # 1,000 present and 1,000 absent candidates.
-    halved = Frequencies.of_shares(exact_zipf(1000, 1.0), 2000)
-    spread = PlannedWeights.of(halved, ErrorControl(ranked=True))
-    total = spread.weights @ halved.candidates + spread.absent @ spread.absent_weights
-    assert total == pytest.approx(2000)
-    assert spread.absent.sum() == pytest.approx(1000)
-    assert spread.count_absent(1e-6) == pytest.approx(1e-6 * spread.absent @ spread.absent_weights)
-    # A bound on the p-value never exceeds the error rate, here .05, whatever the weight is.
-    assert spread.weigh_present(1.0).max() == 0.05
+    half_absent = Frequencies.of_shares(compute_zipf_shares(1000, 1.0), 2000)
+    planned = PlannedWeights.of(half_absent, ErrorControl(ranked=True))
+    weight_of_absent = planned.absent @ planned.absent_weights
+    assert planned.weights @ half_absent.candidates + weight_of_absent == pytest.approx(2000)
+    assert planned.absent.sum() == pytest.approx(1000)
+    # An absent candidate of weight w is detected with probability 1e-6 w.
+    assert planned.count_absent(1e-6) == pytest.approx(1e-6 * weight_of_absent)
+    # `weigh_present` multiplies a p-value threshold by the weight of each class. The result is at
+    # most the error rate .05, so a large weight detects no string with a larger p-value.
+    assert planned.weigh_present(1.0).max() == 0.05
 
 
 def test_ranks_of_a_plan_without_a_list_are_refused() -> None:
-    """Categories have no ranks, and candidates of a discovery come from its reports."""
+    """Ranks are refused for categories and for discoveries.
+
+    Categories have no order. The candidates of a discovery come from its own reports, and ranks
+    must come from elsewhere to keep the error rate.
+    """
     params = Params.profile("balanced", encoding="onehot", categories=("a", "b", "c"))
-    question = DetectionTarget(
+    target = DetectionTarget(
         frequencies=Frequencies.zipf(3), error_control=ErrorControl(ranked=True)
     )
     with pytest.raises(ParamsError, match="ranked must be False for categories"):
-        predict_power(params, question, reports=1000)
+        predict_power(params, target, reports=1000)
     with pytest.raises(ParamsError, match="ranked must be False for discoveries"):
-        plan_discovery(question, epsilon_1=2, epsilon_inf=4, reports=1e7, longest=6)
+        plan_discovery(target, epsilon_1=2, epsilon_inf=4, reports=1e7, longest=6)

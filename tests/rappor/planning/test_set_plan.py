@@ -21,22 +21,22 @@ from rappor.planning.set_design import design_sets
 from rappor.simulation.population import Population
 
 FALSE_ALARM = 1e-9
+"""Probability that a statistical check fails although the code is right."""
 
 
 @pytest.mark.parametrize("items", [1, 2, 8, 32, 64])
 def test_the_design_at_4_nats_is_the_profile_once(items: int) -> None:
-    """The planner and the profile choose the same buckets and the same `keep`."""
+    """The profile `once` has 4 nats, and the planner chooses its buckets k and its `keep`."""
     assert design_sets(items, 4, m=128) == Params.profile("once", encoding="set", items=items)
 
 
 @pytest.mark.parametrize("items", [1, 3, 8, 64])
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 6])
-def test_the_design_loses_what_is_allowed_and_no_other_has_less_variance(
-    items: int, epsilon: float
-) -> None:
-    """The loss is within the budget, and 8 or 16 buckets more or less bring at most .1 %.
+def test_the_design_spends_its_budget_with_the_least_variance(items: int, epsilon: float) -> None:
+    """The loss is within the budget, and no number of buckets nearby has a smaller variance.
 
-    The formula of the number of buckets is for many buckets, and the result is a multiple of 8.
+    Designs with 8 or 16 buckets more or fewer have at most .1 % less variance. The formula of the
+    best number of buckets is an approximation for many buckets, rounded to a multiple of 8.
     """
     params = design_sets(items, epsilon, m=4)
     assert epsilon - 1e-6 < epsilon_1(params) <= epsilon
@@ -44,15 +44,16 @@ def test_the_design_loses_what_is_allowed_and_no_other_has_less_variance(
     for k in range(params.k - 16, params.k + 17, 8):
         if items < k <= 2040 and k != params.k:
             odds = math.expm1(epsilon) * items / k
-            other = dataclasses.replace(params, k=k, keep=odds / (1 + odds))
-            assert compute_rare_variance(other) >= variance * 0.999
+            alternative = dataclasses.replace(params, k=k, keep=odds / (1 + odds))
+            assert compute_rare_variance(alternative) >= variance * 0.999
 
 
-def test_shares_of_items_are_those_of_sets_drawn_without_repetition() -> None:
-    """Shares agree with the exact inclusion probabilities of sets of 3 of 12 items.
+def test_shares_of_items_are_inclusion_probabilities() -> None:
+    """The share of an item is the probability that a set of 3 of 12 items includes the item.
 
-    The probabilities are computed from all 1,320 orders in which three items can be drawn. The
-    formula is for large populations: with 12 items its error is below .02.
+    Sets are drawn without repetition, with probabilities by Zipf's law. The exact probabilities are
+    sums over all 1,320 orders of three items. The formula is an approximation for many items. With
+    12 items its error is below .02.
     """
     popularity = 1 / np.arange(1, 13)
     popularity /= popularity.sum()
@@ -70,13 +71,32 @@ def test_shares_of_items_are_those_of_sets_drawn_without_repetition() -> None:
 
 
 def test_a_set_needs_more_candidates_than_items() -> None:
-    """Six items of a set cannot be drawn from six candidates without being all of them."""
+    """Sets of six items on average need more than six candidates."""
     with pytest.raises(ParamsError, match="must number more than 6, the mean number of items"):
         Frequencies.zipf(6).as_items(6)
 
 
+@pytest.mark.parametrize(("n_candidates", "mean_items"), [(1, 0.75), (3, 2.25), (8, 6), (500, 6)])
+def test_a_plan_of_few_candidates_assumes_smaller_sets(
+    n_candidates: int, mean_items: float
+) -> None:
+    """Sets are three quarters full: of eight items, or of all candidates if there are fewer."""
+    planned = plan_sets(n_candidates, items=8, epsilon=4, reports=1e5)
+    assert planned.target.frequencies.total == pytest.approx(mean_items)
+    assert planned.share is not None
+
+
+def test_sets_may_contain_strings_that_are_no_candidates() -> None:
+    """Of ten strings, three are candidates. A set of up to eight items has six on average."""
+    assert Frequencies.of_shares(range(10, 0, -1), 3).as_sets(8).total == pytest.approx(6)
+
+
 def test_many_equal_items_have_the_variance_of_the_closed_form() -> None:
-    """With a million equally rare items, every bucket has the mean share, as in the closed form."""
+    """With a million equally rare items, the predicted error is that of the closed form.
+
+    The closed form assumes that every bucket is an own bucket of the same share of the devices. So
+    many items spread evenly over the buckets. `Frequencies.zipf` with exponent 0 is uniform.
+    """
     params = design_sets(8, 4, m=1024)
     target = DetectionTarget(frequencies=Frequencies.zipf(1_000_000, 0).as_items(6))
     error = predict(params, 10_000, target).rare_error
@@ -84,8 +104,9 @@ def test_many_equal_items_have_the_variance_of_the_closed_form() -> None:
     assert error == pytest.approx(closed_form, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_plan_for_a_share_has_the_necessary_reports() -> None:
-    """The planned reports detect the share, and a hundredth fewer reports do not."""
+    """The planned number of reports detects the share, and 1.5 % fewer reports do not."""
     planned = plan_sets(500, items=8, epsilon=2, share=0.02)
     assert planned.share is not None
     assert planned.share <= 0.02
@@ -96,12 +117,16 @@ def test_a_plan_for_a_share_has_the_necessary_reports() -> None:
 
 @pytest.mark.parametrize(("devices", "most"), [(300, 16), (10**5, 1024)])
 def test_few_devices_have_few_cohorts(devices: int, most: int) -> None:
-    """A cohort has about a hundred reports, unless candidates need more cohorts to differ."""
+    """The number of cohorts m is so small that a cohort has about 100 reports.
+
+    The counts of a cohort with few reports are withheld. But m is at least so large that any two of
+    1,000 candidates have different buckets in some cohort, else the counts cannot distinguish them.
+    """
     planned = plan_sets(1000, items=8, epsilon=4, reports=devices)
     assert compute_min_cohorts(planned.params.k, 1000) <= planned.params.m <= most
 
 
-def test_a_planned_entry_is_read_back() -> None:
+def test_a_planned_entry_has_the_planned_parameters() -> None:
     """The printed entry has the planned parameters, and one report in an epoch."""
     planned = plan_sets(1000, items=5, epsilon=3, reports=1e5)
     metric = Registry.loads(planned.to_toml("plugins", expires=date(2030, 1, 1))).metric("plugins")
@@ -111,10 +136,11 @@ def test_a_planned_entry_is_read_back() -> None:
 
 @pytest.mark.slow
 def test_as_many_items_are_found_as_predicted() -> None:
-    """The mean number of detected items agrees with the prediction within 5 %, and the noise.
+    """The plan predicts the mean number of detected items up to 5 % and to chance.
 
-    Items are independent, 200 have devices and 200 have none. Each of 20 collections has names of
-    its own.
+    Chance is the normal quantile of FALSE_ALARM times the standard error of the mean of 20
+    collections. Items are independent, 200 of the candidates have devices and 200 have none. The
+    names differ in each collection, so that other items collide.
     """
     frequencies = dataclasses.replace(Frequencies.zipf(200).as_items(1.5), absent=200)
     params = design_sets(4, 4, m=32)

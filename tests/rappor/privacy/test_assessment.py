@@ -1,4 +1,8 @@
-"""PrivacyReport: every part equals the value of the function that computes it."""
+"""PrivacyReport: every part equals the result of the function that computes it.
+
+A privacy report collects losses, promise, linkability, shuffling, account and change of a metric.
+The functions are tested elsewhere, so these tests compare its parts with their results.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import math
 from typing import Any
 
 import pytest
-from registries import metric_of
+from registries import build_metric
 
 from rappor import Metric, Params, ParamsError, Registry
 from rappor.privacy.accountant import compose_losses
@@ -35,14 +39,14 @@ BALANCED = Params.profile("balanced")
 def make_metric(
     name: str = "page", *, params: Params = BALANCED, epoch: str = "life", **fields: Any
 ) -> Metric:
-    """Return a metric for life with the profile "balanced"."""
-    return metric_of(params, name, epoch=epoch, **fields)
+    """Return a metric, by default for life and with the profile "balanced"."""
+    return build_metric(params, name, epoch=epoch, **fields)
 
 
 def test_losses_are_listed_by_number_of_reports() -> None:
-    """Every number of reports has its loss and the bounds of four beliefs.
+    """Each number of reports has its loss, and the bounds that this loss sets to four beliefs.
 
-    Any number comes last.
+    The last row, whose number is None, is for any number of reports.
     """
     losses = list_losses(BALANCED)
     assert [loss.reports for loss in losses] == [1, 2, 3, 5, 10, 100, None]
@@ -72,7 +76,7 @@ def test_parameters_alone_have_no_metric() -> None:
 
 
 def test_the_promise_names_the_epoch() -> None:
-    """The promise names the length of the epoch."""
+    """The promise of a metric with months says "in each month"."""
     by_month = privacy_report(make_metric(epoch="month"))
     assert by_month.promise is not None
     assert "in each month a device repeats the value of its first report" in by_month.promise
@@ -86,7 +90,12 @@ def assess_shuffling(params: Params, batch: ShuffledBatch) -> Shuffling:
 
 
 def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
-    """The losses are those of the smallest cohort. A random cohort takes half of delta."""
+    """The losses in a shuffled batch are the losses in its smallest cohort.
+
+    A report names its cohort, so it hides among the reports of its cohort only. If the sizes of the
+    cohorts are unknown, the smallest size is random. Half of delta is then the probability that a
+    cohort is smaller than assumed. If the sizes are counted, the whole delta is left for the loss.
+    """
     likely = assess_shuffling(BALANCED, ShuffledBatch(devices=100_000, delta=1e-6))
     size = compute_smallest_cohort(100_000, 128, delta=5e-7)
     assert (likely.devices, likely.smallest_cohort, likely.counted) == (100_000, size, False)
@@ -96,14 +105,16 @@ def test_a_batch_is_bounded_inside_its_smallest_cohort() -> None:
     counted = assess_shuffling(BALANCED, ShuffledBatch(delta=1e-6, cohorts=sizes))
     assert (counted.devices, counted.smallest_cohort, counted.counted) == (9_000, 4_000, True)
     assert counted.losses[0].epsilon == compute_shuffled_epsilon(local, 4_000, delta=1e-6)
-    alone = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
-    only = assess_shuffling(alone, ShuffledBatch(devices=10, delta=1e-6))
-    assert only.losses[0].epsilon == compute_shuffled_epsilon(epsilon_n(alone, 1), 10, delta=1e-6)
+    one_cohort = Params(k=8, m=1, f=0.5, p=0.25, q=0.75)
+    only = assess_shuffling(one_cohort, ShuffledBatch(devices=10, delta=1e-6))
+    assert only.losses[0].epsilon == compute_shuffled_epsilon(
+        epsilon_n(one_cohort, 1), 10, delta=1e-6
+    )
     assert only.smallest_cohort == 10
 
 
-def test_a_cohort_of_one_device_has_no_bound() -> None:
-    """Without devices in the smallest cohort the report has no losses of a batch."""
+def test_an_empty_cohort_has_no_losses() -> None:
+    """If the smallest cohort may be empty, the report has no losses of a shuffled batch."""
     for batch in (
         ShuffledBatch(devices=9),
         ShuffledBatch(cohorts=(0, 0)),
@@ -114,7 +125,7 @@ def test_a_cohort_of_one_device_has_no_bound() -> None:
 
 
 def test_properties_without_noise_are_described() -> None:
-    """The sentence about segments is that of the notice, and None without segments."""
+    """The report has the notice's sentence about segments, and None without segments."""
     version = Dimension("version", ("1", "2"))
     report = privacy_report(make_metric(segments=(version,)))
     assert report.without_noise in privacy_notice(make_metric(segments=(version,))).splitlines()
@@ -123,8 +134,8 @@ def test_properties_without_noise_are_described() -> None:
     assert "and its properties, do not depend on its values" in report.promise
 
 
-def test_parts_that_are_added_are_a_change() -> None:
-    """Devices draw new permanent responses for their parts, so the losses add."""
+def test_added_parts_are_a_change_of_the_metric() -> None:
+    """If a metric gets parts, devices draw new permanent responses, so the losses add."""
     parts = (Part("prefix:2", 0.5), Part("whole"))
     before = make_metric(params=BALANCED, epoch="life")
     change = privacy_report(before, changed=dataclasses.replace(before, parts=parts)).change
@@ -133,25 +144,27 @@ def test_parts_that_are_added_are_a_change() -> None:
     assert change.epsilon_inf == 2 * epsilon_inf(BALANCED)
 
 
-def test_an_account_adds_a_registry_up() -> None:
-    """The account has the losses of every metric, of the person and of the group."""
+def test_an_account_adds_the_losses_of_a_registry() -> None:
+    """The account of a report has the losses of every metric, of a person and of a group."""
     registry = Registry([make_metric("a"), make_metric("b", epoch="year")], total=math.inf)
     usage = Usage(values=3, reports=5, group=4)
     person = privacy_report(registry["a"], registry=registry, usage=usage).account
     assert person is not None
-    some = compose_losses(registry.values(), values=3, reports=5)
-    every = compose_losses(registry.values(), values=3)
+    some_metrics = compose_losses(registry.values(), values=3, reports=5)
+    all_metrics = compose_losses(registry.values(), values=3)
     assert [(loss.metric, loss.epoch) for loss in person.metrics] == [("a", "life"), ("b", "year")]
-    assert [loss.epsilon for loss in person.metrics] == [item.epsilon for item in some.items]
-    assert (person.epsilon, person.epsilon_inf) == (some.epsilon, every.epsilon)
+    assert [loss.epsilon for loss in person.metrics] == [
+        item.epsilon for item in some_metrics.items
+    ]
+    assert (person.epsilon, person.epsilon_inf) == (some_metrics.epsilon, all_metrics.epsilon)
     assert (person.group_epsilon, person.group_epsilon_inf) == (
-        some.epsilon_of_group(4),
-        every.epsilon_of_group(4),
+        some_metrics.epsilon_of_group(4),
+        all_metrics.epsilon_of_group(4),
     )
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "same", "kept"),
+    ("old", "new", "is_same", "is_kept"),
     [
         (make_metric(), make_metric(), True, True),
         (make_metric(), make_metric(params=dataclasses.replace(BALANCED, p=0.1)), False, True),
@@ -164,12 +177,17 @@ def test_an_account_adds_a_registry_up() -> None:
     ],
 )
 def test_a_change_of_the_entry_has_its_loss(
-    old: Metric, new: Metric, *, same: bool, kept: bool
+    old: Metric, new: Metric, *, is_same: bool, is_kept: bool
 ) -> None:
-    """A change of p and q keeps the permanent response. With epochs the change waits."""
+    """The report of a changed metric has the loss across the change.
+
+    `is_kept` says whether devices keep their permanent response, as after a change of p and q of a
+    metric for life. A metric with epochs takes up its change with the next epoch, and so a new
+    response.
+    """
     change = privacy_report(old, changed=new, usage=Usage(reports=7)).change
     assert change is not None
-    assert (change.same, change.kept) == (same, kept)
+    assert (change.same, change.kept) == (is_same, is_kept)
     assert (change.params, change.old_epoch, change.new_epoch) == (
         new.fingerprint,
         old.epoch,
@@ -181,7 +199,12 @@ def test_a_change_of_the_entry_has_its_loss(
 
 
 def test_numbers_outside_their_range_are_refused() -> None:
-    """The message has the name of the number."""
+    """A number outside its range is refused, and the message has the name of the argument."""
     for bad in ({"devices": 0}, {"devices": 1.5}, {"delta": 0.0}, {"delta": float("nan")}):
         with pytest.raises(ParamsError, match=f"{next(iter(bad))} must be"):
             ShuffledBatch(**bad)
+    with pytest.raises(ParamsError, match="cohorts must be"):
+        ShuffledBatch(cohorts=(10, -5))
+    for name in ("values", "reports", "group"):
+        with pytest.raises(ParamsError, match=f"{name} must be"):
+            Usage(**{name: 0})

@@ -1,9 +1,14 @@
-"""Enumeration of short histories: the loss between any two of them is within its bound.
+"""Enumeration of short histories: the loss between any two histories is within its bound.
 
-Reports of a device are independent, bit by bit, given the coins of its permanent responses. Two
-responses share coins exactly if the strings from which the coins are derived are equal. The loss
-between two histories therefore follows from these strings, which the test takes from the code. Bits
-are independent, so the largest log-likelihood ratio of a history is the sum over its bits.
+A history is the sequence of values that a device records, and of the reports that it makes. The
+promise of a metric holds for any two histories of values, not only for two constant values. The
+tests enumerate all histories of up to four reports.
+
+The coins of a permanent response are derived from a string: scope and true bits. Two responses have
+the same coins if these strings are equal, and independent coins otherwise. Given its permanent
+responses, the reports of a device are independent, bit by bit. The loss between two histories
+therefore follows from the strings, which the tests take from the code. The largest log-likelihood
+ratio of a history is the sum over its bits.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from registries import metric_of
+from registries import build_metric
 
 from rappor.privacy.parameter_changes import compute_change_loss
 from rappor.protocol.encodings import get_encoder
@@ -26,17 +31,20 @@ from rappor.protocol.randomizer import encode_scope
 from rappor.registry.metric import Metric
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
-RARE: dict[str, Any] = {"f": 0.6, "g": 0.1, "p": 0.25, "q": 0.75}
-"""Noise that forces a bit to 1 with probability .06 and to 0 with probability .54."""
+RARE_ONES: dict[str, Any] = {"f": 0.6, "g": 0.1, "p": 0.25, "q": 0.75}
+"""Noise that forces a bit to 1 with probability .06 and to 0 with probability .54. Its largest loss
+comes from another report than under symmetric noise."""
+
 ROUNDING = 1e-9
 """Tolerance in nats. Losses are sums of logarithms of exact fractions."""
 
 Report = tuple[Params, bytes, int]
-"""Parameters of a report, the string from which its permanent coins are derived, its true bits."""
+"""Everything on which the distribution of a report depends: its parameters, the string from which
+its permanent coins are derived, and its true bits."""
 
 Bit = tuple[tuple[int, int, Params], ...]
-"""For each report of one bit: the number of its coin, the true bit, and the parameters with p and
-q. Reports with the same number repeat one permanent response."""
+"""Type of one bit of a history. For each report it has the number of its permanent coin, the true
+bit, and the parameters. Reports with the same number repeat one permanent response."""
 
 
 @functools.cache
@@ -50,27 +58,32 @@ def enumerate_bit(bit: Bit) -> dict[tuple[int, ...], Fraction]:
     distribution: dict[tuple[int, ...], Fraction] = {}
     for forced in itertools.product("10t", repeat=len(coins)):
         weight = Fraction(1)
-        ones = []
+        probabilities_of_one = []
         for coin, truth, params in bit:
             outcome = forced[coins.index(coin)]
             permanent_bit = truth if outcome == "t" else int(outcome)
-            ones.append(Fraction(params.t_q if permanent_bit else params.t_p, 2**32))
+            probabilities_of_one.append(
+                Fraction(params.t_q if permanent_bit else params.t_p, 2**32)
+            )
         for outcome, coin in zip(forced, coins, strict=True):
             params = next(params for number, _, params in bit if number == coin)
             n_coins = {"1": params.t_1, "0": params.t_0, "t": 2**32 - params.t_1 - params.t_0}
             weight *= Fraction(n_coins[outcome], 2**32)
         for reports in itertools.product((0, 1), repeat=len(bit)):
-            terms = (one if is_one else 1 - one for is_one, one in zip(reports, ones, strict=True))
+            factors = (
+                probability if is_one else 1 - probability
+                for is_one, probability in zip(reports, probabilities_of_one, strict=True)
+            )
             distribution[reports] = distribution.get(reports, Fraction(0)) + math.prod(
-                terms, start=weight
+                factors, start=weight
             )
     return distribution
 
 
 @functools.cache
-def compute_bit_loss(one: Bit, other: Bit) -> float:
-    """Return the largest log-likelihood ratio of the reports of one bit."""
-    first, second = enumerate_bit(one), enumerate_bit(other)
+def compute_bit_loss(first_bit: Bit, second_bit: Bit) -> float:
+    """Return the largest log-likelihood ratio of one bit's reports under two histories."""
+    first, second = enumerate_bit(first_bit), enumerate_bit(second_bit)
     ratios = [
         math.log(p / second[reports]) if second[reports] else math.inf
         for reports, p in first.items()
@@ -88,11 +101,11 @@ def list_bits(history: Sequence[Report]) -> Iterator[Bit]:
         )
 
 
-def compute_loss(one: Sequence[Report], other: Sequence[Report]) -> float:
-    """Return the largest log-likelihood ratio between two histories."""
+def compute_loss(first_history: Sequence[Report], second_history: Sequence[Report]) -> float:
+    """Return the largest log-likelihood ratio of all reports under two histories, in nats."""
     return sum(
         compute_bit_loss(first, second)
-        for first, second in zip(list_bits(one), list_bits(other), strict=True)
+        for first, second in zip(list_bits(first_history), list_bits(second_history), strict=True)
     )
 
 
@@ -104,9 +117,9 @@ def describe_report(metric: Metric, epoch: str, value: object, cohort: int) -> R
 
 
 def replay(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> list[Report]:
-    """Return the reports of a history: each scope repeats the response of its first value.
+    """Return the reports of a device that records these values, one at each step.
 
-    Each step is a metric, an epoch and a cohort.
+    A step is a metric, an epoch and a cohort. Each scope repeats the response of its first value.
     """
     memoized: dict[bytes, tuple[bytes, int]] = {}
     history = []
@@ -118,7 +131,7 @@ def replay(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -
 
 
 def make_params(encoding: str, *names: str, **changes: Any) -> Params:
-    """Return parameters of an encoding with categories."""
+    """Return parameters of an encoding with these categories or edges."""
     k = len(names) + (encoding == "buckets")
     fields: dict[str, Any] = {"k": k, "encoding": encoding, "categories": names}
     return Params(**fields | NOISE | changes)
@@ -129,11 +142,12 @@ ENCODINGS: dict[str, tuple[Params, tuple[object, ...]]] = {
     "onehot": (make_params("onehot", "a", "b"), ("a", "b", "z")),
     "boolean": (Params(k=1, encoding="boolean", **NOISE), (True, False)),
     "buckets": (make_params("buckets", "0"), (-1, 1, math.nan)),
-    "bloom, rare ones": (Params(k=4, h=1, m=2, **RARE), ("a", "b", "c")),
-    "onehot, rare ones": (make_params("onehot", "a", "b", **RARE), ("a", "b", "z")),
-    "boolean, rare ones": (Params(k=1, encoding="boolean", **RARE), (True, False)),
-    "buckets, rare ones": (make_params("buckets", "0", **RARE), (-1, 1, math.nan)),
+    "bloom, rare ones": (Params(k=4, h=1, m=2, **RARE_ONES), ("a", "b", "c")),
+    "onehot, rare ones": (make_params("onehot", "a", "b", **RARE_ONES), ("a", "b", "z")),
+    "boolean, rare ones": (Params(k=1, encoding="boolean", **RARE_ONES), (True, False)),
+    "buckets, rare ones": (make_params("buckets", "0", **RARE_ONES), (-1, 1, math.nan)),
 }
+"""Parameters and values of every encoding. The last value of some sets no bit ("z", NaN)."""
 
 
 def list_histories(
@@ -149,20 +163,20 @@ def list_histories(
 def find_worst_loss(steps: Sequence[tuple[Metric, str, int]], values: Sequence[object]) -> float:
     """Return the largest loss between any two histories of values."""
     return max(
-        compute_loss(one, other)
-        for one, other in itertools.permutations(list_histories(steps, values), 2)
+        compute_loss(first, second)
+        for first, second in itertools.permutations(list_histories(steps, values), 2)
     )
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_a_memoized_scope_bounds_every_pair_of_histories(name: str, n: int) -> None:
-    """All n reports of one scope lose at most epsilon_n, whatever the values are.
+    """All n reports of one scope lose at most epsilon_n, whatever values a device records.
 
-    The losses of two epochs add.
+    If the reports belong to two epochs, the losses of both epochs add.
     """
     params, values = ENCODINGS[name]
-    metric = metric_of(params, epoch="year")
+    metric = build_metric(params, epoch="year")
     for cohort in range(params.m):
         assert (
             find_worst_loss([(metric, "2026", cohort)] * n, values)
@@ -174,14 +188,14 @@ def test_a_memoized_scope_bounds_every_pair_of_histories(name: str, n: int) -> N
 
 
 def test_the_bound_is_reached() -> None:
-    """Some pair of histories reaches the bound.
+    """Some pair of histories reaches the bound epsilon_n, so no smaller bound would be right.
 
-    The enumeration therefore measures losses, and the bounds are not larger than needed.
+    The test also shows that the enumeration finds the worst pair.
     """
     for name, (params, values) in ENCODINGS.items():
         for n in (1, 2, 3):
             reached = max(
-                find_worst_loss([(metric_of(params), "", cohort)] * n, values)
+                find_worst_loss([(build_metric(params), "", cohort)] * n, values)
                 for cohort in range(params.m)
             )
             # The bound of strings is for values that differ in 2h bits. The three strings of four
@@ -217,8 +231,8 @@ CHANGES: dict[str, tuple[Params, Params, tuple[object, ...]]] = {
     "f": (make_params("onehot", "a", "b"), make_params("onehot", "a", "b", f=0.4), ("a", "b")),
     "g": (make_params("onehot", "a", "b"), make_params("onehot", "a", "b", g=0.4), ("a", "b")),
     "p and q, rare ones": (
-        make_params("onehot", "a", "b", **RARE),
-        make_params("onehot", "a", "b", **RARE | {"p": 0.4, "q": 0.9}),
+        make_params("onehot", "a", "b", **RARE_ONES),
+        make_params("onehot", "a", "b", **RARE_ONES | {"p": 0.4, "q": 0.9}),
         ("a", "b"),
     ),
     "p and q": (
@@ -248,13 +262,13 @@ def test_a_change_of_parameters_stays_within_its_loss(name: str, before: int, af
     """Any two histories across a change of parameters lose at most `compute_change_loss`.
 
     A history has `before` reports with the old and `after` reports with the new parameters, in any
-    cohorts of the two scopes. `kept` says that the permanent response stays, as for a change of p
-    and q only.
+    cohorts of the two scopes. `cost.kept` is True if the change keeps the permanent response, as a
+    change of p and q alone does.
     """
     old, new, values = CHANGES[name]
     cost = compute_change_loss(old, new, before=before, after=after)
     assert cost.kept == name.startswith("p and q")
-    both = metric_of(old), metric_of(new)
+    both = build_metric(old), build_metric(new)
     for old_cohort, new_cohort in itertools.product(range(old.m), range(new.m)):
         if cost.kept and old_cohort != new_cohort:
             continue  # a change of p and q keeps the cohort

@@ -1,8 +1,8 @@
-"""Tests of the number of items of an unchanged set that an observer names.
+"""The number of items of an unchanged set that an observer names.
 
-An observer names an item by stating, with more than 90 % certainty, that the device has the item.
-The computed number is compared with an enumeration of all sequences of reports. Texts and pages are
-compared with the computed number.
+An observer who links the reports of several epochs names an item if it is more than 90 % certain
+that the device has the item. The computed number is compared with an enumeration of all sequences
+of reports. Texts and pages are compared with the computed number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ interval = "epoch"
 
 
 def enumerate_named_items(params: Params, epochs: int) -> float:
-    """Return the expected number of named items, by Bayes' rule for every sequence of reports."""
+    """Return the expected number of named items, by Bayes' rule for every sequence of reports.
+
+    A hit is a report that names the bucket of an item. It has the probability q* if the device has
+    the item, and 1/k if not. The prior is the popularity of the item.
+    """
     k, q = params.k, params.q_star
     total = 0.0
     for prior in list_popularities(params.items):
@@ -81,8 +85,11 @@ def test_a_report_names_the_bucket_of_an_absent_item_with_probability_1_in_k() -
 
 
 @pytest.mark.parametrize("items", [1, 8, 64])
-def test_popularities_fall_and_add_up(items: int) -> None:
-    """A device has `items` items on average, and a larger rank is less popular."""
+def test_popularities_fall_with_the_rank_and_add_up(items: int) -> None:
+    """The assumed popularities of items fall with their rank, and add to `items`.
+
+    The sum is the mean number of items of a device.
+    """
     shares = list_popularities(items)
     assert len(shares) == KNOWN_ITEMS
     assert sum(shares) == pytest.approx(items)
@@ -91,7 +98,7 @@ def test_popularities_fall_and_add_up(items: int) -> None:
 
 
 def test_more_epochs_and_less_noise_name_more() -> None:
-    """The number grows with the epochs and the loss, and stays below the number of items."""
+    """More epochs and less noise let an observer name more items, never more than the set has."""
     by_epochs = [count_named_items(PARAMS, epochs) for epochs in (1, 4, 12, 40, 400)]
     assert by_epochs == sorted(by_epochs)
     assert by_epochs[-1] <= PARAMS.items
@@ -100,7 +107,11 @@ def test_more_epochs_and_less_noise_name_more() -> None:
 
 
 def test_sets_have_a_number_of_items_and_no_probability() -> None:
-    """A set is not one of 100 equally likely values. Strings have no number of named items."""
+    """For sets, an observer names items. For all other encodings, an observer names the value.
+
+    A set is not one of 100 equally likely values, so it has no probability of being named. Strings
+    have no number of named items.
+    """
     assert naming_probability(PARAMS, 4, 100, is_single=True) is None
     for row in list_unchanged_losses(PARAMS):
         assert row.named is None
@@ -135,7 +146,7 @@ def test_texts_contain_the_number_of_named_items() -> None:
 
 
 def test_the_page_has_the_numbers() -> None:
-    """The sentence of the page equals the computed numbers."""
+    """The numbers in the page about privacy equal the computed numbers, within 5 %."""
     page = Path(__file__).parents[3] / "rappor" / "privacy" / "README.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
     sentence = re.search(r"names ([\d.]+) items after one epoch, (.*?) after 40\b", text)

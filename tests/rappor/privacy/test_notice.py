@@ -1,4 +1,8 @@
-"""Privacy notices: every sentence about losses, promise, linking and release."""
+"""Privacy notices: the sentences about losses, promise, linking and release.
+
+A notice tells people without mathematics what a metric reveals about them. A wrong sentence is a
+wrong promise, so the tests compare whole sentences.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from registries import metric_of
+from registries import build_metric
 
-from rappor.base.sentence_numbers import format_belief
+from rappor.base.sentence_numbers import format_belief, format_chance
 from rappor.privacy.notice import describe_belief, privacy_notice
 from rappor.privacy.report_linkage import linkability
 from rappor.protocol.loss import epsilon_n
@@ -23,17 +27,19 @@ LAST_DAY = datetime.date(2026, 12, 31)
 """Last day of a quarter. A metric with epochs of a quarter that expires on this day ends together
 with an epoch."""
 
-make = partial(metric_of, description="Home pages", owner="browser team", expires=DAY)
-"""Make a metric of parameters and other fields."""
-
+make_metric = partial(build_metric, description="Home pages", owner="browser team", expires=DAY)
+"""Makes a metric for life from parameters and other fields."""
 
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
-FOUND = linkability(PAPER, reports=(2,)).recognised[0].probability
+"""Parameters of [EPK14] section 5.2: epsilon_1 is 1.07 nats, and epsilon_inf is 4.39 nats."""
+
+RECOGNISED = linkability(PAPER, reports=(2,)).recognised[0].probability
+"""Probability that two sets of two reports recognise a device among a million."""
 
 
-def test_a_description_for_life() -> None:
-    """The notice of the paper's own parameters, with 1.07 and 4.39 nats, is complete."""
-    assert privacy_notice(make(PAPER)).splitlines() == [
+def test_the_notice_of_a_metric_for_life() -> None:
+    """The notice of a metric for life has exactly these sentences."""
+    assert privacy_notice(make_metric(PAPER)).splitlines() == [
         "page: Home pages",
         "Collected by browser team until the end of 2026-11-30.",
         "Recorded at most once a day: a text (only the host of a web address), hashed to 2 of 128 "
@@ -45,7 +51,7 @@ def test_a_description_for_life() -> None:
         "value changes. The limit on the loss holds for any two histories of values, as long as "
         "when and how often a device reports does not depend on its values.",
         "Linking: all its reports share its cohort (one of 16) and its permanent noise. With two "
-        f"sets of 2 reports, a device is found among 1,000,000 with {100 * FOUND:.0f} % "
+        f"sets of 2 reports, a device is found among 1,000,000 with {format_chance(RECOGNISED)} "
         "probability. Beyond that, only its network address or the time of sending can link "
         "reports.",
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole "
@@ -55,12 +61,12 @@ def test_a_description_for_life() -> None:
 
 
 def test_a_notice_names_the_fields_of_a_tuple() -> None:
-    """Each field with what is kept of it, and with its categories in closed lists."""
+    """A notice names each field of a tuple, how its text is normalized, and its categories."""
     pair = Params.profile("balanced", field_names=("site", "country"), normalize="host,none")
     assert (
         "Recorded at most once a day: site (only the host of a web address) and country together, "
         "hashed to 1 of 128 bits."
-    ) in privacy_notice(make(pair))
+    ) in privacy_notice(make_metric(pair))
     lists = {"editor": ("vim", "code"), "system": ("linux", "mac")}
     choice = Params.profile(
         "balanced",
@@ -72,17 +78,20 @@ def test_a_notice_names_the_fields_of_a_tuple() -> None:
     assert (
         "Recorded at most once a day: one of 4 combinations of editor (vim, code; upper and lower "
         "case count as the same) and system (linux, mac)."
-    ) in privacy_notice(make(choice))
+    ) in privacy_notice(make_metric(choice))
 
 
 def test_epochs_are_named_in_the_promise() -> None:
-    """With epochs the loss and the promise are those of one epoch."""
-    text = privacy_notice(make(PAPER, epoch="quarter"))
+    """With epochs, the notice describes the loss and the promise of one epoch.
+
+    The notice also describes how well an observer can name a value that stays the same for a year.
+    """
+    text = privacy_notice(make_metric(PAPER, epoch="quarter"))
     assert "All reports of one value in one quarter: somebody" in text
     assert "Promise: in each quarter a device repeats the value of its first report" in text
     assert "whole life" not in text
     year = "pick its value out of 100 equally likely ones 77 times in 100."
-    assert year in privacy_notice(make(Params.profile("balanced"), epoch="quarter"))
+    assert year in privacy_notice(make_metric(Params.profile("balanced"), epoch="quarter"))
 
 
 @pytest.mark.parametrize(
@@ -93,43 +102,54 @@ def test_epochs_are_named_in_the_promise() -> None:
     ],
 )
 def test_one_report_an_epoch_repeats_and_links_nothing(params: Params, bounds: str) -> None:
-    """With one report an epoch, the notice has one bound and no permanent noise that links."""
-    text = privacy_notice(make(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
+    """With one report an epoch, the notice has one bound on the loss, and no noise that links.
+
+    Each epoch has new noise, so the noise does not link the reports.
+    """
+    text = privacy_notice(make_metric(params, epoch="quarter", interval="epoch", expires=LAST_DAY))
     assert text.count("% sure.") == text.count(bounds) == 1
     assert "in each quarter a device sends one report at most." in text
     assert "draws its noise anew for each. Only a value that stays the same, its network" in text
     assert not re.search("WARNING|All reports|repeats|with .* probability", text)
 
 
-def test_all_reports_are_those_of_the_cost() -> None:
-    """A month touches six weeks. Without a bound on the reports the notice warns."""
+def test_the_bound_of_all_reports_covers_the_longest_epoch() -> None:
+    """The bound of all weekly reports is for six reports, because a month touches six weeks.
+
+    With g = 0 the loss grows with the number of reports. For a metric for life this number has no
+    bound, and the notice warns.
+    """
     params = Params(k=128, m=128, f=0.5, g=0, p=0.05, q=0.6)
-    weekly = privacy_notice(make(params, epoch="month", interval="week"))
+    weekly = privacy_notice(make_metric(params, epoch="month", interval="week"))
     bound = describe_belief(epsilon_n(params, 6))
     assert f"All reports of one value in one month: {bound}." in weekly.splitlines()
-    assert "WARNING: many reports" in privacy_notice(make(params, epoch="life"))
+    assert "WARNING: many reports" in privacy_notice(make_metric(params, epoch="life"))
 
 
 @pytest.mark.parametrize(
     ("expires", "share"),
     [
         (LAST_DAY, None),
-        (LAST_DAY - datetime.timedelta(days=1), "1.09"),
-        (datetime.date(2026, 11, 15), "50"),
-        (datetime.date(2026, 10, 1), "98.9"),
+        (datetime.date(2026, 12, 23), None),
+        (datetime.date(2026, 12, 22), "1.19"),
+        (datetime.date(2026, 11, 11), "50"),
+        (datetime.date(2026, 10, 1), "98.8"),
         (datetime.date.max, None),
     ],
 )
 def test_devices_with_a_day_after_the_expiry_are_described(
     expires: datetime.date, share: str | None
 ) -> None:
-    """The notice has the share of the quarter's 92 days after the last day.
+    """If a metric expires inside a quarter, the notice has the share of devices that never report.
 
-    A metric that reports daily has no such sentence.
+    With one report an epoch, each device draws the day of its report. It never draws one of the
+    last eight days, so it draws one of the first 84 of the quarter's 92 days, until December 23.
+    `share` is the percentage of these 84 days that come after the last day of the metric. A metric
+    that reports daily has no such sentence.
     """
-    own: dict[str, Any] = {"epoch": "quarter", "expires": expires}
-    assert "later day" not in privacy_notice(make(PAPER, interval="day", **own))
-    text = privacy_notice(make(PAPER, interval="epoch", **own))
+    fields: dict[str, Any] = {"epoch": "quarter", "expires": expires}
+    assert "later day" not in privacy_notice(make_metric(PAPER, interval="day", **fields))
+    text = privacy_notice(make_metric(PAPER, interval="epoch", **fields))
     sentence = (
         f"It expires on {expires}, before the quarter ends: the {share} % of the devices that draw "
         "a later day do not answer in that quarter."
@@ -150,12 +170,15 @@ def test_devices_with_a_day_after_the_expiry_are_described(
 )
 def test_every_encoding_lists_its_values(params: dict[str, Any], phrase: str) -> None:
     """The notice lists categories and edges, which are public."""
-    assert re.search(phrase, privacy_notice(make(Params(**params, f=0.5, p=0.25, q=0.75))))
+    assert re.search(phrase, privacy_notice(make_metric(Params(**params, f=0.5, p=0.25, q=0.75))))
 
 
 def test_an_expired_metric_is_called_expired() -> None:
-    """The notice says so from the day after the last day on, and only if it has the present day."""
-    metric = make(PAPER)
+    """From the day after its last day on, the notice of a metric states that it has expired.
+
+    The notice depends on the present day only if the caller passes it.
+    """
+    metric = make_metric(PAPER)
     assert "expired" not in privacy_notice(metric)
     assert "expired" not in privacy_notice(metric, today=DAY)
     late = privacy_notice(metric, today=DAY + datetime.timedelta(days=1))
@@ -163,48 +186,56 @@ def test_an_expired_metric_is_called_expired() -> None:
 
 
 def test_no_bound_is_a_warning() -> None:
-    """An infinite loss gives a warning."""
-    metric_of = privacy_notice(make(Params(k=8, f=0, p=0.25, q=0.75)))
-    assert metric_of.count("WARNING") == 1
-    assert "WARNING: many reports can reveal the value with certainty" in metric_of
-    naked = privacy_notice(make(Params(k=8, f=0, p=0, q=1, insecure=True)))
-    assert naked.count("WARNING") == 2
-    assert "flips" not in naked
-    assert "WARNING: one report can reveal the value with certainty" in naked
+    """If a loss is infinite, the notice warns, once for many reports and once for one report."""
+    notice = privacy_notice(make_metric(Params(k=8, f=0, p=0.25, q=0.75)))
+    assert notice.count("WARNING") == 1
+    assert "WARNING: many reports can reveal the value with certainty" in notice
+    noiseless = privacy_notice(make_metric(Params(k=8, f=0, p=0, q=1, insecure=True)))
+    assert noiseless.count("WARNING") == 2
+    assert "flips" not in noiseless
+    assert "WARNING: one report can reveal the value with certainty" in noiseless
 
 
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
-    """Near certainty the notice writes "almost certain" instead of 100 %."""
-    text = privacy_notice(make(Params.profile("low-noise")))
+    """If a bound is near certainty, the notice has "almost certain" in place of a percentage.
+
+    A rounded percentage would be 100 %, which is wrong, or many nines.
+    """
+    text = privacy_notice(make_metric(Params.profile("low-noise")))
     assert "somebody who was half sure what your answer is can become almost certain" in text
     assert "100 %" not in text
 
 
 def test_links_that_cannot_be_seen_are_not_listed() -> None:
-    """With one cohort and a probability of 0 % the notice has no numbers about linking."""
+    """If cohort and noise practically link no reports, the notice has no numbers about linking.
+
+    One bit and one cohort cannot distinguish devices. 300 bits of permanent noise can.
+    """
     few = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     assert (
         "In practice only its network address or the time of sending can link a device's reports."
-        in privacy_notice(make(few)).splitlines()
+        in privacy_notice(make_metric(few)).splitlines()
     )
     names = tuple(map(str, range(300)))
     many = Params(k=300, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
-    text = privacy_notice(make(many, epoch="month"))
+    text = privacy_notice(make_metric(many, epoch="month"))
     assert "Linking: its reports of one month share its permanent noise. With two sets" in text
 
 
 def test_smallest_released_sums_are_described() -> None:
-    """The notice has the smallest number of reports that the collector releases."""
-    text = privacy_notice(make(PAPER, min_reports=500))
+    """The notice has the smallest number of reports in a released sum, as the registry sets it."""
+    text = privacy_notice(make_metric(PAPER, min_reports=500))
     assert (
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole days "
         "only if it has at least 500 reports, and no device sent more than one in 10 of a cohort."
     ) in text
     assert "90 %" not in text
-    assert "It shows every sum at once" in privacy_notice(make(PAPER, min_reports=0))
+    assert "It shows every sum at once" in privacy_notice(make_metric(PAPER, min_reports=0))
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    one = "only if it has at least 100 reports, and no device sent more than one in 10 of them."
-    assert one in privacy_notice(make(boolean))
+    sentence = (
+        "only if it has at least 100 reports, and no device sent more than one in 10 of them."
+    )
+    assert sentence in privacy_notice(make_metric(boolean))
 
 
 @pytest.mark.parametrize(
@@ -223,18 +254,23 @@ def test_beliefs_are_rounded_up(belief: float, text: str) -> None:
 
 
 def test_segments_are_listed_with_what_they_reveal() -> None:
-    """The notice lists every property, the time of its value, and the limits of the promise."""
+    """The notice lists every property that is sent without noise, and what it reveals.
+
+    The sentences about promise, linking and release state that they do not cover the properties.
+    """
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
-    lines = privacy_notice(make(PAPER, segments=dimensions, epoch="quarter")).splitlines()
+    lines = privacy_notice(make_metric(PAPER, segments=dimensions, epoch="quarter")).splitlines()
     assert lines[3] == (
         "Sent with it, without noise: version (1, 2, other); country (de, other), as they are at "
         "the first report of a quarter. Everybody who sees a report knows which of 6 groups its "
         "device is in. The limits below are for the value. They do not cover what these properties "
         "reveal about it."
     )
-    assert "as they are" not in privacy_notice(make(PAPER, segments=dimensions))
-    _, _, _, *plain = privacy_notice(make(PAPER, epoch="quarter")).splitlines()
-    differing = [line for line, alone in zip(lines[4:], plain, strict=True) if line != alone]
+    assert "as they are" not in privacy_notice(make_metric(PAPER, segments=dimensions))
+    _, _, _, *plain = privacy_notice(make_metric(PAPER, epoch="quarter")).splitlines()
+    differing = [
+        line for line, plain_line in zip(lines[4:], plain, strict=True) if line != plain_line
+    ]
     promise, linking, showing = differing
     assert "how often a device reports, and its properties, do not depend on its values" in promise
     assert "share its properties, its cohort" in linking

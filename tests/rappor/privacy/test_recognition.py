@@ -1,4 +1,9 @@
-"""Recognition: the formula against enumerations of all coins of the real randomizer."""
+"""Recognition of a device by two sets of its reports: the formula against enumerations.
+
+An observer has a first set of n reports of one device, and second sets of all devices of its
+cohort. The enumerations run the real randomizer for all coins. For larger parameters, the formula
+is compared with a simulation (`test_linker`).
+"""
 
 from __future__ import annotations
 
@@ -20,22 +25,27 @@ CHOICE: dict[str, Any] = {"k": 2, "encoding": "onehot", "categories": ("a", "b")
 
 
 def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
-    """Return the exact probability that an observer recognises the device, over all coins."""
-    nothing = bytes(params.n_bytes)
-    one_set = enumerate_reports(nothing, params, n)
-    two_sets = enumerate_reports(nothing, params, 2 * n)
+    """Return the exact probability that an observer recognises the device, over all coins.
+
+    All devices have a value that sets no bit, so only their permanent noise distinguishes them. The
+    score of a second set is P(both sets | one device) / P(both sets | two devices). The observer
+    names a device with the best score, one of them at random if several have it.
+    """
+    no_true_bits = bytes(params.n_bytes)
+    one_set = enumerate_reports(no_true_bits, params, n)
+    two_sets = enumerate_reports(no_true_bits, params, 2 * n)
     probability = Fraction(0)
     for first in one_set:
 
         def score(second: bytes, first: bytes = first) -> Fraction:
             return two_sets.get(first + second, 0) / (one_set[first] * one_set[second])
 
-        for own, *others in itertools.product(one_set, repeat=devices):
-            best = max(map(score, [own, *others]))
-            if score(own) == best:
-                equal = sum(score(second) == best for second in [own, *others])
-                weight = math.prod((one_set[second] for second in others), start=Fraction(1))
-                probability += two_sets.get(first + own, 0) * weight / equal
+        for own_set, *other_sets in itertools.product(one_set, repeat=devices):
+            best = max(map(score, [own_set, *other_sets]))
+            if score(own_set) == best:
+                n_best = sum(score(second) == best for second in [own_set, *other_sets])
+                weight = math.prod((one_set[second] for second in other_sets), start=Fraction(1))
+                probability += two_sets.get(first + own_set, 0) * weight / n_best
     return probability
 
 
@@ -48,7 +58,10 @@ def enumerate_recognition(params: Params, n: int, devices: int) -> Fraction:
 def test_few_bits_are_enumerated(
     shape: dict[str, Any], n: int, noise: tuple[float, float, float, float], devices: int
 ) -> None:
-    """The formula equals the enumeration of all coins."""
+    """For few bits and reports, the formula equals the enumeration of all coins.
+
+    `noise` is f, g, p and q.
+    """
     f, g, p, q = noise
     params = Params(**shape, f=f, g=g, p=p, q=q)
     expected = float(enumerate_recognition(params, n, devices))
@@ -62,9 +75,10 @@ def test_few_bits_are_enumerated(
 def test_permanent_responses_bound_every_observer(
     k: int, encoding: str, f: float, g: float, devices: int
 ) -> None:
-    """The limit is the probability of a draw by lot among devices with equal responses.
+    """No number of reports recognises a device with a probability above `recognition_limit`.
 
-    No number of reports exceeds the limit.
+    With very many reports an observer knows the permanent responses. Among devices with equal
+    responses only a random choice is left. The limit is the probability that this choice is right.
     """
     names = ("a", "b", "c") if encoding == "onehot" else ()
     params = Params(k=k, encoding=encoding, categories=names, f=f, g=g, p=0.25, q=0.75)
@@ -80,7 +94,10 @@ def test_permanent_responses_bound_every_observer(
 
 
 def test_many_reports_show_the_permanent_response() -> None:
-    """The normal approximation converges to the limit."""
+    """With a thousand reports, the normal approximation has nearly reached the limit.
+
+    7,812 devices are a cohort of a million devices in 128 cohorts.
+    """
     params = Params.profile("low-noise")
     assert recognition_limit(params, 7_812) < 0.9
     assert recognition_probability(params, 1000, 7_812) == pytest.approx(
@@ -89,7 +106,11 @@ def test_many_reports_show_the_permanent_response() -> None:
 
 
 def test_the_largest_reports_are_computed() -> None:
-    """Probabilities exist for 2,040 bits, 16 hashes, a thousand reports and 10^15 devices."""
+    """The largest parameters give probabilities, without overflow and in the right order.
+
+    They have 2,040 bits, 16 hash functions, a thousand reports and 10^15 devices. A single report
+    recognises almost no device, and a thousand reports recognise most devices.
+    """
     params = Params(k=2040, h=16, m=1, f=0.5, p=0.49, q=0.51)
     probabilities = [recognition_probability(params, n, 10**15) for n in (1, 100, 1000)]
     assert probabilities == sorted(probabilities)

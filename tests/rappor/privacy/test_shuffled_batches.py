@@ -1,9 +1,13 @@
 """Losses (epsilon, delta) of reports in a shuffled batch.
 
-A shuffler removes the order of n reports. The analysis bounds the loss by a pair of distributions
-of "clones": each other report, with probability 2 / (e^local + 1), is as if it came from one of the
-two values that are compared (Feldman, McMillan and Talwar 2023). The tests compare the bound with
-enumerated batches, exact sums over clones, and the closed form of the paper.
+A shuffler removes the order of n reports, so the report of one device hides among the others. The
+bound compares two values, a and b, of this device. Each other report is a "clone" with probability
+2 / (e^local + 1): it is as if it came from a or from b (Feldman, McMillan and Talwar 2023). The
+letters: `local` is the loss of a report alone, and `epsilon` is the loss inside the batch, both in
+nats. `delta` is the probability with which the loss may exceed epsilon.
+
+The tests compare the bound with enumerated batches, with exact sums over clones, and with the
+closed form of the paper.
 """
 
 from __future__ import annotations
@@ -51,7 +55,10 @@ def enumerate_batch(reports: Sequence[Sequence[float]]) -> Shuffled:
 
 
 def compute_delta(first: Shuffled, second: Shuffled, epsilon: float) -> float:
-    """Return the smallest delta at which two batches differ by epsilon, in either direction."""
+    """Return the smallest delta for which two batches are (epsilon, delta)-indistinguishable.
+
+    It is the larger of the sums of max(0, P - e^epsilon Q) and max(0, Q - e^epsilon P).
+    """
     differences = [(first[key], second.get(key, 0.0)) for key in first]
     return max(
         sum(max(0.0, x - math.exp(epsilon) * y) for x, y in differences),
@@ -60,9 +67,9 @@ def compute_delta(first: Shuffled, second: Shuffled, epsilon: float) -> float:
 
 
 def compute_delta_bound(epsilon: float, local: float, n: int) -> float:
-    """Return the bound on delta of the package.
+    """Return the bound on delta that the package computes.
 
-    Its sums may neglect outcomes of the total probability `lost`, which is negligible here.
+    Its sums neglect outcomes with a total probability of at most `lost`.
     """
     return Clones.among(local, n, lost=1e-15).delta(epsilon)
 
@@ -70,7 +77,8 @@ def compute_delta_bound(epsilon: float, local: float, n: int) -> float:
 def compute_clones_delta(epsilon: float, odds: Fraction, n: int) -> Fraction:
     """Return the exact delta of the clone distributions, summed over all outcomes.
 
-    `odds` is e^local. An outcome is the number of reports as from value a and as from value b.
+    `odds` is e^local. An outcome is a pair: the numbers of reports that look like value a and like
+    value b.
     """
     share = 2 / (odds + 1)
     if_a: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
@@ -98,18 +106,40 @@ def test_small_batches_are_summed_exactly(local: float, n: int, part: float) -> 
     assert exact <= bound <= exact * 1.001 + 1e-12
 
 
+def test_delta_is_not_the_probability_of_a_larger_loss() -> None:
+    """The loss exceeds epsilon with a larger probability than delta, in the module's example.
+
+    Of the outcome's probabilities P and Q under the two values, the loss is ln(P / Q).
+    """
+    epsilon = compute_shuffled_epsilon(2.0, 30, delta=1e-3)
+    assert round(epsilon, 2) == 1.95
+    odds, share = math.exp(2.0), 2 / (math.exp(2.0) + 1)
+    larger_loss = 0.0
+    for clones in range(30):
+        weight = math.comb(29, clones) * share**clones * (1 - share) ** (29 - clones)
+        for x in range(clones + 2):
+            first, second = x * odds + clones + 1 - x, x + (clones + 1 - x) * odds
+            if math.log(first / second) > epsilon:
+                ways = math.comb(clones + 1, x) / 2**clones
+                larger_loss += weight * ways * first / ((odds + 1) * (clones + 1))
+    assert round(larger_loss, 3) == 0.022
+
+
 @pytest.mark.parametrize("n", [2, 5, 12])
 @pytest.mark.parametrize("local", [0.5, 1.0, 3.0])
 def test_the_bound_holds_for_shuffled_randomized_response(local: float, n: int) -> None:
-    """The exact delta of one-bit reports is at most the bound.
+    """The exact delta of shuffled randomized response, one bit a device, is at most the bound.
 
-    The other devices may have any values.
+    It is so for every number of other devices with the value 1.
     """
     low = 1 / (math.exp(local) + 1)
-    zero, one = (1 - low, low), (low, 1 - low)
+    from_zero, from_one = (1 - low, low), (low, 1 - low)
     for n_ones in range(n):
-        others = [one] * n_ones + [zero] * (n - 1 - n_ones)
-        first, second = enumerate_batch([zero, *others]), enumerate_batch([one, *others])
+        other_devices = [from_one] * n_ones + [from_zero] * (n - 1 - n_ones)
+        first, second = (
+            enumerate_batch([from_zero, *other_devices]),
+            enumerate_batch([from_one, *other_devices]),
+        )
         for part in (0.0, 0.1, 0.3, 0.6, 0.9):
             epsilon = part * local
             assert compute_delta(first, second, epsilon) <= compute_delta_bound(epsilon, local, n)
@@ -120,15 +150,20 @@ def test_the_bound_holds_for_shuffled_randomized_response(local: float, n: int) 
 
 @pytest.mark.parametrize("reports", [1, 2])
 def test_the_bound_holds_for_histories_of_a_metric(reports: int) -> None:
-    """The bound holds for shuffled histories of one-hot reports of three devices."""
+    """The bound holds if the histories of three devices are shuffled, each with `reports` reports.
+
+    The local loss is then the loss of a whole history. "c" is a value outside the categories.
+    """
     params = Params(k=2, encoding="onehot", categories=("a", "b"), f=0.25, p=0.25, q=0.5)
     local = epsilon_n(params, reports)
-    ready = get_encoder(params)
-    rows = [enumerate_reports(ready.encode(value, 0), params, reports) for value in ("a", "b", "c")]
+    encoder = get_encoder(params)
+    rows = [
+        enumerate_reports(encoder.encode(value, 0), params, reports) for value in ("a", "b", "c")
+    ]
     kinds = sorted({kind for row in rows for kind in row})
-    a, b, none = ([float(row.get(kind, 0)) for kind in kinds] for row in rows)
-    for others in itertools.combinations_with_replacement((a, b, none), 2):
-        first, second = enumerate_batch([a, *others]), enumerate_batch([b, *others])
+    a, b, unlisted = ([float(row.get(kind, 0)) for kind in kinds] for row in rows)
+    for other_devices in itertools.combinations_with_replacement((a, b, unlisted), 2):
+        first, second = enumerate_batch([a, *other_devices]), enumerate_batch([b, *other_devices])
         for part in (0.0, 0.3, 0.7, 0.95):
             epsilon = part * local
             assert compute_delta(first, second, epsilon) <= compute_delta_bound(epsilon, local, 3)
@@ -139,14 +174,19 @@ def compute_delta_by_scipy(epsilon: float, local: float, n: int) -> float:
     share = 2 / (math.exp(local) + 1)
     total = 0.0
     for clones in range(n):
-        among = float(stats.binom.pmf(clones, n - 1, share))
-        if among < 1e-25:
+        probability = float(stats.binom.pmf(clones, n - 1, share))
+        if probability < 1e-25:  # too small to change the sum
             continue
         split = stats.binom.pmf(np.arange(clones + 1), clones, 0.5)
         high, low = np.append(0.0, split), np.append(split, 0.0)
         truth = 1 / (1 + math.exp(-local))
-        one, two = truth * high + (1 - truth) * low, (1 - truth) * high + truth * low
-        total += among * float(np.maximum(one - math.exp(epsilon) * two, 0).sum())
+        from_first, from_second = (
+            truth * high + (1 - truth) * low,
+            (1 - truth) * high + truth * low,
+        )
+        total += probability * float(
+            np.maximum(from_first - math.exp(epsilon) * from_second, 0).sum()
+        )
     return total
 
 
@@ -154,9 +194,9 @@ def compute_delta_by_scipy(epsilon: float, local: float, n: int) -> float:
 @pytest.mark.parametrize("local", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-9])
 def test_larger_batches_are_summed_tightly(local: float, n: int, delta: float) -> None:
-    """The computed epsilon has at most the required delta.
+    """The computed epsilon has at most the required delta, by an independent summation.
 
-    An epsilon that is one per cent smaller has more.
+    An epsilon that is smaller by 1 % has a larger delta, so the bound wastes less than 1 %.
     """
     stated = compute_shuffled_epsilon(local, n, delta=delta)
     assert compute_delta_by_scipy(stated, local, n) <= delta
@@ -175,16 +215,17 @@ def compute_closed_form(local: float, n: int, *, delta: float) -> float:
 @pytest.mark.parametrize("n", [1_000, 10_000, 10**6, 10**9, 10**12])
 @pytest.mark.parametrize("local", [0.1, 1.0, 2.0, 4.0, 8.0])
 def test_the_bound_is_below_the_closed_form(local: float, n: int, delta: float) -> None:
-    """The numerical bound is below the closed form, and at most the local loss."""
+    """The numerical bound is below the closed form of the paper, and at most the local loss."""
     stated = compute_shuffled_epsilon(local, n, delta=delta)
     assert stated < compute_closed_form(local, n, delta=delta)
     assert stated <= local
 
 
 def test_more_reports_and_more_delta_never_add_loss() -> None:
-    """The bound falls with reports and delta and grows with the local loss.
+    """The bound falls with the number of reports and with delta, and grows with the local loss.
 
-    It is constant beyond 2^53 reports.
+    Beyond 2^53 reports the bound is constant, because floating-point numbers do not distinguish
+    larger integers.
     """
     sizes = [1, 2, 10, 100, 1_000, 10**5, 10**9, 2**53, 10**30]
     losses = [compute_shuffled_epsilon(2.0, n, delta=1e-9) for n in sizes]

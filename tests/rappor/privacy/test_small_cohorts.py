@@ -1,4 +1,8 @@
-"""The share of cohorts with enough reports to be released."""
+"""The share of cohorts that get enough reports to be released, and a good number of cohorts.
+
+A collector releases the reports of a cohort only if the cohort has at least `min_cohort` reports in
+an interval. With too many cohorts, few cohorts are released.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,13 @@ from rappor.privacy.small_cohorts import CohortFilling, choose_list_cohorts
 @pytest.mark.parametrize("least", [1, 10, 100])
 @pytest.mark.parametrize("devices", [0, 1, 9, 100, 2000, 1_000_000])
 def test_share_is_a_binomial_tail(m: int, least: int, devices: int) -> None:
-    """The share is a binomial tail. At the largest m most cohorts have enough reports."""
+    """The share of cohorts with at least `min_cohort` reports is a binomial tail.
+
+    Each device is in each of the m cohorts with probability 1/m. `is_m_too_large` is False if a
+    cohort has twice the minimum on average. Then more than 86 % of the cohorts have enough reports.
+    The worst case is a minimum of 1: with a mean of 2 devices, a cohort has no device with
+    probability e^-2 = 13.5 % at most.
+    """
     filling = CohortFilling(devices=devices, m=m, min_cohort=least)
     assert filling.share == pytest.approx(stats.binom.sf(least - 1, devices, 1 / m), abs=1e-8)
     assert filling.is_m_too_large == (devices < 2 * least * m)
@@ -20,7 +30,7 @@ def test_share_is_a_binomial_tail(m: int, least: int, devices: int) -> None:
 
 
 def test_the_summary_has_share_and_better_m() -> None:
-    """The sentence has the share, and a better number of cohorts."""
+    """The summary states the share of cohorts with enough reports, and a better m."""
     summary = CohortFilling(devices=1000, m=128, min_cohort=10).summary
     assert summary.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
     assert summary.endswith("m = 50 would do")
@@ -41,8 +51,13 @@ def test_the_summary_has_share_and_better_m() -> None:
         (300, 20, 4),
     ],
 )
-def test_a_list_has_as_many_cohorts_as_its_reports_fill(
+def test_number_of_cohorts_follows_from_the_reports(
     reports: float, least: int, cohorts: int
 ) -> None:
-    """Every cohort gets three times the smallest number of reports, in 4 to 128 cohorts."""
+    """For a list of candidates, m is the largest power of 2 with 3 `min_cohort` reports a cohort.
+
+    The factor 3 is a margin, because the expected number of reports is a guess. m is at least 4, so
+    that strings that collide in one cohort differ in another. m is at most 128: more cohorts gain
+    little accuracy, and smaller cohorts reveal more about which reports come from one device.
+    """
     assert choose_list_cohorts(reports, min_cohort=least) == cohorts

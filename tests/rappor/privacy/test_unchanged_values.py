@@ -1,4 +1,9 @@
-"""Losses of a value that stays the same, and the exact probability that it is named."""
+"""Losses of a value that stays the same over several epochs, and the probability that it is named.
+
+An observer who links the epochs of a device sees several independent permanent responses to one
+value, so the losses add. The observer names the value, out of n equally likely values, whose bit is
+1 in most responses.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 from places import ROOT
-from registries import metric_of
+from registries import build_metric
 
 from rappor import Params
 from rappor.privacy.unchanged_values import (
@@ -20,33 +25,43 @@ from rappor.privacy.unchanged_values import (
 from rappor.protocol.loss import epsilon_inf, posterior_bound
 
 BALANCED = Params.profile("balanced")
-METRIC = metric_of(BALANCED, epoch="quarter")
+METRIC = build_metric(BALANCED, epoch="quarter")
 
 
 def enumerate_naming(params: Params, epochs: int, n: int) -> float:
-    """Return the probability that the first of n values has the most ones, over all responses."""
-    probability = 0.0
+    """Return the probability that an observer names the right one of n values, over all responses.
+
+    The device has the first value, which sets the first of n bits. The observer knows the permanent
+    responses of all epochs, and names the value whose bit has the most ones. Among several, it
+    names one at random.
+    """
+    total = 0.0
     for bits in itertools.product((0, 1), repeat=n * epochs):
         rows = [bits[i * epochs : (i + 1) * epochs] for i in range(n)]
-        ones = (1 - params.f0, *[params.f1] * (n - 1))
+        probabilities_of_one = (1 - params.f0, *[params.f1] * (n - 1))
         weight = math.prod(
-            one if bit else 1 - one for row, one in zip(rows, ones, strict=True) for bit in row
+            probability if bit else 1 - probability
+            for row, probability in zip(rows, probabilities_of_one, strict=True)
+            for bit in row
         )
         sums = [sum(row) for row in rows]
-        probability += weight * (sums[0] == max(sums)) / sums.count(max(sums))
-    return probability
+        total += weight * (sums[0] == max(sums)) / sums.count(max(sums))
+    return total
 
 
 @pytest.mark.parametrize(("epochs", "n"), [(1, 2), (2, 3), (3, 4), (4, 2)])
-def test_the_share_named_is_that_of_all_responses(epochs: int, n: int) -> None:
-    """The probability equals the enumeration for few values and epochs. Ties are drawn by lot."""
+def test_the_probability_equals_an_enumeration_of_all_responses(epochs: int, n: int) -> None:
+    """For few values and epochs, the probability of naming equals an enumeration."""
     assert naming_probability(BALANCED, epochs, n) == pytest.approx(
         enumerate_naming(BALANCED, epochs, n)
     )
 
 
 def test_more_epochs_name_more_values() -> None:
-    """The probability grows with the epochs to 1, also if ties are rarer than rounding errors."""
+    """The probability grows with the epochs and reaches 1.
+
+    With 200 epochs, two values have equally many ones so seldom that rounding errors are larger.
+    """
     shares = [
         naming_probability(BALANCED, epochs, 100) or 0 for epochs in (1, 2, 4, 8, 12, 40, 200)
     ]
@@ -55,9 +70,10 @@ def test_more_epochs_name_more_values() -> None:
 
 
 def test_losses_add_up_over_the_epochs_of_a_year() -> None:
-    """A year has one scope for life, four quarters or twelve months.
+    """The losses of the scopes of a year add: one year, four quarters or twelve months.
 
-    Two years have twice as many.
+    Two years have twice as many scopes. A metric for life has one scope in all years. A metric with
+    one report an epoch loses epsilon_1 in each quarter: 4 times 2 nats.
     """
     rows = {(row.epoch, row.years): row for row in list_unchanged_losses(BALANCED)}
     epochs = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
@@ -75,29 +91,40 @@ def test_losses_add_up_over_the_epochs_of_a_year() -> None:
     }
 
 
-def test_yes_or_no_is_not_named() -> None:
-    """The values "yes" and "no" share one bit, so no probability is computed."""
+def test_booleans_have_no_probability_of_naming() -> None:
+    """The values "yes" and "no" share one bit, so no probability of naming is computed."""
     assert naming_probability(Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75), 4, 1) is None
 
 
 def test_the_page_has_the_numbers() -> None:
-    """Every row of the page's table equals the computed losses."""
+    """Every row of the table in the page about privacy equals the computed losses."""
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
     row = r"^\| (.*) \| (life|quarter) \| (\d+) \| (\d+) % \| (\d+) \| (\d+) % \|$"
     table = re.findall(row, page, re.MULTILINE)
     assert len(table) == 6
     for name, epoch, *cells in table:
-        one, two = (
+        first_loss, second_loss = (
             row for row in list_unchanged_losses(Params.profile(name)) if row.epoch == epoch
         )
-        numbers = [one.epsilon, 100 * (one.named or 0), two.epsilon, 100 * (two.named or 0)]
+        numbers = [
+            first_loss.epsilon,
+            100 * (first_loss.named or 0),
+            second_loss.epsilon,
+            100 * (second_loss.named or 0),
+        ]
         assert [round(number) for number in numbers] == [int(cell) for cell in cells]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("reports", [1, 2, 3, 4, 5])
-def test_an_observer_of_single_buckets_is_enumerated(n: int, reports: int) -> None:
-    """The probability equals the sum over all sequences of reports, with lots among equals."""
+def test_the_probability_for_reports_of_one_bucket_equals_an_enumeration(
+    n: int, reports: int
+) -> None:
+    """With generalized randomized response, the probability of naming equals an enumeration.
+
+    The observer names the category whose bucket the reports name most often, one of them at random
+    if several are equal. The sum runs over all sequences of reports.
+    """
     names = tuple("abcd"[:n])
     params = Params(k=n + 1, keep=0.4, encoding="onehot", categories=names)
     expected = 0.0

@@ -1,4 +1,7 @@
-"""The page about the protocol quotes the code and the profiles as they are."""
+"""The page about the protocol (rappor/protocol/README.md) agrees with the code and the profiles.
+
+Authors of other clients read the page, so a wrong line of it becomes a wrong client.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from rappor.protocol.params import NOISE_LETTERS, Params
 from rappor.protocol.profiles import PROFILES
 
 DOCUMENT = (ROOT / "rappor" / "protocol" / "README.md").read_text(encoding="utf-8")
+# An excerpt of the page begins with a comment that names the file and the function.
 EXCERPTS = re.findall(r"<!-- from (\S+): (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
@@ -33,8 +37,11 @@ def test_an_excerpt_is_the_code(path: str, name: str, excerpt: str) -> None:
     assert excerpt == textwrap.dedent("".join(lines))
 
 
-def test_all_that_a_client_must_copy_is_quoted() -> None:
-    """The page quotes the hash and all responses, which every client must implement."""
+def test_the_page_quotes_all_that_a_client_must_implement() -> None:
+    """The page quotes the hash function and all responses.
+
+    `draw_permanent` stands twice, because there are two kinds of responses.
+    """
     assert [name for _, name, _ in EXCERPTS] == [
         "hash_to_bits",
         "draw_permanent",
@@ -44,15 +51,15 @@ def test_all_that_a_client_must_copy_is_quoted() -> None:
     ]
 
 
-def test_the_table_of_profiles_is_that_of_the_code() -> None:
-    """Each row of the table has the noise and both losses of the profile."""
+def test_the_table_of_profiles_has_the_numbers_of_the_code() -> None:
+    """Each row of the table has the noise and both losses of its profile, to the printed digits."""
     rows = re.findall(r"^\| (strict|balanced|low-noise|once) \| (.*) \|$", DOCUMENT, re.MULTILINE)
     assert [name for name, _ in rows] == list(PROFILES)
     for name, row in rows:
-        *noise, one, inf = map(float, row.split(" | "))
+        *noise, loss_1, loss_inf = map(float, row.split(" | "))
         params = Params.profile(name)
         assert noise == pytest.approx(
             [getattr(params, letter) for letter in NOISE_LETTERS], abs=6e-7
         )
-        assert epsilon_1(params) == pytest.approx(one, abs=1e-4)
-        assert epsilon_inf(params) == pytest.approx(inf, abs=1e-4)
+        assert epsilon_1(params) == pytest.approx(loss_1, abs=1e-4)
+        assert epsilon_inf(params) == pytest.approx(loss_inf, abs=1e-4)

@@ -1,8 +1,12 @@
-"""Encodings: a value sets the bits of the protocol, and values of other types are refused."""
+"""Encodings: the bits that a value sets, and the values that are refused.
+
+A value is secret. So no message and no error may contain it, whatever object a program records.
+"""
 
 from __future__ import annotations
 
 import math
+import traceback
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 
 from rappor.base.errors import ParamsError, ReportError
 from rappor.protocol.encodings import get_encoder, parse_value
+from rappor.protocol.encodings.buckets import format_edge
 from rappor.protocol.params import Params
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
@@ -72,8 +77,11 @@ def test_categories_that_normalise_alike_are_refused() -> None:
         (3, (2.5, 10**400, math.inf)),
     ],
 )
-def test_a_bucket_holds_its_lower_edge(bucket: int, values: tuple[float, ...]) -> None:
-    """A bucket contains its lower edge and not its upper edge; integers are compared exactly."""
+def test_a_bucket_contains_its_lower_edge(bucket: int, values: tuple[float, ...]) -> None:
+    """A bucket contains its lower edge, and not its upper edge.
+
+    Integers are compared exactly: an integer of 400 digits is larger than every float.
+    """
     assert [list_ones(BUCKETS, value) for value in values] == [[bucket]] * 3
 
 
@@ -84,7 +92,7 @@ def test_a_bucket_holds_its_lower_edge(bucket: int, values: tuple[float, ...]) -
         (ONEHOT, "", []),
         (BUCKETS, math.nan, []),
         (make_params("onehot", "a", "b", normalize="strip"), "b" * 8193, []),
-        *((ONEHOT, value, None) for value in "a"),
+        (ONEHOT, "a", None),
         *((BUCKETS, value, None) for value in (math.inf, 10**400)),
         (BOOLEAN, False, None),
         *((BLOOM, value, None) for value in ("", "x" * 100_000)),  # any string fits
@@ -93,14 +101,22 @@ def test_a_bucket_holds_its_lower_edge(bucket: int, values: tuple[float, ...]) -
 def test_a_value_outside_the_categories_is_reported_without_a_bit(
     params: Params, value: object, bits: list[int] | None
 ) -> None:
-    """A missing report would reveal the value; `is_representable` says whether it has a bit."""
+    """A value that is not listed is encoded as zeros, and `is_representable` returns False.
+
+    A device reports such a value like any other. A missing report would reveal that the value is
+    not listed. In the table, None stands for a value that sets a bit.
+    """
     assert get_encoder(params).is_representable(value) == (bits is None)
     assert bits in (None, list_ones(params, value))
 
 
 @pytest.mark.parametrize("value", ["about:blank", "", "http://a.org/" + "x" * 8180])
-def test_a_text_without_a_host_is_hashed_as_the_empty_one(value: str) -> None:
-    """The empty text is hashed like any other, and is not representable."""
+def test_a_text_without_a_host_is_hashed_as_the_empty_text(value: str) -> None:
+    """A text without a host sets the bits of the empty text, and `is_representable` returns False.
+
+    The device reports it like any other value, so the report does not reveal that a host is
+    missing.
+    """
     params = Params(k=128, h=2, m=64, normalize="host", **NOISE)
     assert list_ones(params, value) == list_ones(BLOOM, "")
     assert not get_encoder(params).is_representable(value)
@@ -108,6 +124,7 @@ def test_a_text_without_a_host_is_hashed_as_the_empty_one(value: str) -> None:
 
 
 TRUTH = "thetruthabc"
+"""Value that must appear in no message."""
 
 
 @pytest.mark.parametrize(
@@ -137,6 +154,141 @@ def test_a_value_of_a_wrong_type_is_refused_without_showing_it(
     assert "12345" not in str(caught.value)
 
 
+class Raising:
+    """Object whose methods raise an error that contains the value.
+
+    A program may record objects of its own classes, or of a framework. Their errors must not carry
+    the value into a log.
+    """
+
+    def fail(self, *_: object) -> Any:
+        """Raise an error in place of a result."""
+        raise ZeroDivisionError(TRUTH)
+
+    __bool__ = __contains__ = __getitem__ = __iter__ = __len__ = __float__ = __int__ = fail
+    __lt__ = __gt__ = __le__ = __ge__ = __str__ = items = fail
+
+
+class RaisingText(Raising, str):
+    """A text whose methods raise."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+
+class RaisingDict(Raising, dict[str, str]):
+    """A mapping whose methods raise."""
+
+
+class RaisingList(Raising, list[str]):
+    """A collection whose methods raise."""
+
+
+class RaisingFloat(Raising, float):
+    """A number whose methods raise."""
+
+
+class RaisingInteger(Raising, int):
+    """An integer whose methods raise."""
+
+
+class RaisingKey(str):
+    """The name of a field, which cannot be compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError(TRUTH)
+
+
+class UnboundProxy:
+    """A proxy of a web framework outside a request. Reading its attribute `__class__` raises."""
+
+    __class__: Any = property(Raising.fail)
+
+
+class NamelessType(type):
+    """A class of classes without a name."""
+
+    __name__: Any = property(Raising.fail)
+
+
+class Nameless(metaclass=NamelessType):
+    """An object whose type has no readable name for a message."""
+
+
+SETS = Params.profile("once", encoding="set", items=2)
+TUPLES = Params(k=128, h=2, m=64, field_names=("site", "country"), **NOISE)
+
+
+UNREADABLE: dict[str, object] = {
+    "object": Raising(),
+    "mapping": RaisingDict(site=TRUTH, country="de"),
+    "collection": RaisingList([TRUTH]),
+    "number": RaisingFloat(2.5),
+    "integer": RaisingInteger(2),
+    "key": {RaisingKey("site"): TRUTH, "country": "de"},
+    "proxy": UnboundProxy(),
+    "proxy in a mapping": {"site": UnboundProxy(), "country": "de"},
+    "proxy in a list": [UnboundProxy()],
+    "nameless": Nameless(),
+    "nameless in a mapping": {"site": Nameless(), "country": "de"},
+    "nameless in a list": [Nameless()],
+    "array": np.array(TRUTH),
+}
+"""Values that no encoding accepts, by name. Tests are parametrized by the names, because pytest
+calls methods of parameters."""
+
+
+@pytest.mark.parametrize("params", [BLOOM, ONEHOT, BOOLEAN, BUCKETS, SETS, TUPLES])
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_value_whose_class_raises_is_of_the_wrong_kind(params: Params, kind: str) -> None:
+    """A value whose methods raise is refused with ReportError, without the value in the traceback.
+
+    The client would take another error for a failure of the disk. The message of that error may
+    contain the value, and the client logs failures.
+    """
+    value = UNREADABLE[kind]
+    for step in (get_encoder(params).read_value, lambda value: list_ones(params, value)):
+        with pytest.raises(ReportError) as refusal:
+            step(value)
+        assert TRUTH not in "".join(traceback.format_exception(refusal.value))
+
+
+@pytest.mark.parametrize(
+    ("params", "value", "plain"),
+    [
+        (BLOOM, RaisingText("a"), "a"),
+        (ONEHOT, np.str_("a"), "a"),
+        (BOOLEAN, np.bool_(True), True),
+        (BUCKETS, np.float32(0.5), 0.5),
+        (BUCKETS, np.int64(7), 7),
+        (SETS, {"git": 1, "vim": 2}.keys(), {"git", "vim"}),
+        (SETS, [RaisingText("git"), "git"], {"git"}),
+        (TUPLES, {"country": RaisingText("de"), "site": "a"}, {"site": "a", "country": "de"}),
+    ],
+    ids=["text", "category", "boolean", "float", "integer", "keys", "list", "fields"],
+)
+def test_a_value_is_read_once(params: Params, value: object, plain: object) -> None:
+    """`read_value` converts a value to Python's own types, and later steps use the converted value.
+
+    The methods of Python's own types do not raise, and give the same result at each reading. The
+    converted value has the same bits as the recorded value.
+    """
+    encoder = get_encoder(params)
+    result = encoder.read_value(value)
+    assert result == plain
+    members: tuple[object, ...] = (result,)
+    if isinstance(result, dict):
+        members = (result, *result.values())
+    elif isinstance(result, set):
+        members = (result, *result)
+    assert {type(member) for member in members} <= {str, bool, int, float, dict, set}
+    assert encoder.read_value(result) == result
+    assert encoder.encode(result, 0) == encoder.encode(value, 0)
+
+
 @pytest.mark.parametrize(
     "form", [np.int8, np.int64, np.uint64, np.float16, np.float32, np.float64, np.longdouble]
 )
@@ -147,8 +299,12 @@ def test_a_number_of_numpy_is_encoded_as_its_value(form: Any, value: int) -> Non
 
 
 @pytest.mark.parametrize("form", [np.float16, np.float32])
-def test_a_short_number_of_numpy_is_compared_exactly(form: Any) -> None:
-    """The program rounds it once; comparing it with an edge rounds nothing again."""
+def test_a_short_float_of_numpy_is_compared_exactly(form: Any) -> None:
+    """A float of 16 or 32 bits is compared with an edge as it is, without rounding the edge.
+
+    numpy itself would round the edge to the shorter type, so that 0.1 as float32 and the edge 0.1
+    would count as equal.
+    """
     for edge in (0.1, 0.3, 0.7):
         params = Params(k=2, h=1, m=1, encoding="buckets", categories=(str(edge),), **NOISE)
         assert list_ones(params, form(edge)) == list_ones(params, float(form(edge)))
@@ -157,7 +313,7 @@ def test_a_short_number_of_numpy_is_compared_exactly(form: Any) -> None:
 
 @pytest.mark.parametrize("value", [True, False])
 def test_a_boolean_of_numpy_is_a_boolean(value: bool) -> None:
-    """It is a value of the boolean encoding, and not a number."""
+    """A boolean of numpy is a value of the boolean encoding, and is not a number."""
     assert list_ones(BOOLEAN, np.bool_(value)) == list_ones(BOOLEAN, value)
     with pytest.raises(ReportError, match="an int or a float"):
         list_ones(BUCKETS, np.bool_(value))
@@ -177,11 +333,14 @@ def test_another_value_of_numpy_is_refused(value: object) -> None:
     ("params", "cohort"),
     [
         *((BLOOM, cohort) for cohort in (-1, 64, True, 0.0, "0", None)),
-        *((params, 1) for params in (ONEHOT, BOOLEAN, BUCKETS)),  # they have one cohort
+        *((params, 1) for params in (ONEHOT, BOOLEAN, BUCKETS)),  # these have one cohort
     ],
 )
 def test_a_cohort_out_of_range_is_refused(params: Params, cohort: Any) -> None:
-    """A cohort is an integer from 0 to m - 1."""
+    """A cohort is an integer from 0 to m - 1.
+
+    Another cohort would set bits that no decoder expects.
+    """
     with pytest.raises(ReportError, match=rf"cohort must be an integer in \[0, {params.m - 1}\]"):
         get_encoder(params).encode("a", cohort)
 
@@ -218,3 +377,16 @@ def test_text_that_is_not_a_value_is_refused_without_showing_it(
     with pytest.raises(ReportError, match=reason) as caught:
         parse_value(params, TRUTH)
     assert TRUTH not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [(1.0, 2.0), (1e17, 2e17), (-1.7e308, 1.7e308), (1.0, math.nextafter(1, 2)), (-1.0, 0.0, 2.5)],
+)
+def test_the_most_different_pairs_of_numbers_set_every_bit(edges: tuple[float, ...]) -> None:
+    """Large and close edges are included: 1e17 - 1 equals 1e17, and a middle may overflow."""
+    params = make_params("buckets", *map(format_edge, edges))
+    pairs = get_encoder(params).most_different_pairs
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    bits = [list_ones(params, parse_value(params, text)) for text in texts]
+    assert bits == [[i] for i in range(params.k)]

@@ -1,4 +1,8 @@
-"""Generalized randomized response: known answers, and the exact distribution over all coins."""
+"""Generalized randomized response (GRR): known answers, and the exact distribution over all coins.
+
+A set owns n buckets after padding or cutting. A report names one of k buckets: one of the n own
+buckets with probability `keep`, else one of all k.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +37,16 @@ KNOWN = json.loads(
 )["grr"]
 
 SMALL = [(3, 1, 0.5), (4, 2, 0.3), (5, 2, 0.8), (6, 3, 0.48), (7, 3, 0.9), (2, 1, 0.001)]
-"""Tuples k, n, keep whose coins can be enumerated for every set of own buckets."""
+"""Triples k, n, keep that are small enough to enumerate all coins for every set of own buckets."""
 
 SHAPES = [(n, k) for n in (1, 2, 3, 8, 64) for k in (3, 24, 65, 464, 2040) if n < k]
 """Pairs n, k of parameter sets whose reports depend on the value."""
 
-every_small = pytest.mark.parametrize(("k", "n", "keep"), SMALL)
+every_small_size = pytest.mark.parametrize(("k", "n", "keep"), SMALL)
 
 
 def make_params(k: int, n: int, keep: float) -> Params:
-    """Return a parameter set of sets."""
+    """Return parameters of sets with one cohort."""
     return Params(k=k, m=1, items=n, keep=keep, encoding="set")
 
 
@@ -53,8 +57,8 @@ def get_threshold(params: Params) -> int:
 
 
 @pytest.mark.parametrize("row", KNOWN, ids=lambda row: row["metric"])
-def test_a_device(row: dict[str, Any]) -> None:
-    """Code that was written from the specification alone computes the same report."""
+def test_the_report_of_a_device(row: dict[str, Any]) -> None:
+    """A device makes the known report, which code written from the specification alone computed."""
     fields = row["params"] | {"categories": tuple(row["params"]["categories"])}
     params = Params(**fields, interval=row["interval"], epoch=row["epoch_length"])
     assert get_threshold(params) == row["keep_threshold"]
@@ -73,9 +77,13 @@ def test_a_device(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@every_small
+@every_small_size
 def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
-    """An own bucket is named with q*, whatever the set contains, and all others share the rest."""
+    """Every bucket has exactly its probability in a report, whatever the set contains.
+
+    A report names a bucket with probability q* if the bucket is one of the n, and p* if not. An own
+    bucket of a large set may be cut, and another bucket may be padding of a small set.
+    """
     params = make_params(k, n, keep)
     for mask in range(2**k):
         exact = enumerate_buckets(mask.to_bytes(1, "little"), params)
@@ -83,7 +91,8 @@ def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
         by_bucket = [exact.get((1 << i).to_bytes(1, "little"), Fraction(0)) for i in range(k)]
         assert sum(by_bucket) == 1, "a report names exactly one bucket"
         n_own = mask.bit_count()
-        # A cut or padded bucket is one of the n with equal probability.
+        # Probability that an own bucket survives the cutting, and that another bucket is padding.
+        # Cutting and padding prefer no bucket.
         is_own = min(1.0, n / n_own) if n_own else 0.0
         is_padding = max(0, n - n_own) / (k - n_own) if n_own < k else 0.0
         for i, probability in enumerate(by_bucket):
@@ -94,9 +103,13 @@ def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
 
 
 @pytest.mark.slow
-@every_small
+@every_small_size
 def test_the_loss_is_reached_and_never_exceeded(k: int, n: int, keep: float) -> None:
-    """Over all pairs of sets and all reports, the largest ratio is exactly the bound."""
+    """The largest ratio of a report's probabilities under two sets is exactly e^epsilon_1.
+
+    The ratio is computed for all pairs of sets and all reports. The bound is the formula of the
+    specification: 1 + t ceil(2^32 / n) / ((2^32 - t) floor(2^32 / k)).
+    """
     params = make_params(k, n, keep)
     exact = [enumerate_buckets(mask.to_bytes(1, "little"), params) for mask in range(2**k)]
     reports = [(1 << i).to_bytes(1, "little") for i in range(k)]
@@ -112,7 +125,7 @@ def test_the_loss_is_reached_and_never_exceeded(k: int, n: int, keep: float) -> 
 
 
 def test_any_number_of_reports_loses_as_much_as_one() -> None:
-    """All reports of a value are the same report."""
+    """Any number of reports lose as much as one report, because a device repeats its report."""
     params = Params.profile("once", encoding="set", items=8)
     assert epsilon_1(params) == epsilon_n(params, 10**6) == epsilon_inf(params) <= 4
 
@@ -124,7 +137,10 @@ def test_any_number_of_reports_loses_as_much_as_one() -> None:
     st.floats(0.01, 0.99),
 )
 def test_agrees_with_the_reference(shape: tuple[int, int], data: Any, keep: float) -> None:
-    """For the same coins, the device and the transcription of the specification agree."""
+    """For the same coins, the device and the reference implementation report the same bucket.
+
+    Coins at the threshold and at the end of the range are drawn often, because mistakes sit there.
+    """
     k, n = shape
     params = make_params(k, n, keep)
     own = sorted(data.draw(st.sets(st.integers(0, k - 1), max_size=n + 4)))
@@ -142,7 +158,10 @@ def test_agrees_with_the_reference(shape: tuple[int, int], data: Any, keep: floa
 def test_the_threshold_is_the_largest_that_keeps_the_promise(
     epsilon: float, n: int, k: int
 ) -> None:
-    """One more coin would lose more than the promise."""
+    """`compute_keep_threshold` returns the largest threshold whose loss keeps the promise.
+
+    A smaller threshold would waste accuracy, and a larger one would break the promise.
+    """
     t = compute_keep_threshold(epsilon, k, n)
     assert epsilon_1(make_params(k, n, t / ONE)) <= epsilon
     assert epsilon_1(make_params(k, n, (t + 1) / ONE)) > epsilon
@@ -161,14 +180,20 @@ def test_the_threshold_is_the_largest_that_keeps_the_promise(
     ],
 )
 def test_sets_of_the_profile(items: int, k: int, t: int) -> None:
-    """Buckets and threshold never change: they are part of fingerprints."""
+    """Under `once`, the numbers of buckets and the thresholds of sets never change.
+
+    Both are part of the fingerprint, so a collector would refuse reports of another version.
+    """
     params = Params.profile("once", encoding="set", items=items)
     assert (params.k, get_threshold(params), params.m, params.items) == (k, t, 128, items)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 16])
 def test_the_number_of_buckets_has_the_least_variance(n: int) -> None:
-    """No other number of buckets gives a rare item a variance that is lower by 0.1 %."""
+    """The profile's number of buckets minimises the variance of a rare item's share, within 0.1 %.
+
+    More buckets have fewer collisions, and need more noise for the same loss.
+    """
 
     def compute_variance(k: int) -> float:
         params = make_params(k, n, compute_keep_threshold(4, k, n) / ONE)
@@ -188,8 +213,8 @@ def test_the_number_of_buckets_has_the_least_variance(n: int) -> None:
         ({"keep": 1}, "keep must be a number in"),
         ({"keep": math.nan}, "keep must be a number in"),
         ({"keep": True}, "keep must be a number in"),
-        ({"keep": 1e-11}, "keep must be at least 2\\^-32"),
-        ({"keep": 1 - 1e-11}, "keep must be at least 2\\^-32"),
+        ({"keep": 1e-11}, r"keep must be in \[2\^-32, 1 - 2\^-32\], got 1e-11"),
+        ({"keep": 1 - 1e-11}, r"keep must be in \[2\^-32, 1 - 2\^-32\]"),
         ({"keep": None}, "keep must be given for encoding set"),
         ({"items": 0}, "items must be an integer in"),
         ({"items": 65}, r"items must be an integer in \[1, 64\], got 65"),
@@ -217,14 +242,17 @@ def test_the_number_of_buckets_has_the_least_variance(n: int) -> None:
     ],
 )
 def test_wrong_parameters_are_refused(fields: dict[str, Any], message: str) -> None:
-    """Each error names the parameter and its range."""
+    """Wrong parameters of GRR are refused, and the message has the parameter and its range.
+
+    Parameters of separate noise for each bit (f, g, p, q, h) do not exist beside `keep`.
+    """
     good: dict[str, Any] = {"k": 24, "items": 2, "keep": 0.5, "encoding": "set"}
     with pytest.raises(ParamsError, match=message):
         Params(**good | fields)
 
 
-def test_an_encoding_of_bits_needs_all_probabilities() -> None:
-    """Without `keep`, f, p and q must be given."""
+def test_without_keep_all_other_probabilities_are_needed() -> None:
+    """Without `keep`, every bit has noise of its own, so f, p and q must be given."""
     with pytest.raises(ParamsError, match="f must be a number in"):
         Params(k=8, p=0.25, q=0.75)
     with pytest.raises(ParamsError, match="items must be absent for encoding bloom, got 2"):
@@ -233,13 +261,13 @@ def test_an_encoding_of_bits_needs_all_probabilities() -> None:
 
 @pytest.mark.parametrize("name", ["strict", "balanced", "low-noise"])
 def test_profiles_of_many_reports_have_no_sets(name: str) -> None:
-    """A report of one bucket is for one report in an epoch."""
+    """Profiles for many reports in an epoch refuse sets, which have GRR, one report in an epoch."""
     with pytest.raises(ParamsError, match="profile must be once for encoding set"):
         Params.profile(name, encoding="set")
 
 
 def test_params_of_grr_are_written_and_read() -> None:
-    """The JSON has the keys of the mechanism, and reads back to an equal parameter set."""
+    """The JSON has the keys of GRR only, and is read back to an equal parameter set."""
     params = make_params(24, 2, 0.5)
     text = params.to_json()
     assert text == '{"encoding":"set","items":2,"k":24,"keep":2147483648,"m":1,"v":1}'

@@ -1,4 +1,8 @@
-"""Privacy loss: published figures, the limits of few and many reports, and exact digits."""
+"""Privacy loss: published figures, the limits for few and many reports, and numerical accuracy.
+
+`test_randomizer_exact` compares the loss with enumerations of the randomizer for small k. This
+module tests it for the sizes of real metrics.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ def make_params(encoding: str, k: int, f: float, p: float, q: float) -> Params:
     return Params(encoding=encoding, k=bits, categories=names, f=f, p=p, q=q)
 
 
+# Parameters of the examples in [EPK14] sections 5.2 and 5.4, and of the collection in Chrome.
 PAPER_52 = make_bloom(0.5, 0.5, 0.75)
 PAPER_54 = make_bloom(0.75, 0.5, 0.75)
 BROWSER = make_bloom(0.5, 0.25, 0.75)
@@ -46,7 +51,11 @@ BROWSER = make_bloom(0.5, 0.25, 0.75)
     ],
 )
 def test_known_figures(params: Params, figures: dict[int, float]) -> None:
-    """Losses by number of reports equal the printed digits of [EPK14] and of audits."""
+    """The loss of n reports equals the published figures, to all printed digits.
+
+    `figures` maps n to the loss in nats. Figures of 1 and 1e9 reports have four decimals, and the
+    others have three. 1e9 reports lose as much as any number of reports.
+    """
     for n, expected in figures.items():
         half_a_digit = 5e-5 if n in (1, 10**9) else 5e-4
         assert epsilon_n(params, n) == pytest.approx(expected, abs=half_a_digit)
@@ -61,7 +70,11 @@ def test_known_figures(params: Params, figures: dict[int, float]) -> None:
     ],
 )
 def test_without_permanent_noise_the_loss_has_no_limit(params: Params) -> None:
-    """For f = 0 the losses of reports add; a certain bit loses everything in one report."""
+    """For f = 0 the loss of n reports is n epsilon_1, and epsilon_inf is infinite.
+
+    Without permanent noise, an observer averages the instantaneous noise away. With p = 0 or q = 1
+    as well, one report has an infinite loss.
+    """
     assert epsilon_inf(params) == math.inf
     for n in (7, 10**9):
         assert epsilon_n(params, n) == pytest.approx(n * epsilon_1(params))
@@ -71,13 +84,20 @@ def test_without_permanent_noise_the_loss_has_no_limit(params: Params) -> None:
 
 
 def test_permanent_noise_bounds_even_certain_bits() -> None:
-    """With p = 0 and q = 1, one report loses as much as any number of reports."""
+    """With p = 0 and q = 1, one report loses as much as any number of reports.
+
+    Such a report is the permanent response, which all reports repeat.
+    """
     params = make_bloom(0.5, 0, 1)
     assert epsilon_1(params) == epsilon_n(params, 10**9) == epsilon_inf(params)
 
 
-def compute_exact_up(params: Params, n: int) -> float:
-    """Return the loss of n reported ones about one bit, computed with 60 decimal digits."""
+def compute_loss_of_ones(params: Params, n: int) -> float:
+    """Return the loss of n reported ones about one bit, computed with 60 decimal digits.
+
+    The loss is the logarithm of the ratio of two probabilities of n ones: with a true 1, and with a
+    true 0. `ratio` is (p / q)^n, and a is f / 2.
+    """
     with decimal.localcontext(prec=60):
         a, low, high = (Decimal(x) for x in (params.f / 2, params.p, params.q))
         ratio = (low / high) ** n
@@ -96,11 +116,16 @@ def compute_exact_up(params: Params, n: int) -> float:
     ],
 )
 def test_the_loss_keeps_ten_digits(n: int, f: float, p: float, q: float) -> None:
-    """Nothing cancels even if p and q, or f and 1, differ by one threshold."""
+    """The loss has ten right digits even if p and q, or f and 1, differ by one coin threshold.
+
+    A formula that subtracts nearly equal numbers would lose the digits. The loss of one bit is the
+    larger of the losses of n ones and of n zeros. `down` exchanges ones and zeros, so its loss of
+    ones is the loss of zeros of `up`.
+    """
     up = make_params("boolean", 1, f, p, q)
     down = make_params("boolean", 1, f, 1 - q, 1 - p)
-    assert epsilon_n(up, n) >= compute_exact_up(up, n) * (1 - 1e-10)
-    assert max(compute_exact_up(up, n), compute_exact_up(down, n)) == pytest.approx(
+    assert epsilon_n(up, n) >= compute_loss_of_ones(up, n) * (1 - 1e-10)
+    assert max(compute_loss_of_ones(up, n), compute_loss_of_ones(down, n)) == pytest.approx(
         epsilon_n(up, n), rel=1e-10
     )
     assert epsilon_n(up, n) == epsilon_n(down, n)
@@ -113,12 +138,16 @@ def test_the_loss_keeps_ten_digits(n: int, f: float, p: float, q: float) -> None
     st.sampled_from([1, 2, 17, 10**3, 10**9]),
 )
 def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
-    """epsilon_1 <= epsilon_n <= epsilon_inf, and epsilon_n <= n epsilon_1."""
+    """epsilon_1 <= epsilon_n <= epsilon_inf, and epsilon_n <= n epsilon_1.
+
+    More reports reveal more. They reveal at most the permanent response, and at most as much as
+    independent reports.
+    """
     params = make_bloom(f, p, p + gap)
-    one, many, ever = epsilon_1(params), epsilon_n(params, n), epsilon_inf(params)
-    assert 0 < one <= many * (1 + 1e-12)
-    assert many <= ever * (1 + 1e-12)
-    assert many <= n * one * (1 + 1e-12)
+    loss_1, loss_n, loss_inf = epsilon_1(params), epsilon_n(params, n), epsilon_inf(params)
+    assert 0 < loss_1 <= loss_n * (1 + 1e-12)
+    assert loss_n <= loss_inf * (1 + 1e-12)
+    assert loss_n <= n * loss_1 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +164,10 @@ def test_losses_are_ordered(f: float, p: float, gap: float, n: int) -> None:
     ],
 )
 def test_posterior_bounds(epsilon: float, prior: float, low: float, high: float) -> None:
-    """The bounds are Bayes' theorem at the largest likelihood ratio; certainty never changes."""
+    """The bounds are Bayes' theorem with the likelihood ratios e^-epsilon and e^epsilon.
+
+    A prior of 0 or 1 does not change.
+    """
     assert posterior_bound(epsilon, prior) == pytest.approx((low, high), abs=1e-6)
 
 

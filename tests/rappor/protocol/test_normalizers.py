@@ -1,4 +1,8 @@
-"""Normalizers: spellings of a value become one spelling, and a second time changes nothing."""
+"""Normalizers: they map different spellings of a value to one spelling.
+
+Device and analyst normalize separately. If they disagree about a value, its candidate is never
+found.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ URL_PARTS = st.lists(
     st.sampled_from([*"/\\:@[]%.。aBßéÉ\u0301-_?# \uff0f", "http:", "//", "::1", "xn--"])
     | st.sampled_from(["80", "127.0.0.1", "co.uk", "example"])
 ).map("".join)
+"""Texts that look like addresses: parts of URLs in any order. `st.text()` seldom draws them."""
+
 TEXTS = st.text() | URL_PARTS
 
 
@@ -29,13 +35,21 @@ TEXTS = st.text() | URL_PARTS
 @example(text="\U0001d160" * (MAX_TEXT_BYTES // 4))
 @example(text="a" * MAX_TEXT_BYTES)
 def test_normalising_again_changes_nothing(name: str, text: str) -> None:
-    """A normalizer accepts any text, and its result is in normal form."""
+    """A normalizer accepts any text, and normalizing its result changes nothing.
+
+    A program may record a value that it has normalized already. The first two examples grow beyond
+    the limit of length while they are normalized, and the third has the largest length.
+    """
     once = normalize(name, text)
     assert normalize(name, once) == once
 
 
 def test_case_folds_to_a_fixed_point() -> None:
-    """Folding twice changes no character, alone or with a mark that composes."""
+    """Folding the case twice equals folding once, for all characters that folding changes.
+
+    Each character stands alone, before an acute accent, and before an iota subscript, because
+    composing a mark can undo or repeat the folding.
+    """
     changing = (chr(c) for c in range(sys.maxunicode + 1) if chr(c).casefold() != chr(c))
     for text in [mark_after for c in changing for mark_after in (c, c + "\u0301", c + "\u0345")]:
         once = normalize("casefold", text)
@@ -44,10 +58,10 @@ def test_case_folds_to_a_fixed_point() -> None:
 
 @given(st.text())
 def test_casefold_ignores_how_a_text_is_composed(text: str) -> None:
-    """Canonically equal texts have one normal form."""
-    parted = unicodedata.normalize("NFD", text)
-    assert normalize("casefold", parted) == normalize("casefold", text)
-    assert normalize("nfc", parted) == normalize("nfc", text)
+    """Canonically equal texts, such as é and e with an accent, have one normal form."""
+    decomposed = unicodedata.normalize("NFD", text)
+    assert normalize("casefold", decomposed) == normalize("casefold", text)
+    assert normalize("nfc", decomposed) == normalize("nfc", text)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +101,16 @@ def test_texts(name: str, text: str, expected: str) -> None:
     ],
 )
 def test_hosts(text: str, host: str) -> None:
-    """The result is the host in lower-case ASCII, without user, port and path."""
+    """`host` returns the host of an address in lower-case ASCII, without user, port and path."""
     assert normalize("host", text) == host
 
 
-def test_characters_that_came_later_are_in_no_host() -> None:
-    """U+023A of Unicode 4.1 is in no host, because Python would fold it by newer tables."""
+def test_characters_after_unicode_3_2_are_in_no_host() -> None:
+    """A text with U+023A, which came with Unicode 4.1, has no host.
+
+    IDNA 2003 does not know the character. Python would fold it by the tables of its own version of
+    Unicode, so two versions of Python would return different hosts.
+    """
     assert normalize("host", "\u023a.example") == ""
     assert normalize("host", "\u00c9.example") == "xn--9ca.example"
 
@@ -107,7 +125,7 @@ def test_characters_that_came_later_are_in_no_host() -> None:
     ],
 )
 def test_a_text_without_a_host_becomes_empty(text: str) -> None:
-    """All texts without a host have one normal form."""
+    """All texts without a host become the empty text, so none of them is reported in detail."""
     assert normalize("host", text) == ""
     assert normalize("domain", text) == ""
 
@@ -127,12 +145,18 @@ def test_a_text_without_a_host_becomes_empty(text: str) -> None:
     ],
 )
 def test_domains(text: str, domain: str) -> None:
-    """The result is the registrable domain; public suffixes and addresses stay unchanged."""
+    """`domain` returns the registrable domain: the public suffix and one label before it.
+
+    Public suffixes, names without a dot and IP addresses stay unchanged.
+    """
     assert normalize("domain", text) == domain
 
 
-def test_a_missing_list_names_its_extra(tmp_path: Path) -> None:
-    """Without the public-suffix list, the error names the extra to install."""
+def test_without_the_public_suffix_list_the_error_names_the_extra(tmp_path: Path) -> None:
+    """`domain` needs a library for names. If it is missing, the error names the extra to install.
+
+    An IP address needs no library.
+    """
     code = (
         "import sys; sys.modules['publicsuffixlist'] = None\n"
         "from rappor.base.errors import MissingExtraError\n"
@@ -147,7 +171,10 @@ def test_a_missing_list_names_its_extra(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_a_value_that_is_not_a_text_is_refused_without_showing_it(name: str) -> None:
-    """The message contains length or type; for an unknown normalizer it lists the known ones."""
+    """A value that is no text is refused, and the message contains its length or type only.
+
+    An unknown normalizer is refused with the list of the known normalizers.
+    """
     with pytest.raises(ReportError, match="valid Unicode, got 8 characters") as caught:
         normalize(name, "secret \ud800")
     assert not re.search(r"secret|ud800", str(caught.value))
@@ -160,7 +187,11 @@ def test_a_value_that_is_not_a_text_is_refused_without_showing_it(name: str) -> 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_each_normalizer_has_another_spelling_that_it_maps_back(name: str) -> None:
-    """An audit encodes both spellings; only `none` has no other spelling."""
+    """`respell` returns another spelling with the same normal form. Only `none` has none.
+
+    An audit passes both spellings to a client. A client that derives its noise from the spelling
+    gives them different permanent responses.
+    """
     for text in ("caf\u00e9.com", "audit.com"):
         respelled = NORMALIZERS[name].respell(text)
         assert normalize(name, respelled) == normalize(name, text)
@@ -173,12 +204,14 @@ def test_case_folding_is_equal_for_every_spelling_with_a_subscript_iota() -> Non
     with_iota = [text for text in letters if "\u0345" in unicodedata.normalize("NFD", text)]
     assert len(with_iota) > 50
     for letter in with_iota:
-        for mark in ("", "\u0301", "\u0313", "\u0342"):
-            texts = [letter + mark, letter.title() + mark] if len(letter.title()) == 1 else [letter]
+        for accent in ("", "\u0301", "\u0313", "\u0342"):
+            texts = (
+                [letter + accent, letter.title() + accent] if len(letter.title()) == 1 else [letter]
+            )
             spellings = [unicodedata.normalize("NFC", text) for text in texts]
             spellings += [unicodedata.normalize("NFD", text) for text in texts]
             folded = {normalize("casefold", text) for text in (*texts, *spellings)}
-            assert len(folded) == 1, (letter, mark)
+            assert len(folded) == 1, (letter, accent)
             assert {normalize("casefold", text) for text in folded} == folded
     title = unicodedata.normalize("NFD", "\u1ff7").replace("\u03c9", "\u03a9")
     assert normalize("casefold", "\u1ff7") == normalize("casefold", title)

@@ -1,4 +1,8 @@
-"""Parameter sets: exact thresholds, refused values with their reason, fingerprints."""
+"""Parameter sets: exact thresholds, refused values with their reasons, and fingerprints.
+
+Device and decoder must agree on a parameter set to the last bit, so probabilities become 32-bit
+thresholds, and every parameter set has one spelling.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,20 @@ from rappor.base.errors import ParamsError
 from rappor.protocol.encodings.buckets import format_edge
 from rappor.protocol.params import MAX_BITS, Params
 from rappor.protocol.thresholds import ONE, compute_threshold
+from rappor.protocol.tuples import combine_categories
 
 
-def make(**changes: Any) -> Params:
+def build_params(**changes: Any) -> Params:
     """Return parameters of strings with some changed arguments."""
     fields: dict[str, Any] = {"k": 8, "h": 2, "m": 4, "f": 0.5, "p": 0.25, "q": 0.75}
     return Params(**fields | changes)
 
 
-def make_categories(encoding: str, *categories: str, **changes: Any) -> Params:
+def build_category_params(encoding: str, *categories: str, **changes: Any) -> Params:
     """Return parameters with categories or edges, and with some changed arguments."""
     extra = encoding == "buckets"
     fields = {"k": max(len(categories) + extra, 1), "h": 1, "m": 1}
-    return make(encoding=encoding, categories=categories, **fields | changes)
+    return build_params(encoding=encoding, categories=categories, **fields | changes)
 
 
 @pytest.mark.parametrize(
@@ -36,18 +41,21 @@ def make_categories(encoding: str, *categories: str, **changes: Any) -> Params:
     [(0, 0), (1, ONE), (0.5, 1 << 31), (2**-33, 1), (0.999 * 2**-33, 0), (1 - 2**-34, ONE)],
 )
 def test_a_threshold_is_rounded_half_up(probability: float, expected: int) -> None:
-    """A threshold is floor(x * 2^32 + 0.5), computed in binary64."""
+    """A threshold is floor(x * 2^32 + 0.5), computed in binary64.
+
+    Another rule of rounding would give another fingerprint in another language.
+    """
     assert compute_threshold(probability) == expected
 
 
-def test_sizes() -> None:
-    """A report has ceil(k/8) bytes; density is the probability that a string sets a bit."""
-    assert [make(k=k).n_bytes for k in (2, 8, 9, 2040)] == [1, 1, 2, 255]
-    assert make(k=4, h=2).density == pytest.approx(1 - (3 / 4) ** 2)
-    assert make(k=1, h=1, m=1, encoding="boolean").density == 1
+def test_size_and_density_of_a_report() -> None:
+    """A report has ceil(k/8) bytes, and `density` is the probability that a string sets a bit."""
+    assert [build_params(k=k).n_bytes for k in (2, 8, 9, 2040)] == [1, 1, 2, 255]
+    assert build_params(k=4, h=2).density == pytest.approx(1 - (3 / 4) ** 2)
+    assert build_params(k=1, h=1, m=1, encoding="boolean").density == 1
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"encoding": "b"}, "encoding must be one of bloom, onehot, boolean, buckets, set, got 'b'"),
     (
         {"encoding": "flags"},
@@ -88,14 +96,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "reason"), REFUSED)
+@pytest.mark.parametrize(("changes", "reason"), REFUSED_ARGUMENTS)
 def test_an_argument_outside_its_range_is_refused(changes: dict[str, Any], reason: str) -> None:
     """The message names the argument, its constraint and the refused value."""
     with pytest.raises(ParamsError, match=reason):
-        make(**changes)
+        build_params(**changes)
 
 
-NAMES_REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
+REFUSED_NAMES: list[tuple[str, tuple[Any, ...], str]] = [
     ("onehot", ("a",), "categories must number at least 2, got 1"),
     ("buckets", (), "edges must number at least 1, got 0"),
     ("onehot", ("a", ""), "categories must be non-empty and free of control characters, got ''"),
@@ -113,46 +121,53 @@ NAMES_REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("encoding", "names", "reason"), NAMES_REFUSED)
+@pytest.mark.parametrize(("encoding", "names", "reason"), REFUSED_NAMES)
 def test_wrong_names_are_refused(encoding: str, names: tuple[Any, ...], reason: str) -> None:
     """The message names the first category or edge that is wrong."""
     with pytest.raises(ParamsError, match=reason):
-        make_categories(encoding, *names)
+        build_category_params(encoding, *names)
 
 
 def test_k_agrees_with_the_names() -> None:
-    """K is the number of categories, or the number of edges plus one."""
+    """The number of bits, k, is the number of categories, or the number of edges plus one."""
     with pytest.raises(ParamsError, match=r"k must be 2, .* that the categories need, got 3"):
-        make_categories("onehot", "a", "b", k=3)
+        build_category_params("onehot", "a", "b", k=3)
     with pytest.raises(ParamsError, match=r"k must be 3, .* that the edges need, got 2"):
-        make_categories("buckets", "1", "2", k=2)
+        build_category_params("buckets", "1", "2", k=2)
     with pytest.raises(ParamsError, match="categories must be a tuple of texts"):
-        make(encoding="onehot", k=2, h=1, m=1, categories=["a", "b"])
+        build_params(encoding="onehot", k=2, h=1, m=1, categories=["a", "b"])
     with pytest.raises(ParamsError, match="normalize must be none for encoding buckets"):
-        make_categories("buckets", "1", normalize="nfc")
+        build_category_params("buckets", "1", normalize="nfc")
 
 
 def test_insecure_parameters_are_made_on_request() -> None:
-    """Parameters without noise need insecure=True each time they are made."""
-    assert make(f=0, p=0, q=1, insecure=True).t_q == ONE
-    assert make(f=0).t_1 == 0
+    """Parameters under which one report can reveal the value need `insecure=True`.
+
+    One report reveals the value if a bit is certain to be 0 or 1 in it. That is the case with p = 0
+    if the permanent response never forces a 1, and with q = 1 if it never forces a 0.
+    """
+    assert build_params(f=0, p=0, q=1, insecure=True).t_q == ONE
+    assert build_params(f=0).t_1 == 0
     for certain in ({"g": 0, "p": 0}, {"g": 1, "q": 1}):
         with pytest.raises(ParamsError, match="one report reveals the value; set insecure"):
-            make(f=0.5, **certain)
-        assert make(f=0.5, **certain, insecure=True).f == 0.5
+            build_params(f=0.5, **certain)
+        assert build_params(f=0.5, **certain, insecure=True).f == 0.5
 
 
 def test_the_limits_are_allowed() -> None:
     """Both ends of every allowed interval are accepted."""
-    assert make(k=2, h=1, m=1).k == 2
-    assert make(k=MAX_BITS, h=16, m=65536).m == 65536
-    assert make(f=2**-32).t_1 == 1
-    assert make(f=1 - 2**-31).t_1 == 2**31 - 1
-    assert make(p=0, q=1).t_q == ONE
+    assert build_params(k=2, h=1, m=1).k == 2
+    assert build_params(k=MAX_BITS, h=16, m=65536).m == 65536
+    assert build_params(f=2**-32).t_1 == 1
+    assert build_params(f=1 - 2**-31).t_1 == 2**31 - 1
+    assert build_params(p=0, q=1).t_q == ONE
 
 
 def test_every_field_enters_the_fingerprint() -> None:
-    """Two parameter sets that differ in any field have different fingerprints."""
+    """Two parameter sets that differ in any field have different fingerprints.
+
+    Otherwise a collector would add reports that were made under different parameters.
+    """
     changes: list[dict[str, Any]] = [
         {},
         {"k": 9},
@@ -164,12 +179,13 @@ def test_every_field_enters_the_fingerprint() -> None:
         {"normalize": "nfc"},
         {"layout": "other"},
     ]
-    sets = [make(**change) for change in changes]
-    sets += [make_categories("onehot", "a", "b"), make_categories("onehot", "b", "a")]
+    sets = [build_params(**change) for change in changes]
+    sets += [build_category_params("onehot", "a", "b"), build_category_params("onehot", "b", "a")]
     assert len({params.fingerprint for params in sets}) == len(sets)
 
 
-TEXT = make().to_json()
+TEXT = build_params().to_json()
+"""JSON as `to_json` writes it. The test of refused texts changes one place of it."""
 
 
 @pytest.mark.parametrize(
@@ -196,11 +212,14 @@ TEXT = make().to_json()
             }.items()
             for new in changed
         ),
-        make_categories("onehot", "a", "b").to_json().replace('["a","b"]', '"ab"'),
+        build_category_params("onehot", "a", "b").to_json().replace('["a","b"]', '"ab"'),
     ],
 )
 def test_other_json_is_refused(text: str) -> None:
-    """from_json refuses every text that to_json does not write."""
+    """from_json refuses every text that to_json does not write.
+
+    A lenient reader would give one parameter set several fingerprints.
+    """
     assert text != TEXT
     with pytest.raises(ParamsError):
         Params.from_json(text)
@@ -226,13 +245,19 @@ def test_other_json_is_refused(text: str) -> None:
     ],
 )
 def test_edges_are_written_as_in_ecmascript(edge: float, text: str) -> None:
-    """An edge has the form of RFC 8785 section 3.2.2.3."""
+    """An edge is written as ECMAScript writes numbers (RFC 8785 section 3.2.2.3).
+
+    Edges are part of the fingerprint, which a client in JavaScript computes, too.
+    """
     assert format_edge(edge) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_edges_read_back(edge: float) -> None:
-    """The text reads back to the same binary64, and has an exponent only if it is long."""
+    """The text of an edge reads back to the same binary64 number.
+
+    It has an exponent only if the number is below 1e-6 or at least 1e21.
+    """
     text = format_edge(edge)
     assert float(text) == edge
     assert format_edge(float(text)) == text
@@ -253,14 +278,15 @@ shapes = st.sampled_from(
 
 
 @given(shapes, st.floats(0, 0.999), st.floats(0, 1), PROBABILITIES, PROBABILITIES)
-def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
-    shape: dict[str, Any], f: float, g: float, one: float, other: float
+def test_any_parameter_set_is_read_back_from_its_fields_and_from_json(
+    shape: dict[str, Any], f: float, g: float, first_rate: float, second_rate: float
 ) -> None:
-    """A set made again from its fields, or read back from JSON, equals the first set.
+    """A parameter set that is made again from its fields, or read from its JSON, is equal.
 
-    f, p and q are thresholds divided by 2^32, and give the same thresholds again.
+    The fields f, p and q are the effective probabilities: thresholds divided by 2^32. They give the
+    same thresholds again, so a registry or a file can store either.
     """
-    low, high = sorted((one, other))
+    low, high = sorted((first_rate, second_rate))
     forced = compute_threshold(f * g) + compute_threshold(f * (1 - g))
     assume(compute_threshold(low) < compute_threshold(high) and (f == 0 or forced > 0))
     params = Params(**shape, f=f, g=g, p=low, q=high, insecure=True)
@@ -279,9 +305,60 @@ def test_any_set_is_a_fixed_point_of_its_fields_and_of_json(
 
 @pytest.mark.parametrize("code", range(0xA1))
 def test_every_control_character_is_refused(code: int) -> None:
-    """Names must not contain U+0000-001F and U+007F-009F, and may contain other characters."""
+    """Names of categories contain no control character (U+0000 to U+001F, U+007F to U+009F).
+
+    Such a character could change a terminal or a CSV file. U+00A0 is no control character.
+    """
     if 0x20 <= code < 0x7F or code == 0xA0:
-        assert make_categories("onehot", "a", f"a{chr(code)}b").k == 2
+        assert build_category_params("onehot", "a", f"a{chr(code)}b").k == 2
         return
     with pytest.raises(ParamsError, match="free of control characters"):
-        make_categories("onehot", "a", f"a{chr(code)}b")
+        build_category_params("onehot", "a", f"a{chr(code)}b")
+
+
+def test_the_largest_tuple_has_a_bit_for_each_of_2040_combinations() -> None:
+    """A tuple of categories has at most 2,040 combinations: each needs a bit of the report.
+
+    8 times 255 combinations are allowed, and 13 times 157 are one too many.
+    """
+    values = [str(number) for number in range(157)]
+    lists = {"a": values[:8], "b": [f"b{number}" for number in range(255)]}
+    assert len(combine_categories(lists)) == 2040
+    with pytest.raises(ParamsError, match="must have at most 2,040 combinations, got 2,041"):
+        combine_categories({"a": values[:13], "b": values})
+
+
+def test_categories_that_are_no_product_are_refused_before_a_product_is_built() -> None:
+    """Ten categories with eight different fields each would have 10^8 combinations."""
+    fields = tuple("abcdefgh")
+    categories = tuple("\x1f".join([f"value {i}"] * len(fields)) for i in range(10))
+    with pytest.raises(ParamsError, match="must be all combinations"):
+        Params(
+            k=10,
+            encoding="onehot",
+            categories=categories,
+            field_names=fields,
+            f=0.5,
+            p=0.25,
+            q=0.75,
+        )
+
+
+@pytest.mark.parametrize("empty", [[], None, "", {}])
+def test_categories_of_an_encoding_without_categories_are_the_empty_tuple(empty: Any) -> None:
+    """Otherwise two unequal parameter sets would have one fingerprint."""
+    with pytest.raises(ParamsError, match="categories must be empty for encoding bloom"):
+        Params(k=8, categories=empty, f=0.5, p=0.25, q=0.75)
+
+
+@given(f=st.floats(1e-9, 0.999), g=st.floats(0, 1))
+def test_rounding_to_thresholds_changes_the_probabilities_by_at_most_the_documented_amounts(
+    f: float, g: float
+) -> None:
+    """Differences: 2^-33 at most for f g and f (1 - g), 2^-32 for f, and 2^-33 / f for g."""
+    params = Params(k=8, f=f, g=g, p=0.25, q=0.75)
+    slack = 1 + 1e-6  # for rounding in binary64
+    assert abs(params.f1 - f * g) <= 2**-33 * slack
+    assert abs(params.f0 - f * (1 - g)) <= 2**-33 * slack
+    assert abs(params.f - f) <= 2**-32 * slack
+    assert abs(params.g - g) <= 2**-33 / params.f * slack

@@ -1,4 +1,4 @@
-"""Parts: the part that a device reports, and the prefix of a string that it contains."""
+"""Parts: the part of a string that a device reports, such as its first three letters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ PARTS = (Part("prefix:2", 0.25), Part("prefix:5", 0.5), Part("whole"))
         (2**32 - 1, "whole"),
     ],
 )
-def test_parts_own_consecutive_ranges(u: int, name: str) -> None:
-    """Ranges of coins follow the registry's order, and the last part has the remaining coins."""
+def test_each_part_has_a_range_of_coins(u: int, name: str) -> None:
+    """A coin u draws the part in whose range it is. Each range is as wide as the part's share.
+
+    The ranges follow each other in the order of the registry, and the last part has the remaining
+    coins. Every implementation must have the same order, or a device would report two parts.
+    """
     assert choose_part(PARTS, u) == name
 
 
@@ -46,11 +50,11 @@ def test_a_prefix_is_counted_in_characters_after_normalising() -> None:
 
 
 def test_each_part_has_fingerprints_of_its_own() -> None:
-    """Two parts share neither counts nor coins."""
+    """Two parts have different fingerprints, so they share neither counts nor permanent noise."""
     sets = [BASE, *(dataclasses.replace(BASE, part=part.name) for part in PARTS)]
-    for one, other in itertools.combinations(sets, 2):
-        assert one.fingerprint != other.fingerprint
-        assert one.permanent_fingerprint != other.permanent_fingerprint
+    for first, second in itertools.combinations(sets, 2):
+        assert first.fingerprint != second.fingerprint
+        assert first.permanent_fingerprint != second.permanent_fingerprint
     assert [Params.from_json(params.to_json()) for params in sets] == sets
 
 
@@ -58,7 +62,10 @@ def test_each_part_has_fingerprints_of_its_own() -> None:
     "name", ["prefix:0", "prefix:256", "prefix:01", "prefix:", "suffix:2", "Whole", 3, "prefix:2\n"]
 )
 def test_another_name_is_refused(name: Any) -> None:
-    """A part and a parameter set refuse a name that is not that of a part."""
+    """A part and a parameter set refuse every name but `whole` and `prefix:N` in its only spelling.
+
+    Two spellings of one part would have two fingerprints.
+    """
     with pytest.raises(ParamsError, match="a part must be prefix:N with N in"):
         Part(name, 0.5)
     with pytest.raises(ParamsError, match="a part must be prefix:N with N in"):

@@ -1,6 +1,7 @@
-"""The coins and the secret of a device, and the steps of a value to a report.
+"""The secret and the coins of a device, and the steps from a value to a report.
 
-`test_randomizer_exact` tests the exact probabilities.
+These tests show which inputs a response depends on, and which inputs are refused. Probabilities
+are tested in `test_randomizer_exact`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from registries import metric_of
+from registries import build_metric
 
 from rappor.base.errors import MetricError, ParamsError, ReportError
 from rappor.encode import encode_value
@@ -31,10 +32,10 @@ from rappor.protocol.wire import Report
 
 SECRET = bytes(range(32))
 PARAMS = Params(k=12, h=2, m=8, f=0.5, p=0.25, q=0.75)
-METRIC = metric_of(PARAMS)
-
+METRIC = build_metric(PARAMS)
 
 SHORT = "0b" * 22
+"""Key of test cases 1 and 3 of RFC 5869, in hexadecimal."""
 
 
 @pytest.mark.parametrize(
@@ -57,13 +58,20 @@ SHORT = "0b" * 22
     ],
 )
 def test_expand_agrees_with_rfc_5869(key: str, salt: str, info: str, output: str) -> None:
-    """Output equals test cases 1 to 3 of appendix A. The test extracts, which devices never do."""
+    """HKDF-Expand gives the output of test cases 1 to 3 of RFC 5869, appendix A.
+
+    The test cases begin with HKDF-Extract. A device needs only HKDF-Expand, because its secret is
+    uniformly random, so the test computes the extraction itself.
+    """
     extracted = hmac.digest(bytes.fromhex(salt), bytes.fromhex(key), "sha256")
     assert expand(extracted, bytes.fromhex(info), len(output) // 2).hex() == output
 
 
 def test_expand_yields_up_to_its_limit() -> None:
-    """A shorter output is the beginning of a longer one; the longest has 255 blocks."""
+    """A shorter output is the beginning of a longer output, up to 255 blocks of 32 bytes.
+
+    RFC 5869 allows no more, because the number of a block is one byte.
+    """
     longest = expand(SECRET, b"info", 8160)
     assert len(longest) == 8160
     for n in (0, 1, 31, 32, 33, 64):
@@ -75,7 +83,10 @@ def test_expand_yields_up_to_its_limit() -> None:
 
 @pytest.mark.parametrize("secret", [b"", b"s" * 31, b"s" * 33, "s" * 32, bytearray(32), None])
 def test_a_secret_has_exactly_32_bytes(secret: Any) -> None:
-    """A secret of another length is refused, and the message does not contain it."""
+    """A secret of another length or type is refused, and the message does not contain the secret.
+
+    A short secret could be guessed, and with it all noise of the device.
+    """
     with pytest.raises(ParamsError, match="secret must be exactly 32 bytes") as caught:
         derive_cohort(secret, "page", "", PARAMS)
     assert "sss" not in str(caught.value)
@@ -84,6 +95,7 @@ def test_a_secret_has_exactly_32_bytes(secret: Any) -> None:
 
 
 LARGE: dict[str, Any] = {"k": 128, "h": 2, "m": 8, "f": 0.5, "p": 0.25, "q": 0.75}
+"""Fields of parameters with so many bits that two different responses never agree by chance."""
 
 
 def make_coins(*coins: int) -> Any:
@@ -99,7 +111,11 @@ def make_coins(*coins: int) -> Any:
 @pytest.mark.slow
 @given(st.binary(min_size=2, max_size=2), st.integers(2, 16))
 def test_padding_stays_zero(bits: bytes, k: int) -> None:
-    """Input bits past bit k - 1 do not reach the response."""
+    """A response has zeros past bit k - 1, even if the true bits have ones there.
+
+    A collector refuses a report with ones in the unused bits of its last byte. Coins of 0 force all
+    k bits to 1.
+    """
     params = Params(k=k, f=0.5, p=0.25, q=0.75)
     for response in (draw_permanent_response, draw_instantaneous_response):
         noisy_bits = response(bits, params, lambda n: [0] * n)
@@ -109,13 +125,18 @@ def test_padding_stays_zero(bits: bytes, k: int) -> None:
 
 @pytest.mark.parametrize("response", [draw_permanent_response, draw_instantaneous_response])
 def test_a_coin_too_few_is_an_error(response: Any) -> None:
-    """A response with k - 1 coins raises an error and does not keep the last true bit."""
+    """A response to k - 1 coins raises an error. Otherwise the last bit would be the true bit."""
     with pytest.raises(ValueError, match="zip"):
         response(b"\0\0", PARAMS, lambda n: [0] * (n - 1))
 
 
 def test_a_permanent_response_is_permanent() -> None:
-    """It depends on all arguments but p and q, and so does the cohort."""
+    """The permanent response is a function of secret, metric, epoch, true bits and parameters.
+
+    It does not depend on p and q, and the cohort does not either. So a change of the instantaneous
+    noise does not draw new permanent noise, which an observer could average with the old noise. Any
+    other change gives another response, so that no two scopes share their noise.
+    """
     params, bits = Params(**LARGE), bytes(16)
     first = derive_permanent_response(SECRET, "page", "", params, bits)
     assert derive_permanent_response(SECRET, "page", "", params, bits) == first
@@ -125,7 +146,7 @@ def test_a_permanent_response_is_permanent() -> None:
     )
     many, other_noise = (Params(**LARGE | {"m": 65536, "q": q}) for q in (0.75, 0.8))
     assert derive_cohort(SECRET, "page", "", many) == derive_cohort(SECRET, "page", "", other_noise)
-    others = [
+    other_responses = [
         derive_permanent_response(bytes(32), "page", "", params, bits),
         derive_permanent_response(SECRET, "pages", "", params, bits),
         derive_permanent_response(SECRET, "page", "2026", params, bits),
@@ -136,11 +157,15 @@ def test_a_permanent_response_is_permanent() -> None:
         derive_permanent_response(SECRET, "page", "", Params(**LARGE | {"part": "prefix:3"}), bits),
         derive_permanent_response(SECRET, "page", "", params, b"\1" + bytes(15)),
     ]
-    assert len({first, *others}) == 10
+    assert len({first, *other_responses}) == 10
 
 
 def test_system_coins_are_32_bit_and_fresh() -> None:
-    """Two draws of 256 bits differ, and every bit of 1,000 coins is 0 and 1."""
+    """Coins of the system are uniform 32-bit integers, new at each draw.
+
+    Two draws of 256 bits differ (false alarm: 2^-256). Each of the 32 bits is 0 in some coin and 1
+    in another of 1,000 coins (false alarm: 2^-994).
+    """
     assert list(draw_system_coins(0)) == []
     coins = draw_system_coins(1000)
     assert len(coins) == 1000
@@ -155,14 +180,16 @@ def test_system_coins_are_32_bit_and_fresh() -> None:
     [("life", ""), ("year", "2026"), ("quarter", "2026-Q4"), ("month", "2026-11")],
 )
 def test_encode_value_equals_the_single_steps(kind: str, epoch: str) -> None:
-    """Cohort, bits, permanent response and report equal those of the single steps.
+    """`encode_value` returns the cohort, bits, permanent response and report of the single steps.
 
-    The first assertion excludes that all sixteen devices are in one cohort by mistake.
+    The steps are public, too, and a program may use either. The first assertion shows that the
+    sixteen devices are in several cohorts. In one cohort, a wrong cohort could remain unseen.
     """
     metric = replace(METRIC, params=Params(**LARGE), epoch=kind)
     params = metric.params
     secrets = [bytes([i]) * 32 for i in range(16)]
     assert len({derive_cohort(secret, "page", epoch, params) for secret in secrets}) > 1
+    # 128 coins at equal distances from 0 to 2^32.
     coins = make_coins(*range(0, 128 << 25, 1 << 25))
     for secret in secrets:
         encoded = encode_value(secret, metric, "example.com", epoch=epoch, coins=coins)
@@ -176,11 +203,14 @@ def test_encode_value_equals_the_single_steps(kind: str, epoch: str) -> None:
 
 
 def test_only_the_report_is_drawn_anew() -> None:
-    """Two reports of a value differ in their instantaneous noise only (false alarm: 2^-128)."""
+    """Two reports of a value differ in their instantaneous noise only.
+
+    2,000 bits with p = 0.4 and q = 0.6 agree in both reports with a probability under 2^-128.
+    """
     metric = replace(METRIC, params=Params(k=2000, f=0.5, p=0.4, q=0.6))
-    one, two = (encode_value(SECRET, metric, "a") for _ in range(2))
-    assert (one.bits, one.permanent) == (two.bits, two.permanent)
-    assert one.report.bits != two.report.bits
+    first, second = (encode_value(SECRET, metric, "a") for _ in range(2))
+    assert (first.bits, first.permanent) == (second.bits, second.permanent)
+    assert first.report.bits != second.report.bits
 
 
 def test_a_wrong_epoch_or_value_makes_no_report() -> None:
@@ -192,7 +222,10 @@ def test_a_wrong_epoch_or_value_makes_no_report() -> None:
 
 
 def test_representations_reveal_nothing() -> None:
-    """A log of the records contains no value, true bits, permanent response or report."""
+    """The repr of an encoded value has no value, true bits, permanent response or report.
+
+    Programs log such representations, and a log is read by more people than reports.
+    """
     encoded = encode_value(SECRET, METRIC, "example.com")
     fingerprint = METRIC.fingerprint
     assert repr(encoded) == f"EncodedValue(metric='page', params='{fingerprint}')"

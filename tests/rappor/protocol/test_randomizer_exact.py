@@ -2,7 +2,10 @@
 
 The code compares a coin with thresholds only, so all coins between two thresholds give the same
 response. One coin represents them, with the weight (width of the range) / 2^32. The first test
-checks that the code uses a coin for nothing else, with coins that record every comparison.
+checks this assumption: its coins record every comparison, and raise for every other operation.
+
+Each further test compares the enumerated distribution with the theory: probabilities of bits, and
+the privacy losses epsilon_1, epsilon_n and epsilon_inf as largest ratios of probabilities.
 """
 
 from __future__ import annotations
@@ -37,26 +40,28 @@ NOISES: list[dict[str, Any]] = [
     {"f": 0.4, "g": 0.0, "p": 0.1, "q": 0.8},
     {"f": 0.4, "g": 1.0, "p": 0.1, "q": 0.8},
 ]
+"""Noise with and without permanent or instantaneous noise, and with forced bits that become 1 with
+probability 1/2 (the default of g), seldom, often, never and always."""
 
 
 class RecordingCoin(int):
-    """A coin that records every comparison."""
+    """A coin that records every comparison by `<`, and raises if code uses it in another way."""
 
-    seen: list[tuple[str, int]]
+    comparisons: list[tuple[str, int]]
 
     @classmethod
-    def create(cls, value: int, seen: list[tuple[str, int]]) -> RecordingCoin:
-        """Return a coin that appends its comparisons to `seen`."""
+    def create(cls, value: int, comparisons: list[tuple[str, int]]) -> RecordingCoin:
+        """Return a coin that appends its comparisons to `comparisons`."""
         coin = cls(value)
-        coin.seen = seen
+        coin.comparisons = comparisons
         return coin
 
-    def __lt__(self, other: int) -> bool:
-        self.seen.append(("<", other))
-        return int(self) < other
+    def __lt__(self, threshold: int) -> bool:
+        self.comparisons.append(("<", threshold))
+        return int(self) < threshold
 
-    def _unexpected(self, other: object) -> Any:
-        raise AssertionError(f"a coin was used for more than <: {other!r}")
+    def _unexpected(self, operand: object) -> Any:
+        raise AssertionError(f"a coin was used for more than <: {operand!r}")
 
     __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _unexpected
     __and__ = __rand__ = __or__ = __xor__ = __add__ = __radd__ = __sub__ = _unexpected
@@ -82,9 +87,12 @@ def compute_product(bits: bytes, p_of_zero: Fraction, p_of_one: Fraction, k: int
 def list_inputs(params: Params) -> list[bytes]:
     """Return every pattern of true bits that a value of the encoding can set."""
     if params.encoding == "bloom":
+        # A string sets 1 to h bits, because its hash functions may collide.
         most = min(params.h, params.k)
-        chosen = [c for n in range(1, most + 1) for c in itertools.combinations(range(params.k), n)]
-        masks = [sum(1 << i for i in c) for c in chosen]
+        combinations = itertools.chain.from_iterable(
+            itertools.combinations(range(params.k), n) for n in range(1, most + 1)
+        )
+        masks = [sum(1 << i for i in indices) for indices in combinations]
     elif params.encoding in ("onehot", "buckets"):
         masks = [1 << i for i in range(params.k)]
     else:
@@ -93,7 +101,11 @@ def list_inputs(params: Params) -> list[bytes]:
 
 
 def list_params(noise: dict[str, Any]) -> list[Params]:
-    """Return small parameter sets of every encoding, some of them Bloom filters with k < 2 h."""
+    """Return small parameter sets of every encoding.
+
+    Some Bloom filters have k < 2 h, so that no two strings differ in 2 h bits, the case with the
+    largest loss for larger k.
+    """
     names = ("a", "b", "c")
     bloom = [(2, 1), (3, 1), (3, 2), (4, 2), (2, 2), (4, 3)]
     return [
@@ -111,26 +123,32 @@ every_noise = pytest.mark.parametrize("noise", NOISES, ids=str)
 def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
     noise: dict[str, Any],
 ) -> None:
-    """The permanent response compares with t_1 and t_1 + t_0, the instantaneous with t_p or t_q."""
+    """Coins are compared with the thresholds, by `<`, and used for nothing else.
+
+    The permanent response compares with t_1, then with t_1 + t_0. The instantaneous response
+    compares with t_q for a 1, and with t_p for a 0.
+    """
     params = Params(k=5, **noise, insecure=True)
     for value in (0, params.t_1, params.t_1 + params.t_0, params.t_p, ONE - 1):
-        seen: list[tuple[str, int]] = []
+        comparisons: list[tuple[str, int]] = []
 
-        def coins(n: int, value: int = value, seen: list[tuple[str, int]] = seen) -> Sequence[int]:
-            return [RecordingCoin.create(value, seen) for _ in range(n)]
+        def coins(
+            n: int, value: int = value, comparisons: list[tuple[str, int]] = comparisons
+        ) -> Sequence[int]:
+            return [RecordingCoin.create(value, comparisons) for _ in range(n)]
 
         draw_permanent_response(bytes([0b01101]), params, coins)
         both = [("<", params.t_1), ("<", params.t_1 + params.t_0)]
-        assert seen == (both[:1] if value < params.t_1 else both) * params.k
-        seen.clear()
+        assert comparisons == (both[:1] if value < params.t_1 else both) * params.k
+        comparisons.clear()
         draw_instantaneous_response(bytes([0b01101]), params, coins)
         p, q = ("<", params.t_p), ("<", params.t_q)
-        assert seen == [q, p, q, q, p]
+        assert comparisons == [q, p, q, q, p]
 
 
 @every_noise
 def test_each_response_is_the_product_of_its_bits(noise: dict[str, Any]) -> None:
-    """Bits are independent, and each is 1 with exactly its probability.
+    """The bits of a response are independent, and each bit is 1 with exactly its probability.
 
     The probability is f1 or 1 - f0 in a permanent response, p or q in an instantaneous response to
     it, and p* or q* in both together ([EPK14] Lemma 1).
@@ -138,7 +156,9 @@ def test_each_response_is_the_product_of_its_bits(noise: dict[str, Any]) -> None
     params = Params(k=3, h=3, **noise, insecure=True)
     forced_1, forced_0 = Fraction(params.t_1, ONE), Fraction(params.t_0, ONE)
     p, q = Fraction(params.t_p, ONE), Fraction(params.t_q, ONE)
-    p_star, q_star = (one * q + (1 - one) * p for one in (forced_1, 1 - forced_0))
+    p_star, q_star = (
+        probability * q + (1 - probability) * p for probability in (forced_1, 1 - forced_0)
+    )
     assert float(p_star) == pytest.approx(params.p_star, rel=1e-14)
     assert float(q_star) == pytest.approx(params.q_star, rel=1e-14)
     for bits in (bytes([mask]) for mask in range(8)):

@@ -1,4 +1,8 @@
-"""Segments: part of the fingerprint, without any effect on noise and cohort."""
+"""Segments: public properties of a device, such as its version, that a report names without noise.
+
+A segment is part of the fingerprint, so that each segment has counts of its own. It has no effect
+on noise and cohort.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import itertools
 import json
 
 import pytest
-from registries import toml_of
+from registries import format_registry
 
 from rappor import encode_value
 from rappor.base.errors import MetricError, ParamsError
@@ -20,7 +24,7 @@ from rappor.registry.registry import Registry
 
 PARAMS = Params(k=16, h=2, m=8, f=0.5, p=0.25, q=0.75)
 SEGMENT = (("country", "de"), ("version", "2"))
-REGISTRY = toml_of(epoch='"quarter"', segments='{version = ["1", "2"], country = ["de"]}')
+REGISTRY = format_registry(epoch='"quarter"', segments='{version = ["1", "2"], country = ["de"]}')
 
 
 def load_metric() -> Metric:
@@ -28,8 +32,12 @@ def load_metric() -> Metric:
     return Registry.loads(REGISTRY)["page"]
 
 
-def test_the_segment_is_in_the_fingerprint_as_the_document_says() -> None:
-    """The canonical JSON has the key "segment"; without a segment it has not."""
+def test_the_fingerprint_hashes_the_segment() -> None:
+    """The canonical JSON has the segment under the key "segment", and no such key without segment.
+
+    The fingerprint is the hash of this JSON, as the specification says. A metric without segments
+    keeps its fingerprint.
+    """
     segmented = PARAMS.with_segment(SEGMENT)
     document = json.loads(PARAMS.to_json())
     document["segment"] = {"country": "de", "version": "2"}
@@ -41,21 +49,32 @@ def test_the_segment_is_in_the_fingerprint_as_the_document_says() -> None:
 
 
 def test_noise_and_cohort_are_the_same_in_every_segment() -> None:
-    """A segment changes the fingerprint, and neither cohort nor permanent response."""
+    """A segment changes the fingerprint, and changes neither cohort nor permanent response.
+
+    A device that is updated to another version keeps its permanent noise. Otherwise each update
+    would reveal as much about the value as a new epoch.
+    """
     segmented = load_metric().in_segment({"version": "2"})
     plain = load_metric()
-    one, two = (
+    plain_value, segmented_value = (
         encode_value(b"s" * 32, metric, "value", epoch="2026-Q4", coins=lambda n: [0] * n)
         for metric in (plain, segmented)
     )
     assert segmented.params.permanent_fingerprint == plain.params.permanent_fingerprint
-    assert (one.cohort, one.bits, one.permanent) == (two.cohort, two.bits, two.permanent)
-    assert one.report.params == plain.fingerprint != two.report.params
-    assert two.report.params in plain.accepted
+    assert (plain_value.cohort, plain_value.bits, plain_value.permanent) == (
+        segmented_value.cohort,
+        segmented_value.bits,
+        segmented_value.permanent,
+    )
+    assert plain_value.report.params == plain.fingerprint != segmented_value.report.params
+    assert segmented_value.report.params in plain.accepted
 
 
-def test_json_is_read_back_and_only_as_it_is_written() -> None:
-    """from_json refuses an empty object, numbers, and wrong names or values of a segment."""
+def test_the_json_of_a_segment_is_read_back() -> None:
+    """from_json reads the segment that to_json writes, and refuses every other form.
+
+    A second form would be a second fingerprint of the same parameters.
+    """
     segmented = PARAMS.with_segment(SEGMENT)
     assert Params.from_json(segmented.to_json()) == segmented
     for wrong in ("{}", "[]", "3", '{"A":"x"}', '{"a":3}', '{"a":""}', '{"a":"\\u0007"}', "null"):
@@ -66,11 +85,14 @@ def test_json_is_read_back_and_only_as_it_is_written() -> None:
 
 
 def test_a_device_sends_a_listed_value_or_other() -> None:
-    """A value that is missing or not listed becomes "other" in its dimension."""
+    """A property that is missing or not listed becomes "other" in its dimension.
+
+    Devices would otherwise reveal rare properties, and with them perhaps who they are.
+    """
     dimensions = load_metric().segments
     assert choose_segment(dimensions, {"version": "2", "country": "de", "more": "x"}) == SEGMENT
-    others = (("country", "other"), ("version", "other"))
-    assert choose_segment(dimensions, {"version": "3"}) == others
+    unlisted_values = (("country", "other"), ("version", "other"))
+    assert choose_segment(dimensions, {"version": "3"}) == unlisted_values
     assert set(list_segments(dimensions)) == {
         (("country", country), ("version", version))
         for country, version in itertools.product(("de", "other"), ("1", "2", "other"))
@@ -78,7 +100,10 @@ def test_a_device_sends_a_listed_value_or_other() -> None:
 
 
 def test_all_segments_of_all_parts_are_accepted() -> None:
-    """Six segments and the empty segment are accepted; two parts double the number."""
+    """A collector accepts the fingerprint of every segment, and the fingerprint without a segment.
+
+    The metric has (2 + 1) (1 + 1) segments, "other" included. Two parts double the number.
+    """
     assert load_metric().n_segments == 6
     assert len(load_metric().accepted) == 7
     assert load_metric().in_segment({"version": "2"}).accepted == load_metric().accepted
@@ -89,7 +114,10 @@ def test_all_segments_of_all_parts_are_accepted() -> None:
 
 
 def test_only_metrics_with_dimensions_get_a_segment() -> None:
-    """Metrics without dimensions stay as they are; expired metrics are no problem."""
+    """Only metrics with dimensions get a segment. An expired metric does not make this fail.
+
+    A program sets the segment of the whole registry once, whatever metrics the registry has.
+    """
     segmented = load_metric()
     plain = dataclasses.replace(segmented, name="plain", segments=())
     old = dataclasses.replace(segmented, name="old", expires=datetime.date(2026, 5, 20))
@@ -100,7 +128,11 @@ def test_only_metrics_with_dimensions_get_a_segment() -> None:
 
 
 def test_segments_cost_no_budget() -> None:
-    """The reserved budget is that of the metric without segments."""
+    """A metric with segments reserves the same budget as without segments.
+
+    The budget limits the loss about the value. A segment is not the value, and a device has one
+    segment at a time.
+    """
     plain = Registry.loads(REGISTRY.replace("segments", "#"))
     segmented = Registry.loads(REGISTRY)
     assert segmented.reserved == plain.reserved
@@ -125,7 +157,7 @@ def test_segments_cost_no_budget() -> None:
     ],
 )
 def test_wrong_segments_are_refused(entry: str, reason: str) -> None:
-    """The message names the metric and the reason."""
+    """Wrong segments of an entry are refused, and the message has the metric and the reason."""
     text = REGISTRY.replace('{version = ["1", "2"], country = ["de"]}', entry)
     with pytest.raises(MetricError, match=reason) as caught:
         Registry.loads(text)
@@ -146,7 +178,10 @@ def test_the_segment_of_a_metric_must_be_listed() -> None:
 
 
 def test_two_segments_have_two_names() -> None:
-    """Quotes distinguish a value that looks like another dimension."""
-    one, two = (("a", "1, b=2"),), (("a", "1"), ("b", "2"))
-    assert (format_segment(one), format_segment(two)) == ('a="1, b=2"', "a=1, b=2")
+    """Two segments have two names. Quotes mark a value that looks like another dimension."""
+    one_property, two_properties = (("a", "1, b=2"),), (("a", "1"), ("b", "2"))
+    assert (format_segment(one_property), format_segment(two_properties)) == (
+        'a="1, b=2"',
+        "a=1, b=2",
+    )
     assert format_segment(()) == "not sent"

@@ -1,4 +1,8 @@
-"""Normalizers under different versions of Unicode agree on the characters of both versions."""
+"""Normalizers under different versions of Unicode agree on the characters of both versions.
+
+Each version of Python has tables of its own version of Unicode. Device and analyst may run
+different versions, and must map a value to the same normal form.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ from places import ROOT
 from rappor.protocol.normalizers import normalize
 
 CORRECTED = {0xF951, 0x2F868, 0x2F874, 0x2F91F, 0x2F95F, 0x2F9BF}
-"""Characters whose decomposition corrigenda 3 and 4 changed. Since Unicode 4.0 none has changed."""
+"""Characters whose decomposition corrigenda 3 and 4 of Unicode changed. Unicode 4.0 contains both,
+and no decomposition has changed since."""
 
 
 def find_interpreters() -> Iterator[str]:
@@ -31,21 +36,21 @@ def find_interpreters() -> Iterator[str]:
 
 
 def read_table(interpreter: str) -> dict[str, Any] | None:
-    """Return the characters that an interpreter has, and those that normalizers change.
+    """Return the output of `unicode_child` under an interpreter: all characters, and normal forms.
 
     The result is None if the interpreter does not run.
     """
     run = [interpreter, str(ROOT / "tests" / "support" / "unicode_child.py")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    process = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
+    return json.loads(process.stdout) if process.returncode == 0 else None
 
 
 def read_version(interpreter: str) -> tuple[int, ...] | None:
     """Return the Unicode version of an interpreter; None if it does not run."""
     run = [interpreter, "-c", "import unicodedata; print(unicodedata.unidata_version)"]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    return tuple(map(int, done.stdout.split("."))) if done.returncode == 0 else None
+    process = subprocess.run(run, capture_output=True, text=True, check=False)
+    return tuple(map(int, process.stdout.split("."))) if process.returncode == 0 else None
 
 
 def choose_interpreters() -> list[str]:
@@ -64,8 +69,13 @@ def list_characters(table: dict[str, Any]) -> set[int]:
 
 
 @pytest.mark.slow
-def test_versions_at_hand_agree_on_every_character_that_both_have() -> None:
-    """A new Unicode version adds characters, and changes nfc, casefold and host of no other."""
+def test_installed_versions_agree_on_every_character_that_both_have() -> None:
+    """Two installed versions of Python map every character of both to the same normal forms.
+
+    A new version of Unicode adds characters. It must not change how `nfc`, `casefold` and `host`
+    map the older characters. Every version has more than 130,000 characters, so a smaller number
+    would mean that the comparison left some out.
+    """
     read = (read_table(interpreter) for interpreter in choose_interpreters())
     tables = [table for table in read if table is not None]
     assert tables[0]["changed"]
@@ -77,7 +87,10 @@ def test_versions_at_hand_agree_on_every_character_that_both_have() -> None:
 
 
 def test_composing_has_not_changed_since_unicode_3_2() -> None:
-    """Nfc differs from Unicode 3.2 only for the characters of two corrigenda."""
+    """NFC of a character is as in Unicode 3.2, except for the characters of two corrigenda.
+
+    So `nfc` is stable over all versions, including the versions that no test machine has.
+    """
     old = unicodedata.ucd_3_2_0
     points = (c for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000)
     shared = [c for c in points if old.category(chr(c)) not in ("Cn", "Co")]
@@ -87,7 +100,11 @@ def test_composing_has_not_changed_since_unicode_3_2() -> None:
 
 
 def test_only_a_new_character_may_differ() -> None:
-    """A capital letter of Unicode 16 folds only in versions that contain it."""
+    """A version of Unicode that lacks a letter leaves the letter unchanged.
+
+    U+1C89 is a capital letter of Unicode 16, and folds to U+1C8A there. Two versions may differ for
+    new characters only.
+    """
     capital, small = "\u1c89", "\u1c8a"
     is_known = unicodedata.category(capital) != "Cn"
     assert normalize("casefold", capital) == (small if is_known else capital)

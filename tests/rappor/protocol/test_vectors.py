@@ -1,4 +1,8 @@
-"""The test vectors: the script regenerates them, and production code agrees with each of them."""
+"""The test vectors (tests/vectors/*.json): production code agrees with each of them.
+
+A vector is a known answer of one step of the protocol, computed by the reference implementation.
+Clients in other languages run the same vectors. `make_vectors` explains which cases each file has.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,10 @@ def make_params(row: dict[str, Any], **more: Any) -> Params:
 
 
 def test_asymmetric_responses() -> None:
-    """Fingerprints and responses with different forced probabilities agree with the vectors."""
+    """A permanent response may force ones and zeros with different probabilities.
+
+    Canonical JSON, fingerprints, cohort, bits and permanent response are as in the vector.
+    """
     for row in load("asymmetric"):
         params, secret = make_params(row, g=row["g"]), bytes.fromhex(row["secret"])
         assert params.fingerprint == row["fingerprint"]
@@ -59,8 +66,8 @@ def test_asymmetric_responses() -> None:
         assert derive_permanent_response(*scope, bits).hex() == row["permanent"]
 
 
-def test_days() -> None:
-    """Every secret draws the day of the vector."""
+def test_report_days() -> None:
+    """A device draws the day of the vector, on which it may report once in an epoch."""
     for row in load("day"):
         params, secret = read_params(row["document"]), bytes.fromhex(row["secret"])
         day = derive_report_day(secret, row["metric"], row["epoch"], params, row["days"])
@@ -90,14 +97,21 @@ def make_lookup(documents: list[dict[str, Any]]) -> Any:
 
 @pytest.mark.slow
 def test_files_are_what_the_script_writes() -> None:
-    """Regenerated vectors equal the stored files byte for byte, and there are no other files."""
+    """Vectors that the script writes again equal the stored files byte for byte.
+
+    So nobody has edited a file by hand, and the reference implementation has not changed. The
+    folder contains no other files.
+    """
     rendered = make_vectors.render()
     stored = {path.name: path.read_text(encoding="ascii") for path in FOLDER.iterdir()}
     assert stored == rendered
 
 
-def test_reference_hash_knows_published_digests() -> None:
-    """MurmurHash3 of the reference implementation agrees with the documentation of mmh3."""
+def test_the_hash_of_the_reference_gives_published_digests() -> None:
+    """MurmurHash3 of the reference implementation agrees with the documentation of mmh3.
+
+    Otherwise reference and production code might share a mistake about the hash function.
+    """
     assert reference.hash_murmur3(b"", 0) == 0
     # mmh3.hash("foo"), printed there as a signed integer; with seed 42 unsigned.
     assert reference.hash_murmur3(b"foo", 0) == -156908512 % 2**32
@@ -105,14 +119,14 @@ def test_reference_hash_knows_published_digests() -> None:
 
 
 def test_bloom_bits_on_the_device() -> None:
-    """Every value sets the bits of the vector in its cohort."""
+    """A device sets the bits of the vector for a string in a cohort."""
     for row in load("hashing"):
         params = Params(k=row["k"], h=row["h"], m=row["m"], f=0.5, p=0.25, q=0.75)
         assert get_encoder(params).encode(row["value"], row["cohort"]).hex() == row["bits"]
 
 
 def test_hosts() -> None:
-    """Every text has the host of the vector."""
+    """The normalizer `host` finds the host of the vector in a text."""
     for row in load("host"):
         assert normalize("host", row["text"]) == row["host"], row["text"]
 
@@ -128,7 +142,7 @@ def test_long_values() -> None:
 
 
 def test_cohorts() -> None:
-    """Every secret has the cohort of the vector in its scope."""
+    """A device has the cohort of the vector in a scope."""
     for row in load("cohort"):
         params = read_params(row["params"])
         secret = bytes.fromhex(row["secret"])
@@ -136,8 +150,11 @@ def test_cohorts() -> None:
 
 
 def test_parts() -> None:
-    """Every secret chooses the part of the vector, with the bits and fingerprint of the part."""
-    seen = set()
+    """A device draws the part of the vector, with the bits and the fingerprint of the part.
+
+    The vectors contain every part.
+    """
+    part_names = set()
     for row in load("part"):
         base, secret = read_params(row["params"]), bytes.fromhex(row["secret"])
         parts = [Part(name, share) for name, share in row["parts"]]
@@ -148,24 +165,30 @@ def test_parts() -> None:
         cohort = derive_cohort(secret, row["metric"], row["epoch"], params)
         assert cohort == row["cohort"]
         assert get_encoder(params).encode(row["value"], cohort).hex() == row["bits"]
-        seen.add(name)
-    assert seen == {"prefix:2", "prefix:5", "whole"}
+        part_names.add(name)
+    assert part_names == {"prefix:2", "prefix:5", "whole"}
 
 
-def test_samples() -> None:
-    """Every secret takes part at exactly the sampling rates of the vector."""
-    seen = set()
+def test_sampling_rates() -> None:
+    """A device takes part in a metric at exactly the sampling rates of the vector.
+
+    The vectors contain devices that take part and devices that do not, at rates 0.1 and 0.9.
+    """
+    cases = set()
     for row in load("sample"):
         base, secret = read_params(row["params"]), bytes.fromhex(row["secret"])
         u = derive_sampling_coin(secret, row["metric"], row["epoch"], base)
         for share, is_in in row["samples"]:
             assert (u < compute_threshold(share)) is is_in
-            seen.add((share, is_in))
-    assert {(0.1, True), (0.1, False), (0.9, True), (0.9, False), (1.0, True)} <= seen
+            cases.add((share, is_in))
+    assert {(0.1, True), (0.1, False), (0.9, True), (0.9, False), (1.0, True)} <= cases
 
 
 def test_permanent_responses_and_reports() -> None:
-    """Bits, permanent response, and the report for the coins of the vector agree."""
+    """Cohort, true bits and permanent response are as in the vector.
+
+    The report is as in the vector, too, if its fresh coins are the coins of the vector.
+    """
     for row in load("response"):
         params = make_params(row, encoding=row["encoding"])
         secret = bytes.fromhex(row["secret"])
@@ -182,7 +205,10 @@ def test_permanent_responses_and_reports() -> None:
 
 
 def test_reports_of_one_bucket() -> None:
-    """Own buckets, padded or cut buckets and the report agree with the vector."""
+    """Own buckets, padded or cut buckets, and the bucket of the report are as in the vector.
+
+    A report of generalized randomized response has no instantaneous noise.
+    """
     for row in load("bucket"):
         params = read_params(row["document"], row["categories"])
         secret = bytes.fromhex(row["secret"])
@@ -198,12 +224,16 @@ def test_reports_of_one_bucket() -> None:
         permanent = derive_permanent_response(*scope, bits)
         assert permanent.hex() == row["report"]
         assert draw_instantaneous_response(permanent, params) == permanent
-        # Rounding `keep` by one threshold shows in the fingerprint, where no sample would show it.
+        # The threshold of `keep` is the largest with this loss. A threshold that is too large by 1
+        # breaks the promise, and no test of random reports could detect it.
         assert params.response.compute_loss(None) <= 4
 
 
 def test_tuples() -> None:
-    """Fingerprints, cohort and bits of a tuple agree with the vector, and whether it fits."""
+    """Fingerprints, cohort and bits of a tuple are as in the vector.
+
+    `is_representable` returns whether the tuple fits, as the vector says.
+    """
     for row in load("tuple"):
         params = read_params(row["document"], row["categories"])
         assert params.fingerprint == row["fingerprint"]
@@ -218,11 +248,14 @@ def test_tuples() -> None:
 
 @pytest.mark.parametrize("row", load("bad_tuple")["bad"], ids=lambda row: row["reason"])
 def test_bad_tuples_are_of_the_wrong_kind(row: dict[str, Any]) -> None:
-    """A value that is no mapping of texts to the fields is refused in every step."""
+    """A value that is no mapping from each field to a text is refused in every step.
+
+    The message contains no text of the value.
+    """
     encoder = get_encoder(read_params(load("bad_tuple")["document"]))
-    encoder.check_value_type(load("bad_tuple")["good"])
+    encoder.read_value(load("bad_tuple")["good"])
     steps = (
-        encoder.check_value_type,
+        encoder.read_value,
         encoder.is_representable,
         lambda value: encoder.encode(value, 0),
     )
@@ -245,7 +278,7 @@ def test_segments() -> None:
 
 
 def test_fingerprints() -> None:
-    """Every parameter set has the fingerprint of the vector."""
+    """A parameter set has the fingerprint and the permanent fingerprint of the vector."""
     for row in load("fingerprint"):
         params = read_params(row["document"], row["categories"])
         assert params.fingerprint == row["fingerprint"]
@@ -274,8 +307,11 @@ BAD_REPORTS = [
     [(name, report) for name, report, _ in BAD_REPORTS],
     ids=[reason for *_, reason in BAD_REPORTS],
 )
-def test_bad_reports_are_refused_and_sink_no_other(name: str, bad: Any) -> None:
-    """A bad report is refused, and the good reports before and after it are accepted."""
+def test_a_bad_report_is_refused_and_its_neighbours_are_not(name: str, bad: Any) -> None:
+    """A bad report is refused, and the good reports before and after it are accepted.
+
+    A collector would otherwise lose the reports of all metrics if one metric changes.
+    """
     vectors = load(name)
     reports = [vectors["good"], bad, vectors["good"]]
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": reports}).encode()
@@ -284,8 +320,8 @@ def test_bad_reports_are_refused_and_sink_no_other(name: str, bad: Any) -> None:
 
 
 @pytest.mark.parametrize("row", load("bad_upload"), ids=lambda row: row["reason"])
-def test_bad_uploads_are_refused_whole(row: dict[str, Any]) -> None:
-    """A bad upload is refused with one sentence."""
+def test_a_bad_upload_is_refused_as_a_whole(row: dict[str, Any]) -> None:
+    """A bad upload raises ReportError with one sentence, and no report of it is accepted."""
     body = bytes.fromhex(row["body"]) * int(row.get("repeat", 1))
     document = load("bad_report")["params"]
     with pytest.raises(ReportError) as refusal:
@@ -294,7 +330,7 @@ def test_bad_uploads_are_refused_whole(row: dict[str, Any]) -> None:
 
 
 def test_bits_of_every_other_encoding() -> None:
-    """Every boolean, category and number sets the bits of the vector."""
+    """A boolean, a category and a number set the bits of the vector."""
     for row in load("encoding"):
         params = Params(
             k=row["k"],

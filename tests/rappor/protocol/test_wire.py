@@ -1,4 +1,8 @@
-"""Reports and uploads beyond the vectors: properties, isolation, and messages without contents."""
+"""Reports and uploads as JSON: properties that no list of examples can show.
+
+Any upload is read back, any other bytes are refused, a bad report does not harm its neighbours, and
+no message contains what was received. The good and bad examples are in `test_vectors`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ def lookup(metric: str, fingerprint: str) -> Params | None:
 
 
 def make_report(cohort: int = 0, bits: bytes = b"\x01\x02") -> Report:
-    """Return a report of the metric that `lookup` knows."""
+    """Return a report of the metric "page", the only metric of `lookup`."""
     return Report(metric="page", params=PARAMS.fingerprint, cohort=cohort, bits=bits)
 
 
@@ -35,14 +39,15 @@ uploads = st.builds(Upload, id=ids, reports=st.lists(reports, min_size=1, max_si
 
 @given(uploads)
 def test_an_upload_is_read_back(upload: Upload) -> None:
-    """Parsing the JSON of any upload returns the upload."""
+    """Parsing the JSON of any upload returns its id and its reports."""
     upload_id, parsed = parse_upload(upload.to_json(), lookup)
     assert (upload_id, tuple(parsed)) == (upload.id, upload.reports)
 
 
 bodies = uploads.map(Upload.to_json)
 tails = st.binary(min_size=1, max_size=5).filter(lambda tail: tail.strip(b" \t\n\r"))
-no_uploads = st.one_of(
+# Uploads that are cut, uploads with a tail that is not white space, and random bytes.
+malformed_bodies = st.one_of(
     st.builds(lambda body, n: body[:-n], bodies, st.integers(1, 400)),
     st.builds(lambda body, tail: body + tail, bodies, tails),
     st.binary(max_size=200),
@@ -51,9 +56,13 @@ no_uploads = st.one_of(
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(no_uploads)
-def test_other_bytes_are_refused(body: bytes) -> None:
-    """A truncated upload, an upload with a tail, and random bytes are refused."""
+@given(malformed_bodies)
+def test_malformed_bodies_are_refused(body: bytes) -> None:
+    """A truncated upload, an upload with a tail, and random bytes raise ReportError.
+
+    Another exception would end the request with status 500, and the device would send the same
+    bytes again and again.
+    """
     with pytest.raises(ReportError):
         parse_upload(body, lookup)
 
@@ -70,8 +79,11 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values, min_size=1, max_size=4))
-def test_any_json_in_place_of_a_report_is_one_error_each(entries: list[object]) -> None:
-    """Each entry that is not a report gives one ReportError in its place."""
+def test_any_json_in_place_of_a_report_is_one_error(entries: list[object]) -> None:
+    """Each entry that is not a report becomes one ReportError, in the order of the entries.
+
+    The collector answers with one status for each report, which devices match by position.
+    """
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": entries}).encode()
     _, parsed = parse_upload(body, lookup)
     assert [type(entry) for entry in parsed] == [ReportError] * len(entries)
@@ -79,21 +91,28 @@ def test_any_json_in_place_of_a_report_is_one_error_each(entries: list[object]) 
 
 @given(st.binary(max_size=50))
 def test_base64url_has_one_spelling(data: bytes) -> None:
-    """Bytes are read back, and a text with another last character never gives them."""
+    """Bytes are read back, and a text with another last character never gives the same bytes.
+
+    The last character of base64 may have bits that belong to no byte. A parser that ignored these
+    bits would accept one report in several spellings, and count a repeated upload again.
+    """
     text = encode_base64url(data)
     assert decode_base64url("bits", text) == data
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     for last in alphabet if text else "":
-        other = text[:-1] + last
-        if other != text:
+        respelled = text[:-1] + last
+        if respelled != text:
             try:
-                assert decode_base64url("bits", other) != data
+                assert decode_base64url("bits", respelled) != data
             except ReportError:
                 continue
 
 
 def test_fresh_ids_are_canonical_and_differ() -> None:
-    """A thousand new ids are distinct and parse (false alarm: 2^-108)."""
+    """A thousand new ids of 128 random bits are distinct and can be parsed.
+
+    Two of them are equal with a probability of 2^-109 (500,000 pairs).
+    """
     fresh = {Upload.new_id() for _ in range(1000)}
     assert len(fresh) == 1000
     for upload_id in fresh:
@@ -102,7 +121,11 @@ def test_fresh_ids_are_canonical_and_differ() -> None:
 
 
 def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
-    """No representation contains the bits, and no message contains a refused field."""
+    """No representation contains the bits, and no message contains a refused field.
+
+    Both enter logs, which are read by more people than reports. A device may also send a true value
+    by mistake, such as in the name of a metric.
+    """
     report = make_report(bits=b"\xab\x0c")
     texts = repr(report) + repr(Upload(id="A" * 22, reports=(report,)))
     assert encode_base64url(report.bits) not in texts
@@ -125,7 +148,11 @@ def test_nothing_of_a_report_shows_in_repr_or_errors() -> None:
 @pytest.mark.parametrize("tail", ["", "\n", " ", "x" * 64, "Ä", "\0"])
 @pytest.mark.parametrize("key", ["metric", "params"])
 def test_names_are_checked_before_the_lookup(key: str, tail: str) -> None:
-    """The lookup is called with well-formed names only."""
+    """The lookup gets well-formed names only: malformed names are refused before it is called.
+
+    A collector looks names up in a database or a dictionary, where a name with a line feed or of
+    any length could do harm.
+    """
     entry = {"metric": "page", "params": PARAMS.fingerprint, "cohort": 0, "bits": "qww"}
     entry[key] = f"{entry[key]}{tail}"
     body = json.dumps({"v": 1, "id": "A" * 22, "reports": [entry]}).encode()

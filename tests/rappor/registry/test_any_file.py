@@ -1,4 +1,8 @@
-"""Any registry file is refused with one sentence, or its metrics can be recorded."""
+"""Any registry file is refused with one sentence, or its metrics can be recorded.
+
+Files are drawn at random. A file that is loaded must not fail later, on the devices of users. A
+file that is refused must not end in an error of Python.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,10 @@ from rappor.registry.toml_file import KEYS
 
 SECRET = bytes(range(32))
 VALUES = {"boolean": True, "buckets": 0.5, "onehot": "a", "bloom": "A.com"}
+"""Values that the tests record. Each encoding has one value."""
 
+# The following TOML values replace values of a valid entry. They are plausible, at a limit, or of a
+# wrong type. Hexadecimal integers may have more digits than Python converts from decimal.
 NUMBERS = ("0", "-1", "1", "2", "7", "0.25", "0.5", "0.75", "1.0", "1e-300", "5e-324", "-0.0")
 HUGE = ("nan", "inf", "-inf", "1e308", str(2**53), str(2**63), f"1{'0' * 400}", f"0x{'f' * 9000}")
 TEXTS = ('""', '"a"', '"A"', '"whole"', '"prefix:2"', '"2030-12-31"', '"\\u0000"', '"x\\ny"')
@@ -45,7 +52,7 @@ CHOICES = [
 ]
 LITERALS = st.sampled_from([*NUMBERS, *HUGE, *TEXTS, *DEEP, *LISTS, *CHOICES])
 
-SOUND = {
+REQUIRED = {
     "description": '"What it is"',
     "owner": '"team"',
     "expires": "2030-12-31",
@@ -53,17 +60,22 @@ SOUND = {
 }
 NOISE = {"f": "0.5", "p": "0.25", "q": "0.75"}
 ENTRIES = [
-    SOUND | NOISE | {"encoding": '"bloom"', "k": "8", "h": "1", "m": "4"},
-    SOUND | NOISE | {"encoding": '"onehot"', "categories": '["a", "b"]'},
-    SOUND | NOISE | {"encoding": '"buckets"', "edges": "[0, 1]"},
-    SOUND | {"encoding": '"boolean"', "profile": '"balanced"'},
-    SOUND | {"encoding": '"bloom"', "profile": '"balanced"', "candidates": '["a", "b"]'},
+    REQUIRED | NOISE | {"encoding": '"bloom"', "k": "8", "h": "1", "m": "4"},
+    REQUIRED | NOISE | {"encoding": '"onehot"', "categories": '["a", "b"]'},
+    REQUIRED | NOISE | {"encoding": '"buckets"', "edges": "[0, 1]"},
+    REQUIRED | {"encoding": '"boolean"', "profile": '"balanced"'},
+    REQUIRED | {"encoding": '"bloom"', "profile": '"balanced"', "candidates": '["a", "b"]'},
 ]
+"""Valid entries of several encodings. `draw_registry` changes at most two keys of an entry."""
 
 
 @st.composite
 def draw_registry(draw: st.DrawFn) -> str:
-    """Draw a registry that is valid except for a few keys."""
+    """Draw a registry of one metric that is valid except for at most four values.
+
+    Up to two keys of the entry, the name of the metric, and the total may be wrong. The name and
+    the total are seldom wrong, because such a registry is refused before its entry is read.
+    """
     entry = dict(draw(st.sampled_from(ENTRIES)))
     for key in draw(st.lists(st.sampled_from(KEYS), max_size=2)):
         entry[key] = draw(LITERALS)
@@ -86,7 +98,7 @@ def load_or_refuse(text: str) -> Registry | None:
 
 
 def record_value(metric: Metric) -> None:
-    """Encode a value of the metric's kind."""
+    """Encode the value that `VALUES` has for the encoding of the metric."""
     day = min(metric.expires, datetime.date(2026, 11, 30))
     encode_value(SECRET, metric, VALUES[metric.params.encoding], epoch=metric.epoch_at(day))
 
@@ -94,8 +106,11 @@ def record_value(metric: Metric) -> None:
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(draw_registry())
-def test_a_registry_that_loads_can_be_recorded(text: str) -> None:
-    """An error comes when the registry is loaded, or never."""
+def test_values_of_a_loaded_registry_are_encoded(text: str) -> None:
+    """If a registry is loaded without an error, a value of its metric is encoded without an error.
+
+    The registry is loaded on the machine of its author, and values are encoded on devices.
+    """
     registry = load_or_refuse(text)
     for metric in registry.values() if registry else ():
         record_value(metric)
@@ -109,7 +124,11 @@ def test_a_registry_that_loads_can_be_recorded(text: str) -> None:
 def test_a_damaged_registry_is_refused_in_one_sentence(
     text: str, data: st.DataObject | None
 ) -> None:
-    """A piece of the file is lost, or replaced by other characters."""
+    """A registry with up to 40 damaged characters is loaded, or refused in one sentence.
+
+    The two examples are keys with 2,000 dots. TOML reads each dot as a table in a table, and the
+    depth of the tables must not exhaust Python's stack.
+    """
     if data is not None:
         start = data.draw(st.integers(0, len(text)))
         stop = data.draw(st.integers(start, min(len(text), start + 40)))
@@ -117,8 +136,8 @@ def test_a_damaged_registry_is_refused_in_one_sentence(
     load_or_refuse(text)
 
 
-def write_registry(**entry: str) -> str:
-    """Write a registry of one metric. Its budget covers any cost."""
+def format_registry(**entry: str) -> str:
+    """Return the text of a registry of one metric with an infinite total."""
     lines = "\n".join(f"{key} = {value}" for key, value in entry.items())
     return f"[budget]\ntotal = inf\n[metrics.page]\n{lines}\n"
 
@@ -133,13 +152,16 @@ def write_registry(**entry: str) -> str:
         (f'["a", "{"b" * 8193}"]', "nfc", "categories must be non-empty after normalising by nfc"),
     ],
 )
-def test_categories_that_normalising_spoils_are_refused_at_loading(
+def test_categories_that_are_equal_or_empty_after_normalising_are_refused(
     categories: str, normalizer: str, reason: str
 ) -> None:
-    """Without the check a device would fail at its first value."""
+    """Categories that the normalizer makes equal or empty are refused when the registry is loaded.
+
+    Otherwise a device would fail at its first value.
+    """
     entry = ENTRIES[1] | {"categories": categories, "normalize": json.dumps(normalizer)}
     with pytest.raises(MetricError, match=f"^metric 'page': {reason}"):
-        Registry.loads(write_registry(**entry))
+        Registry.loads(format_registry(**entry))
 
 
 @pytest.mark.parametrize(
@@ -158,18 +180,22 @@ def test_categories_that_normalising_spoils_are_refused_at_loading(
     ],
 )
 def test_a_huge_number_has_a_short_message(key: str, literal: str, reason: str) -> None:
-    """The message has the key, and the beginning or the type of the number."""
+    """A number of thousands of digits is refused with a short message.
+
+    The message has the key, and the beginning or the type of the number in place of its digits.
+    """
     with pytest.raises(MetricError, match=f"^metric 'page': {reason}"):
-        Registry.loads(write_registry(**ENTRIES[0] | {key: literal}))
+        Registry.loads(format_registry(**ENTRIES[0] | {key: literal}))
 
 
 @pytest.mark.parametrize("entry", ENTRIES[:2])
 def test_a_registry_names_the_extra_that_its_normalizer_needs(entry: dict[str, str]) -> None:
-    """The error comes when the registry is loaded.
+    """Without publicsuffixlist, a registry with the normalizer `domain` is refused at loading.
 
-    Importing the package does not need the library.
+    The error must come on the author's machine, and not with the first value of a device. The
+    import of `rappor` itself does not need the library.
     """
-    text = write_registry(**entry | {"normalize": '"domain"'})
+    text = format_registry(**entry | {"normalize": '"domain"'})
     code = (
         "import sys; sys.modules['publicsuffixlist'] = None\n"
         "import rappor\n"

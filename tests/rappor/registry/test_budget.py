@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import re
 from typing import Any
 
 import pytest
-from registries import entry_of, metric_of
+from registries import build_metric, format_entry
 
 from rappor.base.errors import MetricError, RapporError
 from rappor.protocol.loss import epsilon_inf, epsilon_n
@@ -19,12 +20,13 @@ from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 
 NOISE = Params(k=64, h=2, m=8, f=0.5, p=0.25, q=0.75)
-BARE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
+WITHOUT_PERMANENT_NOISE = Params(k=1, encoding="boolean", f=0, p=0.25, q=0.75)
+"""Parameters whose loss grows with every report, without a limit. One report loses ln 3 nats."""
 
 
 def make_metric(params: Params | None = None, **changes: Any) -> Metric:
-    """Return a metric with quarters as epochs."""
-    return metric_of(params or Params.profile("balanced"), **{"epoch": "quarter"} | changes)
+    """Return a metric with quarters as epochs, by default of the profile "balanced" (4 nats)."""
+    return build_metric(params or Params.profile("balanced"), **{"epoch": "quarter"} | changes)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +40,20 @@ def make_metric(params: Params | None = None, **changes: Any) -> Metric:
     ],
 )
 def test_epoch_and_interval_bound_the_reports(epoch: str, interval: str, n: int | None) -> None:
-    """The bound is that of the longest epoch. A metric for life has no bound."""
+    """A device makes at most as many reports in an epoch as the longest epoch has intervals.
+
+    The cost of a scope is the loss of this number of reports. A metric for life has no bound.
+    """
     assert most_reports(make_metric(epoch=epoch, interval=interval)) == n
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epoch", ["month", "quarter", "year"])
-def test_no_epoch_touches_more_weeks(epoch: str) -> None:
-    """The bound equals a count over 28 years, after which the calendar repeats."""
+def test_the_bound_on_weekly_reports_covers_every_epoch(epoch: str) -> None:
+    """The bound on weekly reports is the largest number of weeks that touch one epoch.
+
+    The weeks of every epoch are counted over 28 years, after which the calendar repeats.
+    """
     first = datetime.date(2000, 1, 1)
     touched: dict[str, set[tuple[int, int]]] = {}
     for n in range(28 * 366):
@@ -59,9 +67,9 @@ def test_no_epoch_touches_more_weeks(epoch: str) -> None:
 
 
 def test_a_cost_is_the_loss_of_one_scope() -> None:
-    """The cost is rounded up to a thousandth of a nat.
+    """The cost of a scope is the loss of all its reports, rounded up to a thousandth of a nat.
 
-    A metric for life has one scope in every year.
+    A month touches at most six weeks. A metric for life has one scope in every year.
     """
     params = Params(k=64, h=2, m=8, f=0.3, p=0.2, q=0.7)
     weekly = make_metric(params, epoch="month", interval="week")
@@ -71,11 +79,15 @@ def test_a_cost_is_the_loss_of_one_scope() -> None:
 
 
 def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
-    """With f = 0 a metric has a finite cost only if its epoch ends."""
-    assert scope_cost(make_metric(BARE, epoch="month", interval="week")) == pytest.approx(
-        6 * math.log(3), abs=0.001
-    )
-    metric = make_metric(BARE, epoch="life", interval="week")
+    """With f = 0 a metric has a finite cost only if its epoch ends.
+
+    Without permanent noise every report adds its loss. An infinite cost is refused beside a finite
+    total, and allowed beside an infinite total.
+    """
+    assert scope_cost(
+        make_metric(WITHOUT_PERMANENT_NOISE, epoch="month", interval="week")
+    ) == pytest.approx(6 * math.log(3), abs=0.001)
+    metric = make_metric(WITHOUT_PERMANENT_NOISE, epoch="life", interval="week")
     assert scope_cost(metric) == math.inf
     with pytest.raises(MetricError, match="a limit needs a bounded number of reports"):
         Registry([metric], total=1e6)
@@ -83,7 +95,7 @@ def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "same"),
+    ("changed", "is_same"),
     [
         ({"interval": "week"}, True),
         ({"params": dataclasses.replace(NOISE, p=0.2, q=0.7)}, True),
@@ -93,19 +105,37 @@ def test_without_permanent_noise_the_calendar_must_bound_the_reports() -> None:
         ({"parts": (Part("prefix:2", 0.2), Part("prefix:4", 0.2), Part("whole"))}, False),
     ],
 )
-def test_scopes_are_named_by_epoch_and_permanent_noise(changed: dict[str, Any], same: bool) -> None:
-    """The identity contains the permanent noise of every part.
+def test_scopes_are_identified_by_epoch_and_permanent_noise(
+    changed: dict[str, Any], is_same: bool
+) -> None:
+    """The identity of a metric's scopes contains its epoch and the permanent noise of every part.
 
-    A device whose scopes have another identity pays anew.
+    After a change of the identity, a device draws new permanent responses, so it has to reserve the
+    cost again.
     """
     metric = make_metric(NOISE, parts=(Part("prefix:2", 0.2), Part("whole")))
     assert (
         scope_identity(dataclasses.replace(metric, **changed)) == scope_identity(metric)
-    ) == same
+    ) == is_same
+
+
+def test_the_total_of_the_message_is_enough_with_all_its_digits() -> None:
+    """A sum of more than six digits is not rounded, so a registry with this total is accepted."""
+    params = Params(k=128, h=1, m=8, f=0.1, p=0.1, q=0.9)
+    metrics = [make_metric(params, name=f"m{i}", epoch="month") for i in range(23)]
+    with pytest.raises(MetricError, match=r"at least [0-9.]+ nats") as caught:
+        Registry(metrics, total=1)
+    total = float(re.search(r"at least ([0-9.]+)", str(caught.value))[1])  # type: ignore[index]
+    assert total > 1000
+    assert total != float(f"{total:g}")
+    assert Registry(metrics, total=total).total == total
 
 
 def test_a_small_total_is_refused_with_a_sufficient_one() -> None:
-    """The message contains the nats of each metric."""
+    """A total that is too small is refused. The message has the smallest total that is enough.
+
+    It also has the nats of each metric, so that the reader sees which metric is expensive.
+    """
     metrics = [make_metric(), make_metric(name="theme", epoch="month")]
     assert Registry(metrics, total=64).total == 64
     reason = (
@@ -122,7 +152,10 @@ def test_a_small_total_is_refused_with_a_sufficient_one() -> None:
 
 
 def test_epochs_after_the_expiry_are_not_reserved() -> None:
-    """An entry stays in the registry, and epochs after its last day cost nothing."""
+    """Epochs after the last day of a metric reserve nothing, although its entry stays.
+
+    Entries stay in the registry so that old counts can be decoded.
+    """
     old = make_metric(name="old", expires=datetime.date(2026, 5, 20))
     assert [reserve(old, year=year).scopes for year in (2025, 2026, 2027)] == [4, 2, 0]
     assert (
@@ -153,11 +186,14 @@ def test_the_last_day_may_begin_an_epoch(
 
 
 def test_an_expired_metric_without_a_bound_costs_nothing() -> None:
-    """No scope at an infinite cost is 0 nats.
+    """An expired metric with infinite cost reserves 0 nats, because it has no scope any more.
 
-    A small total of the other metrics is still refused.
+    0 times infinity would be NaN, with which every comparison is false. So the test also checks
+    that a total below the cost of the other metric is refused.
     """
-    old = make_metric(BARE, name="old", epoch="life", expires=datetime.date(2026, 5, 20))
+    old = make_metric(
+        WITHOUT_PERMANENT_NOISE, name="old", epoch="life", expires=datetime.date(2026, 5, 20)
+    )
     assert reserve(old, year=2027).total == 0
     today = datetime.date(2027, 1, 1)
     assert len(Registry([make_metric(), old], total=16, today=today)) == 2
@@ -165,8 +201,12 @@ def test_an_expired_metric_without_a_bound_costs_nothing() -> None:
         Registry([make_metric(), old], total=15, today=today)
 
 
-def test_sums_are_of_thousandths() -> None:
-    """A total that equals the printed sum is enough, in spite of rounding."""
+def test_a_total_equal_to_the_printed_sum_is_enough() -> None:
+    """A total of 0.036 is enough for twelve scopes of 0.003 nats.
+
+    Sums of floats are inexact: the twelve costs add to a little more than 0.036. A user copies the
+    total from the message that refuses a smaller total.
+    """
     cheap = make_metric(Params(k=1, encoding="boolean", f=0.99852, p=0.25, q=0.75), epoch="month")
     needed = reserve(cheap).total
     assert needed > 0.036
@@ -177,13 +217,13 @@ def test_sums_are_of_thousandths() -> None:
 
 @pytest.mark.parametrize("total", [0, -1, math.nan, True, "16"])
 def test_a_total_is_a_positive_number(total: Any) -> None:
-    """The total is checked for registries of metrics, too, also for an empty registry."""
+    """The total of a registry made by a program is a positive number, also without any metric."""
     for metrics in ([make_metric()], []):
         with pytest.raises(MetricError, match=r"total must be a number in \(0, infinity\]"):
             Registry(metrics, total=total)
 
 
-ENTRY = entry_of("page", epoch='"quarter"')
+ENTRY = format_entry("page", epoch='"quarter"')
 
 
 @pytest.mark.parametrize(
@@ -201,19 +241,26 @@ ENTRY = entry_of("page", epoch='"quarter"')
     ],
 )
 def test_a_budget_must_be_written(head: str, reason: str) -> None:
-    """One positive number of nats that covers the metrics."""
+    """A registry file must have a budget: one positive number of nats that covers its metrics.
+
+    Nobody should collect without having decided how much a device may lose in a year.
+    """
     with pytest.raises(MetricError, match=f"^{reason}"):
         Registry.loads(head + ENTRY, path="r.toml")
 
 
 @pytest.mark.parametrize("total", [16, 2**63 - 1])
 def test_a_budget_that_fits_is_read(total: int) -> None:
-    """The smallest total that fits and the largest integer of TOML are read as floats."""
+    """The smallest sufficient total, and the largest integer of TOML, are read as floats."""
     assert Registry.loads(f"[budget]\ntotal = {total}\n{ENTRY}").total == float(total)
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "9" * 5000, "0x" + "f" * 5000])
 def test_a_total_of_too_many_digits_is_refused(number: str) -> None:
-    """TOML forbids integers of more than 63 bits, and Python refuses more than 4,300 digits."""
+    """An integer that no float can hold is refused, and does not end in an error of Python.
+
+    TOML forbids integers of more than 63 bits, but Python's reader accepts them. Python refuses to
+    convert more than 4,300 decimal digits.
+    """
     with pytest.raises(RapporError, match=r"numbers|below 2\^63"):
         Registry.loads(f"[budget]\ntotal = {number}\n{ENTRY}")

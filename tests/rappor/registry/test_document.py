@@ -1,4 +1,7 @@
-"""The page of the registry: its examples load, and its tables equal the code."""
+"""The page of the registry (rappor/registry/README.md): its examples load, its tables are right.
+
+Readers copy the examples, and choose a budget from the tables.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ def load_example() -> Registry:
 
 
 def test_the_example_is_a_registry_that_uses_its_whole_budget() -> None:
-    """The three metrics reserve the total, to the nat."""
+    """The three metrics of the first example reserve its total, to the nat."""
     registry = load_example()
     assert list(registry) == ["search_engine", "theme", "start_seconds"]
     needed = sum(reservation.total for reservation in registry.reserved)
     assert needed <= registry.total < needed + 1
 
 
-def test_the_example_with_a_list_costs_what_is_written() -> None:
-    """One metric with quarters reserves 16 nats."""
+def test_the_example_with_a_list_of_candidates_reserves_its_total() -> None:
+    """The metric with quarters reserves 16 nats, and its candidates are listed in the entry."""
     *_, text, _ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert registry["editor"].listed == ("vscode", "neovim", "emacs", "vim")
@@ -40,7 +43,7 @@ def test_the_example_with_a_list_costs_what_is_written() -> None:
 
 
 def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
-    """One report of one bucket costs the promise of the profile, 4 nats a quarter."""
+    """A set sends one report in a quarter, which costs the 4 nats of the profile `once`."""
     _, _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     params = registry["plugins"].params
@@ -49,7 +52,11 @@ def test_the_example_of_sets_has_one_report_in_a_quarter() -> None:
 
 
 def test_the_example_of_tuples_has_both_forms() -> None:
-    """Nine combinations and a bucket for other values; two fields hashed together."""
+    """The example has a tuple of categories and a tuple of strings.
+
+    The categories have nine combinations and a bucket for other values. The fields of strings are
+    hashed together.
+    """
     _, _, _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     closed, strings = registry["editor_by_system"].params, registry["site_by_country"].params
@@ -60,22 +67,22 @@ def test_the_example_of_tuples_has_both_forms() -> None:
 
 
 def test_the_example_of_a_ranked_list_loads() -> None:
-    """The entry names a file whose order is prior knowledge, and costs what is written."""
+    """The entry names a file of candidates in their expected order, and reserves 16 nats."""
     *_, text = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert registry["home_page"].ranked
     assert sum(reservation.total for reservation in registry.reserved) == registry.total == 16
 
 
-def test_the_example_of_tables_for_pages_has_both_texts() -> None:
-    """The name of the program and the counted metric are read."""
+def test_the_example_of_tables_for_pages_has_both_tables() -> None:
+    """The example names the program, and the metric that counts installations."""
     _, text, *_ = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
     registry = Registry.loads(text)
     assert (registry.program, registry.installations) == ("Sketch", "search_engine")
 
 
 def test_every_key_is_explained() -> None:
-    """The table has all keys of an entry, and no others."""
+    """The table of keys explains all keys of an entry, and no others."""
     rows = re.findall(r"^\| (`.*?`.*?) \|", DOCUMENT.split("## The budget")[0], re.MULTILINE)
     named = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
     assert named == set(KEYS)
@@ -96,8 +103,8 @@ def test_defaults_are_those_of_a_metric() -> None:
     ("profile", "epoch", "nats"),
     re.findall(r"^\| (strict|balanced) \| (\w+) \| (\d+) \|$", DOCUMENT, re.MULTILINE),
 )
-def test_the_table_of_budgets(profile: str, epoch: str, nats: str) -> None:
-    """The table has the reservation of a daily metric for a whole year."""
+def test_the_table_of_budgets_has_the_reserved_nats(profile: str, epoch: str, nats: str) -> None:
+    """Each row of the table has the nats that a daily metric reserves of a calendar year."""
     metric = dataclasses.replace(
         load_example()["search_engine"], params=Params.profile(profile), epoch=epoch
     )

@@ -22,6 +22,8 @@ epoch = "quarter"
 """
 
 
+# Pairs of a text and its replacement. Each makes the registry wrong in another place: an unknown
+# key, an unknown encoding, a small budget, a wrong date, and (with "moon" below) a wrong epoch.
 @pytest.mark.parametrize(
     "change",
     [
@@ -33,7 +35,10 @@ epoch = "quarter"
     ],
 )
 def test_an_error_names_the_file_once(tmp_path: Path, change: tuple[str, str]) -> None:
-    """A command that reads two registries must show which of them is wrong."""
+    """Every error of a registry begins with the path of its file, which appears once.
+
+    A command may read two registries, and its user must see which of them is wrong.
+    """
     path = tmp_path / "old.toml"
     path.write_text(TEXT)
     assert list(Registry.load(path)) == ["engine"]

@@ -1,4 +1,8 @@
-"""Metrics and registries: every key of an entry, and every mistake in an entry."""
+"""Metrics and registries: every key of an entry, and every mistake in an entry.
+
+A message about a mistake has the metric, the key, the constraint and the refused value, so that the
+author of the registry can mend the entry without reading the documentation.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registries import metric_of
+from registries import build_metric
 
 from rappor.base.errors import FileError, MetricError
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
+from rappor.protocol.segments import Dimension
 from rappor.registry.budget import scope_cost
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
@@ -23,15 +28,22 @@ DAY = datetime.date(2026, 11, 30)
 PARAMS = Params(k=8, h=2, m=4, f=0.5, p=0.25, q=0.75)
 
 BUDGET = "[budget]\ntotal = inf\n"
+
+# Parts of entries as TOML. Each test adds keys to them or replaces a value.
 HEAD = 'description = "What it is"\nowner = "team"\nexpires = 2026-11-30\nepoch = "life"\n'
 NOISE = "f = 0.5\np = 0.25\nq = 0.75\n"
 BLOOM = f'{HEAD}encoding = "bloom"\nk = 8\nh = 2\nm = 4\n{NOISE}'
+ONEHOT = f'{HEAD}encoding = "onehot"\nprofile = "strict"\n'
+BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
+HEAD_OF_QUARTER = HEAD.replace('"life"', '"quarter"')
+ONCE = 'encoding = "onehot"\nprofile = "once"\ninterval = "epoch"'
+SET = HEAD_OF_QUARTER + 'encoding = "set"\ninterval = "epoch"\n'
 
 
 def make_metric(**changes: Any) -> Metric:
-    """Return a metric for life with explicit letters."""
-    own: dict[str, Any] = {"description": "What it is", "owner": "team", "expires": DAY}
-    return metric_of(**{"params": PARAMS} | own | changes)
+    """Return the metric of the entry `BLOOM`, with some changed fields."""
+    fields: dict[str, Any] = {"description": "What it is", "owner": "team", "expires": DAY}
+    return build_metric(**{"params": PARAMS} | fields | changes)
 
 
 def load_metric(body: str, name: str = "page") -> Metric:
@@ -45,9 +57,10 @@ def add_calendar(params: Params, metric: Metric) -> Params:
 
 
 def test_an_entry_of_explicit_letters() -> None:
-    """Every key sets its field, and missing keys have defaults.
+    """Every key of an entry sets its field of the metric, and missing keys have defaults.
 
-    A profile sets all letters. Equal metrics are one key of a dictionary.
+    An entry has either all letters of the parameters, or a profile, which sets all letters. Equal
+    metrics have equal hashes.
     """
     metric = load_metric(BLOOM)
     assert metric == make_metric()
@@ -62,7 +75,7 @@ def test_an_entry_of_explicit_letters() -> None:
 
 
 def test_an_entry_with_everything() -> None:
-    """The optional keys set their fields."""
+    """All optional keys of an entry set their fields of the metric."""
     body = BLOOM.replace("2026-11-30", '"2026-11-30"').replace('"life"', '"quarter"') + (
         'interval = "week"\nnormalize = "strip"\ncandidates = "pages.txt"\n'
         "min_reports = 1000\nmin_cohort = 20\ninsecure = true\n"
@@ -86,7 +99,10 @@ def test_an_entry_with_everything() -> None:
 
 
 def test_an_entry_may_rank_its_candidates() -> None:
-    """Devices ignore the order: no fingerprint depends on it."""
+    """`ranked` says that candidates are in the order of their expected shares.
+
+    Only analysts use the order. The fingerprint does not depend on it, so devices go on as before.
+    """
     metric = load_metric(BLOOM + 'candidates = ["vim", "emacs"]\nranked = true')
     assert metric.ranked
     assert not load_metric(BLOOM).ranked
@@ -94,7 +110,10 @@ def test_an_entry_may_rank_its_candidates() -> None:
 
 
 def test_an_entry_may_list_its_candidates() -> None:
-    """Devices ignore candidates: no fingerprint depends on them, and a list may change."""
+    """An entry may list its candidates, which only analysts use.
+
+    No fingerprint depends on the candidates, so a list may change while devices collect.
+    """
     metric = load_metric(BLOOM + 'candidates = ["vim", "emacs"]')
     assert metric.listed == metric.candidates == ("vim", "emacs")
     assert metric == make_metric(candidates=("vim", "emacs"))
@@ -104,7 +123,10 @@ def test_an_entry_may_list_its_candidates() -> None:
 
 @pytest.mark.parametrize("cohorts", [1, 8, 65536])
 def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
-    """All other parameters, and therefore both losses, are those of the profile."""
+    """A metric of strings with a profile may have another number of cohorts.
+
+    All other parameters are the profile's, and therefore both losses.
+    """
     head = f'{HEAD}encoding = "bloom"\nprofile = "balanced"\n'
     plain = Params.profile("balanced")
     metric = load_metric(f"{head}m = {cohorts}")
@@ -121,12 +143,15 @@ def test_strings_of_a_profile_may_have_other_cohorts(cohorts: int) -> None:
     ],
 )
 @pytest.mark.parametrize("noise", [NOISE, 'profile = "balanced"\n'])
-@pytest.mark.parametrize("said", [False, True])
+@pytest.mark.parametrize("has_k", [False, True])
 def test_other_encodings_imply_k(
-    entry: str, k: int, names: tuple[str, ...], noise: str, said: bool
+    entry: str, k: int, names: tuple[str, ...], noise: str, has_k: bool
 ) -> None:
-    """An explicit k must agree, also beside a profile, which sets f, p and q."""
-    metric = load_metric(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if said else ""))
+    """Categories and edges determine k. An entry may state k, and a wrong k is refused.
+
+    That holds with explicit noise, and with a profile, which sets f, g, p and q.
+    """
+    metric = load_metric(f"{HEAD}{entry}\n{noise}" + (f"k = {k}\n" if has_k else ""))
     params = metric.params
     assert (params.k, params.h, params.m, params.categories) == (k, 1, 1, names)
     if noise == NOISE:
@@ -136,9 +161,6 @@ def test_other_encodings_imply_k(
         assert params == add_calendar(expected, metric)
     with pytest.raises(MetricError, match=rf"metric 'page': k must be {k}.*, got {k + 1}"):
         load_metric(f"{HEAD}{entry}\n{noise}k = {k + 1}\n")
-
-
-SET = HEAD.replace('"life"', '"quarter"') + 'encoding = "set"\ninterval = "epoch"\n'
 
 
 @pytest.mark.parametrize(
@@ -152,7 +174,10 @@ SET = HEAD.replace('"life"', '"quarter"') + 'encoding = "set"\ninterval = "epoch
     ],
 )
 def test_an_entry_of_sets(keys: str, k: int, m: int, items: int) -> None:
-    """A profile decides k and keep from the number of items; m may stand beside it."""
+    """An entry of sets has a profile, which sets k and `keep` for a number of items, or both keys.
+
+    The number of cohorts, m, may stand beside a profile.
+    """
     metric = load_metric(SET + keys)
     assert (metric.params.k, metric.params.m, metric.params.items) == (k, m, items)
     if "keep" in keys:
@@ -164,7 +189,7 @@ def test_an_entry_of_sets(keys: str, k: int, m: int, items: int) -> None:
 
 
 def test_categories_with_a_bucket_for_other_values() -> None:
-    """With keep, categories and edges have one bucket more, which k may name."""
+    """With `keep`, categories and edges have a bucket for other values, so k is larger by one."""
     head = HEAD.replace('"life"', '"quarter"') + 'interval = "epoch"\nkeep = 0.9\n'
     for entry, k in (
         ('encoding = "onehot"\ncategories = ["a", "b", "c"]', 4),
@@ -178,7 +203,10 @@ def test_categories_with_a_bucket_for_other_values() -> None:
 
 
 def test_an_entry_of_a_tuple_of_categories() -> None:
-    """The combinations are the categories; each field has its list and its normalizer."""
+    """A table of categories makes a tuple: the combinations of the fields are the categories.
+
+    Each field has a list and a normalizer. The order of the fields is part of the fingerprint.
+    """
     table = 'categories = {editor = ["vim", "code"], system = ["linux", "mac"]}'
     for keys, k in (('encoding = "onehot"\nprofile = "balanced"', 4), (ONCE, 5)):
         params = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{table}").params
@@ -191,9 +219,9 @@ def test_an_entry_of_a_tuple_of_categories() -> None:
         )
         assert params.field_categories == (("vim", "code"), ("linux", "mac"))
         turned = 'categories = {system = ["linux", "mac"], editor = ["vim", "code"]}'
-        other = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{turned}").params
-        assert other.field_categories == (("linux", "mac"), ("vim", "code"))
-        assert other.fingerprint != params.fingerprint
+        turned_params = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{turned}").params
+        assert turned_params.field_categories == (("linux", "mac"), ("vim", "code"))
+        assert turned_params.fingerprint != params.fingerprint
         normalizers = 'normalize = {system = "casefold"}'
         folded = load_metric(f"{HEAD_OF_QUARTER}{keys}\n{table}\n{normalizers}").params
         assert folded.normalize == "none,casefold"
@@ -202,7 +230,11 @@ def test_an_entry_of_a_tuple_of_categories() -> None:
 
 
 def test_candidates_of_a_tuple_are_all_combinations() -> None:
-    """Lists in the entry are combined in the order of the fields; a file is read by an analyst."""
+    """Candidates of a tuple are all combinations of the lists, in the order of the fields.
+
+    A list may be a file, which only the analyst has. Then the entry alone lists no combination.
+    The entry also lists none if the lists have more than 10,000 combinations.
+    """
     head = f'{HEAD_OF_QUARTER}encoding = "bloom"\nprofile = "balanced"\nfields = ["a", "b"]\n'
     metric = load_metric(head + 'candidates = {b = ["1", "2"], a = ["x", "y"]}')
     assert metric.listed == ("x\x1f1", "x\x1f2", "y\x1f1", "y\x1f2")
@@ -213,19 +245,16 @@ def test_candidates_of_a_tuple_are_all_combinations() -> None:
 
 
 def test_an_entry_of_a_tuple_of_strings() -> None:
-    """The entry costs as much as without fields, and has another fingerprint."""
+    """A tuple of strings costs as much as a string, and has another permanent fingerprint.
+
+    A device sends one report of all fields together.
+    """
     head = f'{HEAD_OF_QUARTER}encoding = "bloom"\nprofile = "balanced"\n'
     plain, metric = load_metric(head), load_metric(f'{head}fields = ["site", "country"]')
     assert metric.params == dataclasses.replace(plain.params, field_names=("site", "country"))
     assert (metric.params.categories, metric.params.field_categories) == ((), ())
     assert scope_cost(metric) == scope_cost(plain)
     assert metric.params.permanent_fingerprint != plain.params.permanent_fingerprint
-
-
-HEAD_OF_QUARTER = HEAD.replace('"life"', '"quarter"')
-ONCE = 'encoding = "onehot"\nprofile = "once"\ninterval = "epoch"'
-ONEHOT = f'{HEAD}encoding = "onehot"\nprofile = "strict"\n'
-BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
 
 
 @pytest.mark.parametrize(
@@ -499,27 +528,36 @@ BUCKETS = f'{HEAD}encoding = "buckets"\nprofile = "strict"\n'
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_reason(body: str, reason: str) -> None:
-    """The sentence has the metric, the key, the constraint and the refused value."""
+    """A wrong entry is refused with one sentence: metric, key, constraint and refused value."""
     with pytest.raises(MetricError, match=f"^metric 'page': {reason}") as caught:
         load_metric(body)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "a-b_c.9", "a" + "b" * 63])
-def test_names(name: str) -> None:
-    """A quoted name may contain dots."""
+def test_good_names_are_accepted(name: str) -> None:
+    """A name has 1 to 64 lower-case letters, digits, dots, hyphens and underscores.
+
+    In TOML, a name with a dot has to be quoted.
+    """
     assert load_metric(BLOOM, name=f'"{name}"').name == name
 
 
 @pytest.mark.parametrize("name", ["", "A", "1a", ".a", "a b", "ä", "a\\n", "a" * 65])
 def test_bad_names_are_refused(name: str) -> None:
-    """The pattern must match the whole name."""
+    """A name that does not match the pattern as a whole is refused.
+
+    Names stand in addresses, file names and JSON without escaping.
+    """
     with pytest.raises(MetricError, match=r"a metric's name must match \[a-z\].*, got"):
         load_metric(BLOOM, name=f'"{name}"')
 
 
 def test_a_name_with_a_bare_dot_is_explained() -> None:
-    """TOML reads a name with a bare dot as a table in a table."""
+    """A name with a dot and without quotes is refused, and the message shows the quoted form.
+
+    TOML reads such a name as a table in a table.
+    """
     with pytest.raises(MetricError, match=r"metric 'a': b must not .* \[metrics.\"a.b\"\]"):
         Registry.loads(f"{BUDGET}[metrics.a.b]\n{BLOOM}")
 
@@ -540,7 +578,7 @@ def test_a_name_with_a_bare_dot_is_explained() -> None:
     ],
 )
 def test_a_wrong_registry_is_refused(text: str, reason: str) -> None:
-    """The message has the file and, if it is known, the line."""
+    """A registry with wrong tables is refused. The message has the file, and the line if known."""
     with pytest.raises(MetricError, match=f"^{reason}"):
         Registry.loads(text, path="r.toml")
 
@@ -556,14 +594,17 @@ def test_a_wrong_registry_is_refused(text: str, reason: str) -> None:
     ],
 )
 def test_invalid_toml_is_refused_with_its_line(text: str, line: int) -> None:
-    """The message has a line, also if TOML's reader only reports the end of the document."""
+    """A file that is not TOML is refused with the line of the mistake.
+
+    If Python's reader of TOML reports only the end of the document, the line is the last line.
+    """
     with pytest.raises(FileError, match=f"^r.toml, line {line}: it is not TOML: ") as caught:
         Registry.loads(text, path="r.toml")
     assert (caught.value.path, caught.value.line) == ("r.toml", line)
 
 
 def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
-    """The metrics are in the order of the file."""
+    """A file is read with any kind of line ends, and its metrics are in the order of the file."""
     path = tmp_path / "r.toml"
     path.write_text(f"{BUDGET}[metrics.b]\r\n{BLOOM}\r\n[metrics.a]\r\n{BLOOM}", encoding="utf-8")
     registry = Registry.load(path)
@@ -574,7 +615,10 @@ def test_a_registry_is_read_from_its_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """The message has path and reason, and the line if the file is not UTF-8."""
+    """A file that cannot be read is refused. The message has the path and the reason.
+
+    If the file is not UTF-8, the message has the line of the wrong byte.
+    """
     with pytest.raises(FileError, match=r"r.toml: it must be TOML of reasonable depth"):
         Registry.loads("a = " + "[" * 100_000, path="r.toml")
     with pytest.raises(FileError, match="nothing: No such file"):
@@ -588,7 +632,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
-    """The message has similar names, or all names."""
+    """`metric()` refuses an unknown name with the similar names, or with all names."""
     registry = Registry([make_metric(name="home.page"), make_metric(name="search")], total=math.inf)
     assert registry.metric("search").name == "search"
     with pytest.raises(
@@ -602,7 +646,10 @@ def test_an_unknown_metric_is_refused_with_its_neighbours() -> None:
 
 
 def test_an_unknown_key_has_similar_names() -> None:
-    """`registry[name]` raises KeyError, as every mapping. `in` and `get` raise nothing."""
+    """`registry[name]` raises KeyError, as every mapping does, with the similar names.
+
+    `in` and `get` raise nothing.
+    """
     registry = Registry([make_metric(name="search")], total=math.inf)
     with pytest.raises(KeyError, match=r"unknown metric 'serch'; did you mean 'search'\?"):
         registry["serch"]
@@ -613,7 +660,11 @@ def test_an_unknown_key_has_similar_names() -> None:
 
 
 def test_lookup_wants_metric_and_fingerprint() -> None:
-    """A collector looks up the parameters of a report. Each part has its own fingerprint."""
+    """`lookup` returns the parameters of a report from its metric and fingerprint, or None.
+
+    A collector calls it for every report. Each part has a fingerprint of its own. With parts, no
+    device reports under the fingerprint without a part, so the lookup does not know it.
+    """
     plain = make_metric().params
     registry = Registry([make_metric()], total=math.inf)
     assert registry.lookup("page", plain.fingerprint) == plain
@@ -630,15 +681,15 @@ def test_lookup_wants_metric_and_fingerprint() -> None:
     assert list(make_metric().accepted) == [plain.fingerprint]
 
 
-def test_the_last_day_is_a_day() -> None:
-    """A metric is active on its last day, and expired on the next day."""
+def test_a_metric_is_active_on_its_last_day() -> None:
+    """A metric is active on the day `expires`, and expired on the next day."""
     make_metric().check_active(DAY)
     with pytest.raises(MetricError, match="metric 'page' expired on 2026-11-30"):
         make_metric().check_active(DAY + datetime.timedelta(days=1))
 
 
-def test_the_fields_are_checked_without_a_file_too() -> None:
-    """Metrics and registries are checked without a file, too."""
+def test_metrics_made_by_a_program_are_checked() -> None:
+    """Metrics and registries that a program makes, without a file, are checked in the same way."""
     with pytest.raises(MetricError, match="metric 'page' must be declared once"):
         Registry([make_metric(), make_metric()], total=math.inf)
     with pytest.raises(MetricError, match="metric 'page': params must be Params, got nothing"):
@@ -652,8 +703,8 @@ def test_the_fields_are_checked_without_a_file_too() -> None:
         make_metric(params=make_metric(parts=parts).part_params("whole"), parts=parts)
 
 
-def test_whole_numbers_end_where_all_readers_take_them_exactly() -> None:
-    """The largest integer is 2^53 - 1."""
+def test_the_largest_integer_is_exact_in_every_language() -> None:
+    """An integer of an entry is at most 2^53 - 1. JavaScript rounds larger integers."""
     assert make_metric(min_reports=2**53 - 1).min_reports == 2**53 - 1
     with pytest.raises(MetricError, match="min_reports must be an integer of at most"):
         make_metric(min_reports=2**53)
@@ -676,7 +727,7 @@ def test_whole_numbers_end_where_all_readers_take_them_exactly() -> None:
     ],
 )
 def test_epochs_of_days(epoch: str, day: datetime.date, text: str) -> None:
-    """Every day has one epoch, in the form that the metric accepts."""
+    """Every day belongs to one epoch, whose name `check_epoch` accepts."""
     metric = make_metric(epoch=epoch)
     assert metric.epoch_at(day) == text
     metric.check_epoch(text)
@@ -700,6 +751,45 @@ def test_epochs_of_days(epoch: str, day: datetime.date, text: str) -> None:
     ],
 )
 def test_other_epochs_are_refused(epoch: str, text: str, form: str) -> None:
-    """An epoch in another form would give another permanent response."""
+    """The name of an epoch in another form is refused.
+
+    Permanent noise depends on the name, so two names of one epoch would give a device two permanent
+    responses in it.
+    """
     with pytest.raises(MetricError, match=f"metric 'page': epoch must be {form}, got "):
         make_metric(epoch=epoch).check_epoch(text)
+
+
+@pytest.mark.parametrize("epoch", [None, 2026, b""])
+def test_a_name_of_an_epoch_is_a_text(epoch: Any) -> None:
+    """An epoch of another type is refused like a text of another form."""
+    with pytest.raises(MetricError, match="epoch must be empty, for life, got"):
+        make_metric(epoch="life").check_epoch(epoch)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("parts", [Part("prefix:2", 0.5), Part("whole")]),
+        ("parts", "whole"),
+        ("parts", ("prefix:2", "whole")),
+        ("segments", [Dimension("version", ("1", "2"))]),
+        ("segments", (("version", ("1", "2")),)),
+    ],
+)
+def test_parts_and_segments_are_tuples_of_their_classes(key: str, value: Any) -> None:
+    """A list could not be hashed by the cache of accepted parameters."""
+    with pytest.raises(MetricError, match=f"{key} must be a tuple of"):
+        make_metric(**{key: value})
+
+
+def test_the_registry_of_a_segment_has_the_reservations_of_the_registry() -> None:
+    """Public properties cost no budget, and only the fingerprints change."""
+    metric = make_metric(segments=(Dimension("version", ("1", "2")),))
+    registry = Registry([metric], total=math.inf, today=DAY, program="editor")
+    of_segment = registry.in_segment({"version": "1"})
+    assert of_segment.reserved == registry.reserved
+    assert of_segment.reserved[0].total > 0
+    assert (of_segment.total, of_segment.program) == (math.inf, "editor")
+    assert of_segment["page"].params.segment == (("version", "1"),)
+    assert registry["page"].params.segment == ()

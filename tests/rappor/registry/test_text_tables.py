@@ -1,9 +1,13 @@
-"""The tables [program] and [installations] of a registry: accepted, refused, ignored by devices."""
+"""The tables [program] and [installations] of a registry.
+
+[program] has the name of the program, which pages for people show. [installations] names the metric
+by whose reports a collector counts active installations. Devices need neither table.
+"""
 
 from __future__ import annotations
 
 import pytest
-from registries import entry_of
+from registries import format_entry
 
 from rappor import Registry
 from rappor.base.errors import MetricError
@@ -11,7 +15,7 @@ from rappor.protocol.segments import Dimension
 from rappor.registry.sealed_json import format_sealed_json
 
 BUDGET = "[budget]\ntotal = inf\n"
-ENTRIES = entry_of("page", epoch='"quarter"') + entry_of("trial", min_reports="0")
+ENTRIES = format_entry("page", epoch='"quarter"') + format_entry("trial", min_reports="0")
 PROGRAM = '[program]\nname = "Sketch"\n'
 INSTALLATIONS = '[installations]\nmetric = "page"\n'
 
@@ -22,27 +26,27 @@ def load(tables: str) -> Registry:
 
 
 def test_a_registry_needs_neither_table() -> None:
-    """Without the tables, the program has no name and nothing is counted."""
+    """Without the tables, the program has no name, and no metric counts installations."""
     registry = load("")
     assert (registry.program, registry.installations) == ("", None)
 
 
-def test_both_texts_are_read() -> None:
-    """The name of the program may have spaces and letters of any script."""
+def test_both_tables_are_read() -> None:
+    """Both tables are read. The name of a program may have spaces and letters of any script."""
     registry = load('[program]\nname = "Sketch, für alle"\n' + INSTALLATIONS)
     assert (registry.program, registry.installations) == ("Sketch, für alle", "page")
 
 
-def test_a_device_in_a_segment_has_the_same_texts() -> None:
-    """The registry of a segment differs from the registry in the fingerprints of its metrics."""
+def test_the_registry_of_a_segment_has_the_same_tables() -> None:
+    """The registry of a device in a segment has both tables, and other fingerprints of metrics."""
     segments = "{version = ['1']}"
     registry = Registry.loads(
-        BUDGET + PROGRAM + INSTALLATIONS + entry_of("page", segments=segments)
+        BUDGET + PROGRAM + INSTALLATIONS + format_entry("page", segments=segments)
     )
     assert registry["page"].segments == (Dimension("version", ("1",)),)
-    of_device = registry.in_segment({"version": "1"})
-    assert of_device["page"].fingerprint != registry["page"].fingerprint
-    assert (of_device.program, of_device.installations) == ("Sketch", "page")
+    in_segment = registry.in_segment({"version": "1"})
+    assert in_segment["page"].fingerprint != registry["page"].fingerprint
+    assert (in_segment.program, in_segment.installations) == ("Sketch", "page")
 
 
 @pytest.mark.parametrize(
@@ -86,8 +90,11 @@ def test_a_wrong_table_is_refused_in_one_sentence(table: str, message: str) -> N
     assert str(error.value) == message
 
 
-def test_devices_in_other_languages_get_neither_text() -> None:
-    """The sealed JSON, hence its seal, is the same with and without the tables."""
+def test_the_sealed_json_has_neither_table() -> None:
+    """The sealed JSON for devices in other languages, and its seal, do not depend on the tables.
+
+    A new name of the program must not look like a changed registry to a device.
+    """
     notices = {"page": "about page", "trial": "about trial"}
     plain, named = load(""), load(PROGRAM + INSTALLATIONS)
     assert format_sealed_json(plain, notices) == format_sealed_json(named, notices)

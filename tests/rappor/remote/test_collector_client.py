@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Iterable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from decodings import released
+from decodings import build_released_counts
 
 from rappor import CollectorClient, Counts, Params, ParamsError
 from rappor.base.errors import CollectorError
 from rappor.remote.http_exchange import HttpRequest, HttpResponse
 
 TELLTALE = "rappor.0123.Telltale-7q"
+"""A read token. It must not appear in any message or representation."""
 PARAMS = Params(k=2, m=2, f=0.5, p=0.25, q=0.75)
 DAY = datetime.date(2026, 11, 1)
 NEXT = datetime.date(2026, 11, 2)
 COUNTS = Counts(PARAMS, [[3, 1], [0, 2]], [4, 2], "page", 7)
-RELEASED = released({DAY: COUNTS, NEXT: Counts.zero(PARAMS, "page")}, "page", withheld=(NEXT,))
+RELEASED = build_released_counts(
+    {DAY: COUNTS, NEXT: Counts.zero(PARAMS, "page")}, "page", withheld=(NEXT,)
+)
 METRIC = {
     "name": "page",
     "description": "Home page",
@@ -34,6 +38,7 @@ METRIC = {
     "withheld": ["2026-11-02"],
     "overfull_cohorts": [],
 }
+"""A collector describes a metric by this JSON."""
 
 
 def json_response(status: int, document: object, **headers: str) -> HttpResponse:
@@ -44,24 +49,28 @@ def json_response(status: int, document: object, **headers: str) -> HttpResponse
 class RecordingTransport:
     """A transport that returns prepared responses in order, and stores the requests."""
 
-    def __init__(self, answers: Iterable[HttpResponse]) -> None:
-        self.answers = list(answers)
+    def __init__(self, responses: Iterable[HttpResponse]) -> None:
+        self.responses = list(responses)
         self.requests: list[HttpRequest] = []
 
-    def __call__(self, ask: HttpRequest) -> HttpResponse:
+    def __call__(self, request: HttpRequest) -> HttpResponse:
         """Store the request, and return the next response."""
-        self.requests.append(ask)
-        return self.answers.pop(0)
+        self.requests.append(request)
+        return self.responses.pop(0)
 
 
-def make_collector(*answers: HttpResponse) -> tuple[CollectorClient, RecordingTransport]:
+def make_collector(*responses: HttpResponse) -> tuple[CollectorClient, RecordingTransport]:
     """Return a client with prepared responses, and its transport."""
-    transport = RecordingTransport(answers)
+    transport = RecordingTransport(responses)
     return CollectorClient("https://example.org", TELLTALE, transport=transport), transport
 
 
 def test_counts_are_requested_and_read() -> None:
-    """Days and periods go into the query, and the token goes into a header."""
+    """`counts` requests the days and periods in the query, and returns the record of the response.
+
+    The token is in a header, because addresses are logged. The name of a metric is escaped, so that
+    a "/" in it does not lead to another endpoint.
+    """
     collector, transport = make_collector(
         HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
         HttpResponse(status=200, headers={}, body=RELEASED.to_json()),
@@ -78,7 +87,7 @@ def test_counts_are_requested_and_read() -> None:
 
 
 def test_metrics_are_records() -> None:
-    """Days are dates, and numbers are integers."""
+    """`metrics` returns records whose days are dates and whose numbers are integers."""
     collector, _ = make_collector(json_response(200, {"metrics": [METRIC], "refusals": []}))
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports, metric.n_days) == ("page", 70, 40)
@@ -87,7 +96,7 @@ def test_metrics_are_records() -> None:
 
 
 def test_estimates_are_requested_and_read() -> None:
-    """The body has the arguments, and the result is the object of the response."""
+    """`estimates` sends its arguments as a JSON body, and returns the object of the response."""
     collector, transport = make_collector(json_response(200, {"estimates": []}))
     estimates = collector.estimates("page", ["a"], DAY, level=0.01)
     assert estimates == {"estimates": []}
@@ -97,7 +106,11 @@ def test_estimates_are_requested_and_read() -> None:
 
 
 def test_a_refusal_is_one_sentence_with_its_status() -> None:
-    """The sentence is that of the problem document, without control characters."""
+    """A refusal raises an error with the sentence of the problem document and its status.
+
+    The sentence is printed on a terminal, so control characters and marks of direction are removed:
+    another server may have written it.
+    """
     collector, _ = make_collector(
         json_response(403, {"detail": "the token does\n not\x1b[31m allow \u202ethis metric"})
     )
@@ -109,9 +122,17 @@ def test_a_refusal_is_one_sentence_with_its_status() -> None:
     )
 
 
-@pytest.mark.parametrize("document", ["x", [], {}, {"metrics": [{}]}, {"metrics": 3}], ids=str)
+@pytest.mark.parametrize(
+    "document",
+    ["x", [], {}, {"metrics": [{}]}, {"metrics": 3}, {"metrics": [METRIC | {"reports": math.inf}]}],
+    ids=str,
+)
 def test_responses_of_another_server_are_errors(document: object) -> None:
-    """JSON of another form raises CollectorError."""
+    """JSON of another form raises CollectorError instead of KeyError, TypeError or OverflowError.
+
+    A wrong address often leads to a server that responds to everything. Python also reads the
+    number Infinity, which JSON does not have.
+    """
     collector, _ = make_collector(*[json_response(200, document)] * 2)
     with pytest.raises(CollectorError, match="not from a collector"):
         collector.metrics()
@@ -134,14 +155,17 @@ def test_responses_of_another_server_are_errors(document: object) -> None:
     ],
 )
 def test_addresses_that_cannot_be_right_are_refused(url: str) -> None:
-    """The error is raised before a request is sent."""
+    """An address to which the token must not be sent is refused before any request.
+
+    Cases: no TLS, another scheme, no scheme or host, a user name, a query, and invalid hosts.
+    """
     with pytest.raises(ParamsError, match="url must"):
         CollectorClient(url, TELLTALE)
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\nb", "ü", "x" * 201])
 def test_tokens_with_other_characters_are_refused(token: str) -> None:
-    """The message does not contain the token."""
+    """A token with other characters is refused, and the message does not contain the token."""
     with pytest.raises(ParamsError, match="token must be letters") as caught:
         CollectorClient("https://example.org", token)
     assert not token or token not in str(caught.value)

@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from sockets import answering
+from sockets import run_handler
 
 from rappor.base.errors import CollectorError, ParamsError
 from rappor.remote.http_exchange import HttpExchange, HttpRequest
@@ -21,28 +21,32 @@ def make_request(seconds: float = 30.0) -> HttpRequest:
 
 
 def test_a_response_is_complete() -> None:
-    """Status, headers and body are returned for any status.
+    """The exchange returns status, headers and body of a response with any status.
 
-    The path follows the path of the address.
+    The path of the request is appended to the path of the address, because a proxy may serve the
+    collector under a path. Status 418 is one that no collector uses.
     """
-    seen: list[str] = []
+    received: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
-        seen.extend([request.path, request.headers["Authorization"]])
+        received.extend([request.path, request.headers["Authorization"]])
         request.send_response(418)
         request.send_header("Location", "/there")
         request.end_headers()
         request.wfile.write(b"tea")
 
-    with answering(handle) as url:
+    with run_handler(handle) as url:
         response = HttpExchange(f"{url}/base/")(make_request())
     assert (response.status, response.headers["location"], response.body) == (418, "/there", b"tea")
-    assert seen == ["/base/v1/metrics", "Bearer x"]
+    assert received == ["/base/v1/metrics", "Bearer x"]
 
 
 @pytest.mark.parametrize("status", [301, 303, 308])
 def test_no_redirect_is_followed(status: int) -> None:
-    """The redirect is the response, so the token reaches one host only."""
+    """A redirect is returned like any other response and not followed.
+
+    The target may be another host, which would receive the token.
+    """
     paths: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
@@ -51,13 +55,18 @@ def test_no_redirect_is_followed(status: int) -> None:
         request.send_header("Location", "/elsewhere")
         request.end_headers()
 
-    with answering(handle) as url:
+    with run_handler(handle) as url:
         assert HttpExchange(f"{url}/base/")(make_request()).status == status
     assert paths == ["/base/v1/metrics"]
 
 
 def test_an_endless_response_is_refused() -> None:
-    """The response is limited in bytes and in time."""
+    """A response is limited in bytes and in seconds.
+
+    A wrong or hostile server may send bytes without end, fast (`flood`) or so slowly that no single
+    read times out: many bytes at a time (`drip`), or one byte at a time (`trickle`). The server
+    would trickle for a minute, and the exchange must end long before.
+    """
 
     def flood(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -72,10 +81,39 @@ def test_an_endless_response_is_refused() -> None:
             request.wfile.write(b" " * 70_000)
             time.sleep(0.1)
 
-    with answering(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
+    def trickle(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.send_response(500)
+        request.send_header("Content-Length", "600")
+        request.end_headers()
+        for _ in range(600):
+            request.wfile.write(b" ")
+            time.sleep(0.1)
+
+    with run_handler(flood) as url, pytest.raises(CollectorError, match="at most 1,000,000 bytes"):
         HttpExchange(f"{url}/base/", most_bytes=1_000_000)(make_request())
-    with answering(drip) as url, pytest.raises(CollectorError, match="took too long"):
-        HttpExchange(f"{url}/base/")(make_request(0.5))
+    for handler in (drip, trickle):
+        start = time.monotonic()
+        with run_handler(handler) as url, pytest.raises(CollectorError, match="took too long"):
+            HttpExchange(f"{url}/base/")(make_request(0.5))
+        assert time.monotonic() - start < 30
+
+
+def test_a_response_that_ends_early_is_refused() -> None:
+    """A body shorter than the announced length raises CollectorError with any status.
+
+    Without the check, the message would say that the address may be wrong.
+    """
+    for status in (200, 500):
+
+        def stop_early(request: http.server.BaseHTTPRequestHandler, status: int = status) -> None:
+            request.send_response(status)
+            request.send_header("Content-Length", "600")
+            request.end_headers()
+            request.wfile.write(b"{}")
+
+        early = pytest.raises(CollectorError, match="ended before the response was complete")
+        with run_handler(stop_early) as url, early:
+            HttpExchange(f"{url}/base/")(make_request())
 
 
 def test_a_server_without_a_response_raises_collector_error() -> None:
@@ -90,7 +128,7 @@ def test_a_server_without_a_response_raises_collector_error() -> None:
         with pytest.raises(CollectorError, match=r"was not reached: .*refused"):
             HttpExchange(f"http://127.0.0.1:{closed_port.getsockname()[1]}")(make_request())
     timed_out = pytest.raises(CollectorError, match="was not reached: timed out")
-    with answering(wait_forever) as url, timed_out:
+    with run_handler(wait_forever) as url, timed_out:
         HttpExchange(f"{url}/base/")(make_request(0.3))
 
 
@@ -103,9 +141,9 @@ def test_a_server_without_a_response_raises_collector_error() -> None:
     ],
 )
 def test_a_refused_address_names_its_scheme(url: str, scheme: str) -> None:
-    """An address without "http://" is the most frequent mistake.
+    """The message about a wrong address names its scheme, and does not repeat the address.
 
-    The message does not repeat the address.
+    An address without "https://" is the most frequent mistake. An address may contain a password.
     """
     with pytest.raises(ParamsError, match=f"got {scheme}: write for example") as error:
         HttpExchange(url)
@@ -129,7 +167,12 @@ def test_a_refused_address_names_its_scheme(url: str, scheme: str) -> None:
     ],
 )
 def test_http_is_accepted_to_names_without_a_dot_only(url: str, is_accepted: bool) -> None:
-    """The flag is for the services of one container network, not for the internet."""
+    """`allow_http` accepts names without a dot and loopback addresses only.
+
+    The flag is for services of one container network, whose names have no dot. On the internet,
+    everybody on the way could read the token. Numbers such as 134744072 or 0x8080808 have no dot,
+    but are the IPv4 address 8.8.8.8.
+    """
     if is_accepted:
         assert repr(HttpExchange(url, allow_http=True)).startswith("HttpExchange(")
     else:

@@ -10,11 +10,16 @@ import pytest
 from rappor import Estimates, Params, Population, decode, simulate_counts
 
 CANDIDATES = [f"site {number}.example" for number in range(150)]
+"""Strings of the decode. The first 100 exist in the population, the other 50 do not."""
 
 
 @pytest.fixture(scope="session")
 def estimates() -> Estimates:
-    """Return estimates of 150 candidates, some of them detected, in 64 cohorts of 96 bits."""
+    """Return estimates of 150 candidates, some of them detected, from 70 cohorts of 96 bits.
+
+    A page shows at most 64 rows and columns of residuals, so pairs of cohorts share a cell, and
+    pairs of bits do. The shares follow Zipf's law over 110 strings, ten of which are no candidates.
+    """
     params = dataclasses.replace(Params.profile("low-noise"), k=96, m=70)
     weights = [1 / (rank + 1) for rank in range(110)]
     population = Population([*CANDIDATES[:100], *(f"other {i}" for i in range(10))], weights)
@@ -24,11 +29,15 @@ def estimates() -> Estimates:
 
 @pytest.fixture(scope="session")
 def many(estimates: Estimates) -> Estimates:
-    """Return the page of 1,000 detected candidates of 100,000."""
+    """Return estimates of 100,000 candidates, of which the first 1,000 are detected.
+
+    The numbers are made up, because a decode of as many candidates would take minutes. They fall
+    from the first candidate to the last. The page must stay small for such a record.
+    """
     n = 100_000
     detected = np.arange(n) < 1000
     column = np.linspace(0.01, -0.001, n)
-    nothing = np.where(detected, 100.0, np.nan)
+    forged_reports = np.where(detected, 100.0, np.nan)
     return dataclasses.replace(
         estimates,
         candidates=tuple(f"https://www.example.com/a/path/of/some/length/{i}" for i in range(n)),
@@ -40,8 +49,11 @@ def many(estimates: Estimates) -> Estimates:
         detected=detected,
         ci_low_adjusted=np.where(detected, column - 0.003, np.nan),
         ci_high_adjusted=np.where(detected, column + 0.003, np.nan),
-        forged_to_make=nothing,
-        forged_to_hide=nothing,
+        forged_to_make=forged_reports,
+        forged_to_hide=forged_reports,
         group=np.zeros(n, np.int64),
         n_candidates=n,
+        covariance=dataclasses.replace(
+            estimates.covariance, entry=np.arange(n) % len(estimates.covariance.estimate)
+        ),
     )

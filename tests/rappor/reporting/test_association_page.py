@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from xml.etree import ElementTree
 
 import pytest
-from pages import SVG, tables, tags
+from pages import SVG, parse_tables, parse_tags
 
 from rappor import Association, Params, ParamsError, Population, associate, decode, simulate_counts
 from rappor.protocol.tuples import combine_categories
@@ -15,12 +16,19 @@ from rappor.reporting.association_tables import describe_association, list_assoc
 from rappor.reporting.association_text import association_text
 
 HOSTILE = "<script>x</script>"
+"""Value of a field that would run a script, if a page wrote it as markup."""
 LISTS = {"editor": ["vim", HOSTILE, "nobody"], "system": ["linux", "mac"]}
+"""Listed values of both fields. No device has the editor "nobody"."""
 
 
 @pytest.fixture(scope="module")
 def association() -> Association:
-    """Return an association in which one value has no device."""
+    """Return the association of editor and system, in which no device has the editor "nobody".
+
+    The six first weights belong to the editors vim, HOSTILE and "nobody", each on linux and on mac.
+    The last weight belongs to devices with unlisted values of both fields. The two fields depend on
+    each other.
+    """
     categories = combine_categories(LISTS)
     params = Params.profile(
         "strict", encoding="onehot", categories=categories, field_names=tuple(LISTS)
@@ -31,9 +39,15 @@ def association() -> Association:
 
 
 def test_page_has_three_tables_with_errors(association: Association) -> None:
-    """Each cell of the page has a share and an error; unknown shares are named so."""
+    """The page has the cells, the shares within each row, and the shares within each column.
+
+    Each cell has a share with its standard error, so that no share is read without its error. A
+    share within the row "nobody" is a division by about 0. Such a share is written as "unknown".
+    The last table lists all shares: of three kinds for each of six cells, of three rows and of two
+    columns.
+    """
     page = association.to_html()
-    page_tables = tables(page)
+    page_tables = parse_tables(page)
     cells, within_rows, within_columns = (
         rows for caption, rows in page_tables.items() if not caption.startswith("All shares")
     )
@@ -47,17 +61,26 @@ def test_page_has_three_tables_with_errors(association: Association) -> None:
 
 
 def test_page_does_not_trust_values(association: Association) -> None:
-    """A value that is markup is shown as text, and no element has a style of its own."""
+    """A value that contains markup is shown as text, and no element has a style attribute.
+
+    Values come from devices, and a device can send anything. The policy of the page forbids style
+    attributes, so an element with such an attribute would lack its style.
+    """
     page = association.to_html()
     assert HOSTILE not in page
-    assert all("style" not in dict(attributes) for _, attributes in tags(page))
+    assert all("style" not in dict(attributes) for _, attributes in parse_tags(page))
 
 
 def test_largest_share_has_the_strongest_colour(association: Association) -> None:
-    """Classes of colours grow with the shares; shares of at most 0 and margins have none."""
+    """The colour of a cell is the stronger, the larger its share is, in six levels.
+
+    Shares of at most 0 have no colour. Margins have none either: a margin is larger than each of
+    its cells, and a coloured margin would make all cells look alike.
+    """
     page = association.to_html()
     body = page[page.index('id="cells"') : page.index('id="rows"')]
     cells = re.findall(r'<td(?: class="heat-(\d)")?[^>]*>(-?[\d.]+) %', body)
+    # Two rows with values: each has two cells and, as its third cell, the margin.
     colours = {float(share): int(level or 0) for level, share in cells[:2] + cells[3:5]}
     assert sorted(colours.values()) == [colours[share] for share in sorted(colours)]
     assert max(colours.values()) == 6
@@ -65,8 +88,12 @@ def test_largest_share_has_the_strongest_colour(association: Association) -> Non
     assert not any(level for level, _ in [*cells[2::3], *cells[-3:]])
 
 
-def test_text_has_the_answer_first(association: Association) -> None:
-    """The text begins with the answer, and a narrow terminal gets a list of cells."""
+def test_text_begins_with_the_result_of_the_test(association: Association) -> None:
+    """The text begins with the sentence on dependence, and fits the terminal.
+
+    Whether the fields depend on each other is the first question of a reader. A terminal of 40
+    columns has no room for a grid, so the text lists the largest cells instead.
+    """
     wide, narrow = association_text(association, width=100), association_text(association, width=40)
     assert wide.startswith("editor and system depend on each other (p-value")
     assert str(association) == wide
@@ -77,20 +104,35 @@ def test_text_has_the_answer_first(association: Association) -> None:
         assert "have a listed editor and a listed system." in " ".join(text.split())
 
 
-def test_answer_without_evidence_names_the_largest_possible_strength(
+def test_sentence_without_a_significant_dependence_bounds_cramers_v(
     association: Association,
 ) -> None:
-    """A large p-value is no proof of independence, and the sentence bounds Cramer's V."""
+    """A large p-value does not prove independence, so the sentence has a bound on its strength.
+
+    The bound is the upper end of the confidence interval of Cramer's V.
+    """
     independent = dataclasses.replace(
         association, independence=dataclasses.replace(association.independence, p_value=0.4)
     )
-    answer = describe_association(independent)
-    assert answer.startswith("The counts do not show that editor and system depend")
-    assert f"up to a Cramer's V of {association.cramers_v.ci_high:.2g} is possible" in answer
+    summary = describe_association(independent)
+    assert summary.startswith("The counts do not show that editor and system depend")
+    assert f"up to a Cramer's V of {association.cramers_v.ci_high:.2g} is possible" in summary
+
+
+def test_an_unknown_strength_is_a_word(association: Association) -> None:
+    """Cramer's V is NaN if the sum of the listed shares is within its error of 0."""
+    strength = dataclasses.replace(
+        association.cramers_v, estimate=math.nan, ci_low=0.0, ci_high=1.0
+    )
+    sentence = describe_association(dataclasses.replace(association, cramers_v=strength))
+    assert sentence.endswith("Cramer's V is unknown, 95 % interval 0 to 1.")
 
 
 def test_footnotes_name_summed_fields(association: Association) -> None:
-    """The sentences name fields that the cells are summed over, and all warnings of the decode."""
+    """The footnotes name the fields that the cells are summed over, and what the decode assumes.
+
+    Without the names of the two other fields, a reader would not know that the cells are sums.
+    """
     summed = dataclasses.replace(association, summed_fields=("theme", "shell"))
     sentences = list(list_association_footnotes(summed))
     assert any("summed over theme and shell" in sentence for sentence in sentences)
@@ -101,7 +143,11 @@ def test_footnotes_name_summed_fields(association: Association) -> None:
 def test_heat_map_has_the_texts_of_the_page(
     association: Association, within: str, columns: int
 ) -> None:
-    """Each cell of the drawing has a share and an error, and a title with its interval."""
+    """Each cell of the chart has its share, its error, and its interval as a tooltip.
+
+    The chart of the cells has a column and a row of margins more than the charts of the conditional
+    shares.
+    """
     root = ElementTree.fromstring(association.plot(within=within)._repr_svg_())  # noqa: S314  # ours
     cells = list(root.iter(f"{SVG}g"))
     assert len(cells) == columns * (4 if not within else 3)
@@ -109,9 +155,14 @@ def test_heat_map_has_the_texts_of_the_page(
         share, error = (text.text or "" for text in cell.findall(f"{SVG}text"))
         assert share == "unknown" or error.startswith("± ")
         assert "interval" in str(cell.findtext(f"{SVG}title"))
+    # The title is wider than the cells. The file is wide enough for the whole title, which states
+    # what the second number of a cell is. A bold letter of 16 units is 9 units wide on average.
+    title = str(root.findtext(f"{SVG}text"))
+    assert title.endswith("(\u00b1 standard error)")
+    assert float(root.get("width", "0")) >= 20 + 9 * len(title)
 
 
 def test_heat_map_of_other_shares_is_refused(association: Association) -> None:
-    """`within` names one of the two conditional tables."""
+    """The argument `within` must be "rows" or "columns", or empty for the cells themselves."""
     with pytest.raises(ParamsError, match="within must be one of"):
         association.plot(within="cells")

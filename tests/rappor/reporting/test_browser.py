@@ -1,4 +1,4 @@
-"""The report in a real browser: under a policy that forbids scripts, and with sorting."""
+"""Pages in a real browser: accessible, complete without scripts, sorted and filtered with them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from browsers import browsing, keep_picture, opened, violations
-from decodings import released
-from sockets import answering
+from browsers import list_accessibility_faults, open_page, run_browser, save_screenshot
+from decodings import build_released_counts
+from sockets import run_handler
 
 from rappor import Estimates, Params, Population, decode, simulate_counts, trend
 from rappor.reporting.comparison_page import comparison_page
+from rappor.reporting.document import document
+from rappor.reporting.numbers import format_p_value
 from rappor.reporting.page import estimates_page
+from rappor.reporting.tables import Column, Table
 
 STRICT: Final = "default-src 'none'"
-"""What build servers and wikis forbid: everything."""
+"""Content security policy of build servers and wikis: a page may load nothing and run nothing."""
 
 
 @pytest.fixture(scope="module")
 def estimates() -> Estimates:
-    """Return estimates of few candidates in few bits: axe-core examines every mark of a page."""
+    """Return estimates of few candidates in few bits, because axe-core examines every mark."""
     names = [f"site {number}.example" for number in range(20)]
     params = dataclasses.replace(Params.profile("low-noise"), k=32, m=8)
     weights = [1 / (rank + 1) for rank in range(20)]
@@ -34,13 +37,17 @@ def estimates() -> Estimates:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with browsing() as found:
-        yield found
+    """Start one browser for all tests of this module."""
+    with run_browser() as browser_process:
+        yield browser_process
 
 
 @contextlib.contextmanager
-def served(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Serve a page, under /strict with a policy that forbids all; yield addresses and requests."""
+def serve_page(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Serve a page at /, and at /strict under the policy STRICT.
+
+    Yields the address of the server, and the list of the paths that were requested.
+    """
     requests: list[str] = []
 
     def handle(request: http.server.BaseHTTPRequestHandler) -> None:
@@ -52,15 +59,15 @@ def served(page: str) -> Iterator[tuple[str, list[str]]]:
         request.end_headers()
         request.wfile.write(page.encode())
 
-    with answering(handle) as url:
+    with run_handler(handle) as url:
         yield url, requests
 
 
 @pytest.fixture(scope="module")
 def reports(estimates: Estimates) -> Iterator[tuple[str, list[str]]]:
-    """Serve a report."""
-    with served(estimates_page(estimates)) as found:
-        yield found
+    """Serve the page of a decode."""
+    with serve_page(estimates_page(estimates)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -73,21 +80,28 @@ def trends() -> Iterator[tuple[str, list[str]]]:
         day: simulate_counts(Population(["cat", "dog"], weight), params, n_reports=1e5, seed=1)
         for day, weight in zip(days, weights, strict=True)
     }
-    with served(comparison_page(trend(released(counts, "pet"), ["cat", "dog"], smooth=2))) as found:
-        yield found
+    with serve_page(
+        comparison_page(trend(build_released_counts(counts, "pet"), ["cat", "dog"], smooth=2))
+    ) as address:
+        yield address
 
 
 @pytest.mark.slow
-def test_where_all_is_forbidden_the_report_is_whole(
+def test_report_is_complete_under_a_policy_that_forbids_everything(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
-    """Under the strict policy all rows are visible, sections open, and no file is requested."""
+    """Under a policy that forbids styles and scripts, a reader still gets every row and drawing.
+
+    Wikis and build servers show attached pages under such a policy. The browser reports the two
+    refusals, of the style sheet and of the script. Rows are visible, the folded section opens
+    without a script, and drawings have the colour of the text, so they are visible on a dark page.
+    """
     address, requests = reports
     requests.clear()
-    with opened(browser, f"{address}/strict", color_scheme="dark") as (page, said):
-        assert len(said) == 2
-        assert "inline style" in said[0]
-        assert "inline script" in said[1]
+    with open_page(browser, f"{address}/strict", color_scheme="dark") as (page, console_messages):
+        assert len(console_messages) == 2
+        assert "inline style" in console_messages[0]
+        assert "inline script" in console_messages[1]
         assert requests == ["/strict"]
         rows = page.locator("table#candidates tbody tr")
         assert rows.count() == len(estimates)
@@ -95,30 +109,39 @@ def test_where_all_is_forbidden_the_report_is_whole(
         assert page.locator("svg[role=img]:visible").count() == 1
         page.get_by_text("Diagnostics").click()
         assert page.locator("svg[role=img]:visible").count() == 4
-        drawn = "getComputedStyle(document.querySelector('svg text')).fill"
-        assert page.evaluate(drawn) == page.evaluate("getComputedStyle(document.body).color")
+        colour_of_drawing = "getComputedStyle(document.querySelector('svg text')).fill"
+        assert page.evaluate(colour_of_drawing) == page.evaluate(
+            "getComputedStyle(document.body).color"
+        )
         assert page.evaluate("getComputedStyle(document.body).color") == "rgb(255, 255, 255)"
-        keep_picture(page, "report-strict-dark")
+        save_screenshot(page, "report-strict-dark")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_report_is_accessible_and_fits(
     browser: Any, reports: tuple[str, list[str]], scheme: str, width: int
 ) -> None:
-    """axe-core reports no fault, the console is empty, and the page fits the window."""
+    """The report has no fault of accessibility and fits a telephone and a desktop window.
+
+    axe-core checks contrasts, names and headings with all sections open. The page is as wide as the
+    window, so a reader does not scroll sideways. On a desktop, the table begins within the first
+    screen.
+    """
     address, requests = reports
     requests.clear()
     window = {"width": width, "height": 900}
-    with opened(browser, address, color_scheme=scheme, viewport=window) as (page, said):
+    with open_page(browser, address, color_scheme=scheme, viewport=window) as (
+        page,
+        console_messages,
+    ):
         assert page.locator("table#candidates").bounding_box()["y"] < 900 or width < 1280
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        assert violations(page) == []
+        assert list_accessibility_faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert said == []
+        assert console_messages == []
         assert requests == ["/"]
-        keep_picture(page, f"report-{scheme}-{width}")
+        save_screenshot(page, f"report-{scheme}-{width}")
 
 
 @pytest.mark.slow
@@ -126,34 +149,46 @@ def test_report_is_accessible_and_fits(
 def test_trend_is_accessible_and_fits(
     browser: Any, trends: tuple[str, list[str]], scheme: str, width: int
 ) -> None:
-    """The page of a trend is complete under the strict policy, accessible, and fits the window."""
+    """The page of a trend has no fault of accessibility, fits the window, and needs no script."""
     address, requests = trends
     requests.clear()
     window = {"width": width, "height": 900}
-    with opened(browser, address, color_scheme=scheme, viewport=window) as (page, said):
-        assert violations(page) == []
+    with open_page(browser, address, color_scheme=scheme, viewport=window) as (
+        page,
+        console_messages,
+    ):
+        assert list_accessibility_faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert (said, requests) == ([], ["/"])
-        keep_picture(page, f"trend-{scheme}-{width}")
-    with opened(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (page, said):
-        assert len(said) == 2
+        assert (console_messages, requests) == ([], ["/"])
+        save_screenshot(page, f"trend-{scheme}-{width}")
+    with open_page(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (
+        page,
+        console_messages,
+    ):
+        assert len(console_messages) == 2
         assert page.locator("svg[role=img]:visible").count() == 3  # the changes, and two strings
-        assert page.locator("table tbody tr:visible").count() == 2
-        keep_picture(page, f"trend-strict-{scheme}")
+        assert page.locator("table tbody tr:visible").count() == 2  # the changes of two strings
+        save_screenshot(page, f"trend-strict-{scheme}")
 
 
 @pytest.mark.slow
 def test_candidates_are_sorted_and_filtered(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
-    """The table can be sorted by number and by name, and filtered by text."""
+    """A click on a heading sorts the table, and a text in the field filters it.
+
+    The first click on a heading sorts in descending order, the second click in ascending order. The
+    smallest p-value belongs to a detected candidate.
+    """
     address, _ = reports
     names = "table#candidates tbody tr:not([hidden]) th"
-    with opened(browser, address) as (page, _said):
+    with open_page(browser, address) as (page, _console_messages):
         page.get_by_role("button", name="p-value").click()
         page.get_by_role("button", name="p-value").click()
-        least = page.locator(names).first.inner_text()
-        assert least in {row["candidate"] for row in estimates.rows() if row["detected"]}
+        with_least_p_value = page.locator(names).first.inner_text()
+        assert with_least_p_value in {
+            row["candidate"] for row in estimates.rows() if row["detected"]
+        }
         page.get_by_role("button", name="reports").click()
         assert page.locator(names).first.inner_text() == estimates.candidates[0]
         page.get_by_role("button", name="candidate").click()
@@ -165,12 +200,29 @@ def test_candidates_are_sorted_and_filtered(
 
 
 @pytest.mark.slow
+def test_the_smallest_p_values_are_sorted_as_numbers(browser: Any) -> None:
+    """A p-value that is written as "less than 1e-99" is smaller than any written number."""
+    values = (0.5, 1e-120, 2e-98, None)
+    table = Table(title="", columns=(Column("p-value", format_p_value),) * 2, rows=values)
+    with (
+        serve_page(document("", table.to_html(name="values"))) as (address, _),
+        open_page(browser, address) as (page, _console_messages),
+    ):
+        page.get_by_role("button", name="p-value").last.click()
+        shown = page.locator("table#values tbody td").all_inner_texts()
+        assert shown == ["unknown", "0.5", "2e-98", "less than 1e-99"]
+
+
+@pytest.mark.slow
 def test_without_scripts_there_is_no_dead_control(
     browser: Any, reports: tuple[str, list[str]], estimates: Estimates
 ) -> None:
-    """Without scripts the page has no button and no field, and the table is complete."""
+    """Without scripts the page has no button and no field, and the table is complete.
+
+    A button that does nothing would look like a fault of the page. The script adds the buttons.
+    """
     address, _ = reports
-    with opened(browser, address, java_script_enabled=False) as (page, said):
+    with open_page(browser, address, java_script_enabled=False) as (page, console_messages):
         assert page.locator("button, input").count() == 0
         assert page.locator("table#candidates tbody tr").count() == len(estimates)
-        assert said == []
+        assert console_messages == []

@@ -1,4 +1,4 @@
-"""Footnotes about diagnostics: each appears exactly if it is true."""
+"""Footnotes below estimates and comparisons: each appears exactly if it is true."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from rappor.reporting.footnotes import (
 from rappor.reporting.numbers import format_p_value
 
 
-def limit(share: float | None, **halves: int | None) -> str:
+def format_detection_limit(share: float | None, **halves: int | None) -> str:
+    """Return the sentence about the smallest detectable share.
+
+    `halves` has the number of reports, reports of each device, or cohorts with which the share
+    would be half as large. A way that is not passed cannot halve the share.
+    """
     names = ("with_reports", "with_reports_per_device", "with_cohorts")
     ways = {f"half_detectable_{name}": halves.get(name) for name in names}
     (sentence,) = list_findings({"cohorts": [], "detectable_share": share} | ways)
@@ -27,19 +32,26 @@ def limit(share: float | None, **halves: int | None) -> str:
 
 
 def test_the_limit_of_detection_says_what_would_halve_it() -> None:
-    """The sentence has every way to halve the limit, or states that no share is detectable."""
-    sentence = limit(0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132)
+    """The sentence has every way to halve the limit, or states that no share is detectable.
+
+    A limit above 1 means that even a string of all devices would not be detected, so the sentence
+    does not name it.
+    """
+    sentence = format_detection_limit(
+        0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132
+    )
     ways = (
         "about 420,000 reports in all, from different devices, or 8 from each of the same devices"
     )
     needed = f"To detect 0.50 %, you need {ways}, or 140 cohorts."
     assert sentence == f"A share of 1.00 % is detected with 80 % probability. {needed}"
-    alone = limit(0.01, with_reports_per_device=8)
-    assert alone.endswith("you need 8 reports from each of the same devices.")
-    assert limit(0.01).endswith("To detect 0.50 %, you need more reports and more cohorts.")
-    assert limit(1.0).startswith("A share of 100.00 % is detected")
+    remedy = format_detection_limit(0.01, with_reports_per_device=8)
+    assert remedy.endswith("you need 8 reports from each of the same devices.")
+    no_single_way = format_detection_limit(0.01)
+    assert no_single_way.endswith("To detect 0.50 %, you need more reports and more cohorts.")
+    assert format_detection_limit(1.0).startswith("A share of 100.00 % is detected")
     for share in (None, 1.01):
-        assert limit(share).startswith("No share can be detected")
+        assert format_detection_limit(share).startswith("No share can be detected")
 
 
 @pytest.mark.parametrize(
@@ -55,12 +67,14 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
         (float("nan"), 2, []),
     ],
 )
-def test_what_is_left_is_expected_where_a_report_has_one_answer(
+def test_unallocated_share_has_a_sentence_if_shares_add_up_to_1(
     unallocated: float, n_detected: int, expected: list[str]
 ) -> None:
-    """A negative unallocated share is noise.
+    """The unallocated share is the rest of the reports that no detected candidate explains.
 
-    Encodings with several values in a report have no sentence.
+    A negative rest is noise, so the sentence states that the candidates account for all reports.
+    With several values for a device, shares do not add up to 1, the rest is not a number, and there
+    is no sentence.
     """
     detected = np.arange(3) < n_detected
     estimates: Any = SimpleNamespace(
@@ -78,7 +92,10 @@ def test_what_is_left_is_expected_where_a_report_has_one_answer(
 
 
 def test_sets_have_a_mean_number_of_items() -> None:
-    """The mean number of listed items takes the place of the unallocated share."""
+    """Estimates of sets have the mean number of listed items instead of an unallocated share.
+
+    The sum of the shares of all items is the mean number of items of a device, and may exceed 1.
+    """
     items = SimpleNamespace(estimate=4.412, std_error=0.0213)
     collections = [SimpleNamespace(params=Params.profile("once", encoding="set", items=12))]
     estimates: Any = SimpleNamespace(
@@ -89,27 +106,38 @@ def test_sets_have_a_mean_number_of_items() -> None:
     assert mean == "A device has 4.41 of the listed items on average (standard error 0.02)."
 
 
-def test_a_contrast_has_changed_only_where_that_is_sure() -> None:
-    """The overall test is significant below a p-value of 0.01."""
-    against: Any = [
+def test_overall_test_is_significant_below_a_p_value_of_one_per_cent() -> None:
+    """The sentence names the contrasts whose overall p-value is below 0.01, and then the others.
+
+    A p-value of exactly 0.01 is not significant. A p-value below 1e-99 is written as "less than
+    1e-99", because a smaller number has no further meaning.
+    """
+    contrasts: Any = [
         SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None)
         for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
     ]
-    sentence = format_overall_test(against)
+    sentence = format_overall_test(contrasts)
     assert "significant: to June (p = 0.0099);" in sentence
     assert "not significant: to May (p = 0.02), to July (p = 0.01)." in sentence
     assert (format_p_value(1e-98), format_p_value(1e-100)) == ("1e-98", "less than 1e-99")
+    assert (format_p_value(None), format_p_value(math.nan)) == ("unknown", "unknown")
 
 
-def period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> Any:
+def make_period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> Any:
+    """Return a period of a trend, with numbers of days without reports and of unreleased days."""
     return SimpleNamespace(name=name, reports=reports, missing_days=missing, withheld=withheld)
 
 
 def test_gaps_name_five_periods_and_count_the_others() -> None:
-    """A period without reports is named once, and not again for its missing days."""
-    empty = [period(f"day {n}", 0, missing=1) for n in range(7)]
+    """The footnotes name at most five periods without reports, and the number of the others.
+
+    A trend of a year may have a hundred such days. A period without reports is named once, and not
+    again for its missing days. Periods with some reports have sentences of their own.
+    """
+    empty = [make_period(f"day {n}", 0, missing=1) for n in range(7)]
+    half, late = make_period("half", 10, missing=2), make_period("late", 10, withheld=1)
     comparison: Any = SimpleNamespace(
-        samples=[*empty, period("half", 10, missing=2), period("late", 10, withheld=1)],
+        samples=[*empty, half, late],
         missing=empty,
     )
     assert list(list_missing_periods(comparison)) == [
@@ -117,5 +145,5 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
         "Some days have no reports in half.",
         "Some reports are not yet released for late.",
     ]
-    some: Any = SimpleNamespace(samples=empty[:5], missing=empty[:5])
-    assert next(iter(list_missing_periods(some))).endswith("day 3, day 4.")
+    five: Any = SimpleNamespace(samples=empty[:5], missing=empty[:5])
+    assert next(iter(list_missing_periods(five))).endswith("day 3, day 4.")

@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-from shell import Shell, ok
+from shell import Shell, expect_success
 
 from rappor import Params, Population, simulate_counts, trend
-from rappor.counts.installations import ActiveInterval, Installations
+from rappor.counts.installations import ActiveInterval, Installations, SampledReports
 from rappor.counts.released_counts import Period, ReleasedCounts
 from rappor.reporting.installations import build_installations, describe_installations
 
@@ -20,17 +20,33 @@ UNIT = (
     "without consent, devices without an event, {gone}and reports of groups that are too small to "
     "be released are missing."
 )
+"""Last sentence of every description: what is counted, and which devices are missing."""
 GONE = "devices that were gone before the day that they drew, "
+"""UNIT contains this part for intervals longer than a week, in which each device draws the day of
+its report."""
 
 
 def interval(
     first: str, last: str, reports: float | None, *, is_complete: bool = True
 ) -> ActiveInterval:
-    """Return an interval of days as texts."""
-    days = (datetime.date.fromisoformat(text) for text in (first, last))
+    """Return an interval between two days (ISO texts), without sampling of devices.
+
+    `reports` is None if no report of the interval is released.
+    """
     return ActiveInterval(
-        **dict(zip(("first", "last"), days, strict=True)), reports=reports, is_complete=is_complete
+        first=datetime.date.fromisoformat(first),
+        last=datetime.date.fromisoformat(last),
+        parts=() if reports is None else (SampledReports(1.0, reports),),
+        is_complete=is_complete,
     )
+
+
+def replace_reports(month: ActiveInterval, *parts: tuple[float | None, float]) -> ActiveInterval:
+    """Return an interval with other reports: pairs of a sampling rate and a number of reports.
+
+    A rate of None is unknown.
+    """
+    return dataclasses.replace(month, parts=tuple(SampledReports(*part) for part in parts))
 
 
 SEPTEMBER = interval("2026-09-01", "2026-09-30", 11981.0)
@@ -38,23 +54,30 @@ OCTOBER = interval("2026-10-01", "2026-10-31", 12340.0)
 MONTHS = Installations(
     metric="page",
     pace="month",
-    sampling_rate=1.0,
     intervals=(SEPTEMBER, OCTOBER),
     has_other_pace=False,
 )
+"""Active installations of two months. The pace is the length of an interval. No device reports in
+intervals of another length."""
 
 
-def describe(*intervals: ActiveInterval, pace: str = "month", share: float = 1.0) -> list[str]:
-    """Return the sentences about some intervals, without the last one, which names the unit."""
+def describe(*intervals: ActiveInterval, pace: str = "month") -> list[str]:
+    """Return the sentences about some intervals, except for the last sentence.
+
+    The last sentence names the unit, and is asserted here.
+    """
     *sentences, unit = describe_installations(
-        dataclasses.replace(MONTHS, intervals=intervals, pace=pace, sampling_rate=share)
+        dataclasses.replace(MONTHS, intervals=intervals, pace=pace)
     )
     assert unit == UNIT.format(pace=pace, gone=GONE if pace not in ("day", "week") else "")
     return sentences
 
 
-def test_the_example_of_the_module() -> None:
-    """The change is rounded to a whole per cent."""
+def test_number_and_change_of_two_months() -> None:
+    """The sentence has the number of the last month, and its change since the month before.
+
+    The change of 2.996 % is rounded to a whole per cent.
+    """
     assert describe(SEPTEMBER, OCTOBER) == [
         "12,340 active installations in October 2026, 3 % more than in September 2026."
     ]
@@ -93,25 +116,75 @@ def test_the_example_of_the_module() -> None:
 def test_intervals_have_names(
     pace: str, before: ActiveInterval, after: ActiveInterval, sentence: str
 ) -> None:
-    """A change that rounds to 0 is named as none."""
+    """An interval has the name that people use, and a change of about 0 is written as "as many as".
+
+    The sentence compares the latest interval with the interval before it. A day or a week before it
+    is called "the day before" or "the week before". A month, a quarter or a year has its own date.
+    """
     assert describe(before, after, pace=pace) == [sentence]
 
 
 def test_sampled_devices_have_an_error() -> None:
-    """10 % of the devices take part. The standard error is sqrt(1,234 * 0.9) / 0.1 = 333."""
-    sampled = (
-        dataclasses.replace(month, reports=reports)
+    """With a sampling rate of 10 %, the number is ten times the reports, and has an error.
+
+    Each device takes part with probability r. The number of reports n is binomial, so the standard
+    error of n / r is sqrt(n (1 - r)) / r = sqrt(1,234 * 0.9) / 0.1 = 333.
+
+    Each of the two numbers has a relative error of 2.7 %, so their ratio has an error of
+    sqrt(2) * 2.7 % = 4 % if each month samples other devices. If the same devices take part in both
+    months, the error is smaller, so the sentence has "at most".
+    """
+    september, october = (
+        replace_reports(month, (0.1, reports))
         for month, reports in ((SEPTEMBER, 1198.1), (OCTOBER, 1234.0))
     )
-    assert describe(*sampled, share=0.1) == [
+    assert describe(september, october) == [
         "12,340 active installations in October 2026 (standard error 333), 3 % more than in "
         "September 2026 (standard error at most 4 %).",
         "10 % of the devices take part, and stand for all devices.",
     ]
 
 
+def test_each_sampling_rate_is_named() -> None:
+    """A month under two sampling rates has the sum of both numbers and both variances.
+
+    100 reports at 10 % and 200 reports at 50 % stand for 1,000 + 400 devices. The variance of n / r
+    is n (1 - r) / r^2, hence 100 * 90 + 200 * 2, whose square root is 97.
+    """
+    assert describe(replace_reports(OCTOBER, (0.1, 100.0), (0.5, 200.0))) == [
+        "1,400 active installations in October 2026 (standard error 97).",
+        "10 % or 50 % of the devices take part, and stand for all devices.",
+    ]
+
+
+def test_no_number_is_shown_if_the_sampling_rate_is_unknown() -> None:
+    """An interval whose sampling rate is unknown has a sentence with the reason, and no number.
+
+    The number of reports alone would be read as the number of devices. The last interval with a
+    known rate takes the place of the latest one.
+    """
+    reason = "is not shown, because devices may have had different sampling rates."
+    unknown = [replace_reports(month, (None, 100.0)) for month in (SEPTEMBER, OCTOBER)]
+    assert describe(unknown[0], OCTOBER) == [
+        "12,340 active installations in October 2026.",
+        f"The number in September 2026 {reason}",
+    ]
+    assert describe(SEPTEMBER, unknown[1]) == [
+        "11,981 active installations in September 2026.",
+        f"The number in October 2026 {reason}",
+    ]
+    assert describe(*unknown) == [f"The number of active installations {reason}"]
+    page = str(build_installations(dataclasses.replace(MONTHS, intervals=(SEPTEMBER, unknown[1]))))
+    assert "<th>2026-10-01/2026-10-31<td>not known<td><td>completely" in page
+    assert "100" not in page
+
+
 def test_unreleased_parts_are_named_without_a_number() -> None:
-    """Then there is no change, because the number may still grow."""
+    """An interval that is released in part has no change, and one without a release has no number.
+
+    Reports that wait for their release are added later, so the number may still grow, and a
+    decrease would only mean that reports wait.
+    """
     part = dataclasses.replace(OCTOBER, is_complete=False)
     nothing = interval("2026-11-01", "2026-11-30", None, is_complete=False)
     number = "12,340 active installations in October 2026."
@@ -133,15 +206,23 @@ def test_unreleased_parts_are_named_without_a_number() -> None:
 
 
 def test_devices_of_an_older_registry_are_named() -> None:
-    """The sentence says that they are not counted."""
+    """A sentence states that devices with another interval are not counted.
+
+    After a change of the registry from daily to monthly reports, devices that are not updated still
+    report daily. The number is too small until they are updated.
+    """
     sentences = describe_installations(dataclasses.replace(MONTHS, has_other_pace=True))
     assert "Devices that still report in another interval are not counted." in sentences
 
 
 def test_a_page_has_the_number_and_a_table() -> None:
-    """The table begins with the latest interval. Text is escaped."""
+    """The page begins with the number, and its table has the latest interval first.
+
+    A page without a released interval states this. A registry that counts no installations gets no
+    part of a page at all.
+    """
     installations = dataclasses.replace(
-        MONTHS, intervals=(dataclasses.replace(SEPTEMBER, reports=None, is_complete=False), OCTOBER)
+        MONTHS, intervals=(dataclasses.replace(SEPTEMBER, parts=(), is_complete=False), OCTOBER)
     )
     page = str(build_installations(installations))
     assert (
@@ -156,7 +237,11 @@ def test_a_page_has_the_number_and_a_table() -> None:
 
 
 def test_a_trend_shows_the_number_first(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """On the terminal, on the page and in JSON; the counts are read from a collector's file."""
+    """The number of installations comes first on the terminal and on the page, and is in the JSON.
+
+    The counts are read from the file that a collector writes. Without installations in the file,
+    nothing mentions them.
+    """
     params = Params.profile("balanced")
     counts = simulate_counts(Population(["cat", "dog"], [3, 1]), params, n_reports=20_000, seed=1)
     released = ReleasedCounts(
@@ -169,17 +254,17 @@ def test_a_trend_shows_the_number_first(tmp_path: Path, capfd: pytest.CaptureFix
     )
     comparison = trend(released, ["cat", "dog"])
     assert comparison.to_dict()["installations"] == MONTHS.to_dict()
-    first = "12,340 active installations in October 2026, 3 % more than in September 2026."
+    first_sentence = "12,340 active installations in October 2026, 3 % more than in September 2026."
     page = comparison.to_html()
     assert "<strong>12,340</strong>" in page
     assert page.index("<strong>12,340</strong>") < page.index("<h2")
     shell = Shell(tmp_path, capfd)
     path = tmp_path / "counts.json"
     released.save(path)
-    (shell.place / "pets.txt").write_text("cat\ndog\n")
+    (shell.folder / "pets.txt").write_text("cat\ndog\n")
     words = ("trend", str(path), "--candidates", "pets.txt")
-    assert ok(shell(*words)).startswith(f"{first}\n")
-    assert json.loads(ok(shell(*words, "--json")))["installations"] == MONTHS.to_dict()
+    assert expect_success(shell(*words)).startswith(f"{first_sentence}\n")
+    assert json.loads(expect_success(shell(*words, "--json")))["installations"] == MONTHS.to_dict()
     without = trend(dataclasses.replace(released, installations=None), ["cat", "dog"])
     assert "installations" not in without.to_dict()
     assert "active installation" not in without.to_html()

@@ -1,17 +1,29 @@
-"""Markup: text stays text, whatever it contains."""
+"""Markup: strings of devices stay text in HTML, whatever they contain, and stay readable."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rappor.reporting.markup import Markup, breakable, escape, join, shorten, tag, visible
+from rappor.reporting.markup import (
+    Markup,
+    breakable,
+    count_columns,
+    escape,
+    join,
+    shorten,
+    tag,
+    visible,
+)
 
 
 @given(st.text())
 def test_no_text_begins_a_tag_or_leaves_an_attribute(text: str) -> None:
-    """All characters with a meaning in HTML become entities."""
+    """The four characters with a meaning in HTML become entities, in contents and in attributes.
+
+    So no string of a device can begin a tag, or end the attribute that contains the string.
+    """
     written = tag("p", text, title=text)
     inner = written.removeprefix('<p title="').removesuffix("</p>")
     attribute, _, content = inner.partition('">')
@@ -19,8 +31,11 @@ def test_no_text_begins_a_tag_or_leaves_an_attribute(text: str) -> None:
         assert not set(part) & set("<>\"'")
 
 
-def test_markup_goes_through_once() -> None:
-    """Escaped text is not escaped again, also inside other elements."""
+def test_markup_is_escaped_once() -> None:
+    """Markup inside markup is not escaped again, and plain text beside it is.
+
+    The type distinguishes the two: `tag` and `join` return `Markup`.
+    """
     inner = tag("b", "a < b")
     assert tag("p", inner, "&") == "<p><b>a &lt; b</b>&amp;</p>"
     assert isinstance(join(inner, "<"), Markup)
@@ -28,7 +43,7 @@ def test_markup_goes_through_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "visible_text"),
     [
         ("a\u202egnp.exe", "a[U+202E]gnp.exe"),
         ("a\x00b\x1b[31m", "a\u2400b\u241b[31m"),
@@ -41,30 +56,41 @@ def test_markup_goes_through_once() -> None:
         ("\u0645\u0631 \u4f60\u597d", "\u0645\u0631 \u4f60\u597d"),
     ],
 )
-def test_characters_that_would_not_be_seen_are_named(text: str, shown: str) -> None:
-    """Controls, marks of direction and lone surrogates are named. Letters of any script stay."""
-    assert visible(text) == shown
+def test_invisible_characters_are_named(text: str, visible_text: str) -> None:
+    """Control characters, marks of direction and lone surrogates are replaced by their names.
+
+    Two strings that look equal may differ in an invisible character, a mark of direction lets
+    "exe.png" appear for "gnp.exe", and an escape character changes the colours of a terminal. UTF-8
+    has no code for a lone surrogate. Letters of any script stay.
+    """
+    assert visible(text) == visible_text
     assert escape(text).encode("utf-8")
 
 
-@given(st.text(), st.integers(2, 40))
-def test_a_shortened_text_keeps_its_columns(text: str, columns: int) -> None:
-    """A cut text ends with an ellipsis, and a text that fits stays."""
+@given(st.text() | st.text("a\u4f60\u0301\u200d"), st.integers(2, 40))
+@example("a\u4f60", 2)  # the last character is wide, and has one column
+@example("e\u0301" * 5, 5)
+def test_a_shortened_text_fits_its_columns(text: str, columns: int) -> None:
+    """A text that fits stays as it is, and a cut text ends with an ellipsis."""
     short = shorten(text, columns)
-    if len(short) > columns or short != visible(text):
+    if short != visible(text):
         assert short.endswith("\u2026")
-    assert len(short) <= columns
+    assert count_columns(short) <= columns
 
 
 def test_a_wide_letter_takes_two_columns() -> None:
-    """An East Asian letter is as wide as two other letters."""
+    """An East Asian letter takes two columns of a terminal.
+
+    Counted as one column, it would push the numbers of its row out of line.
+    """
     assert shorten("\u4f60" * 10, 10) == "\u4f60" * 4 + "\u2026"
     assert shorten("a" * 10, 10) == "a" * 10
+    assert shorten("e\u0301" * 10, 10) == "e\u0301" * 10  # an accent has no column of its own
     assert shorten("a" * 10_000, 10) == "a" * 9 + "\u2026"
 
 
 def test_attributes_are_written_or_left_out() -> None:
-    """Underscores become hyphens, numbers are short, and None omits an attribute."""
+    """Underscores of keyword arguments become hyphens, and an attribute with None is left out."""
     assert tag("rect", x=1.5, stroke_width=2, class_="a", id=None) == (
         '<rect x="1.5" stroke-width="2" class="a"></rect>'
     )
@@ -72,7 +98,12 @@ def test_attributes_are_written_or_left_out() -> None:
 
 
 def test_a_name_is_broken_between_its_words_only() -> None:
-    """A long name may break after a sign before a letter, or within a very long word."""
+    """A long name may break after a sign that stands before a letter, or after 30 letters.
+
+    A browser does not break a name without blanks, so a long host name would widen the table. Names
+    of at most 20 characters and dates stay on one line. Breaks are never inside an escaped
+    character such as `&lt;`.
+    """
     assert breakable("duckduckgo_search.org") == "duckduckgo_<wbr>search.<wbr>org"
     assert breakable("search.yahoo.co.jp") == "search.yahoo.co.jp"
     assert breakable("2026-09-28/2026-10-04") == "2026-09-28/2026-10-04"

@@ -1,4 +1,4 @@
-"""Charts of a report: every dot, interval and square has the position of its number."""
+"""Charts of the page of a decode: every dot, interval and square has the right position."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pages import SVG, drawings, text_of
+from pages import SVG, parse_drawings, read_text
 
 from rappor import Estimates
-from rappor.decoding.estimates_report import CELLS, CHARTED, report
+from rappor.decoding.estimates_report import MOST_CELLS, MOST_CHARTED_ROWS, report
 from rappor.reporting.charts import COLORS
 from rappor.reporting.numbers import count_digits, format_percent
 from rappor.reporting.page import estimates_page
@@ -20,22 +20,28 @@ SHARES = "How large a share of the reports each candidate has."
 REPORTS = "How many reports each cohort has."
 BITS = "How many true bits a report of each cohort has."
 RESIDUALS = "Residuals by cohort and bit: what the candidates do not explain."
+"""The four drawings of the page have these titles."""
 
 
 @pytest.fixture(scope="module")
 def figures(estimates: Estimates) -> dict[str, ElementTree.Element]:
-    return drawings(estimates_page(estimates))
+    """Return the drawings of the page by title."""
+    return parse_drawings(estimates_page(estimates))
 
 
-def across(place: str | None) -> float:
-    """Return the position of an element, in per cent of the width."""
-    return float(str(place).removesuffix("%"))
+def parse_percentage(percentage: str | None) -> float:
+    """Return the number of an attribute such as "12.5%", a position in per cent of the width."""
+    return float(str(percentage).removesuffix("%"))
 
 
-def share_at(drawing: ElementTree.Element) -> Callable[[float], float]:
-    """Return the share at a position, read from the labels of the axis."""
+def make_share_of_position(drawing: ElementTree.Element) -> Callable[[float], float]:
+    """Return the function from a position to a share, read from the labels of the axis.
+
+    A reader estimates a share in the same way. The axis is linear, so the first and the last label
+    determine the function.
+    """
     labels = [
-        (across(text.get("x")), float(str(text.text).removesuffix(" %")) / 100)
+        (parse_percentage(text.get("x")), float(str(text.text).removesuffix(" %")) / 100)
         for text in drawing.findall(f"{SVG}text")
         if str(text.text).endswith("%")
     ]
@@ -46,41 +52,50 @@ def share_at(drawing: ElementTree.Element) -> Callable[[float], float]:
 def test_every_dot_and_interval_equals_its_row(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
-    """Detected rows have full dots and adjusted intervals, and the nearest others hollow dots."""
+    """Each dot and each end of an interval lies at the share of its row.
+
+    Ten detected candidates have full dots and adjusted intervals. The three undetected candidates
+    with the smallest p-values have hollow dots, so that a reader sees the limit of detection.
+    """
     drawing = figures[SHARES]
-    place = share_at(drawing)
+    share_of_position = make_share_of_position(drawing)
     rows = report(estimates).charted
     marks = drawing.findall(f"{SVG}g")
-    assert len(marks) == len(rows) == CHARTED + 3
+    assert len(marks) == len(rows) == MOST_CHARTED_ROWS + 3
     assert {row["detected"] for row in rows} == {True, False}
-    for mark, row in zip(marks, rows, strict=True):
+    for group, row in zip(marks, rows, strict=True):
         suffix = "_adjusted" if row["detected"] else ""
-        bar, dot = mark.find(f"{SVG}rect"), mark.find(f"{SVG}circle")
+        bar, dot = group.find(f"{SVG}rect"), group.find(f"{SVG}circle")
         assert bar is not None
         assert dot is not None
-        low = across(bar.get("x"))
-        assert place(across(dot.get("cx"))) == pytest.approx(row["share"], abs=1e-4)
-        assert place(low) == pytest.approx(row[f"ci_low{suffix}"], abs=1e-4)
-        assert place(low + across(bar.get("width"))) == pytest.approx(
-            row[f"ci_high{suffix}"], abs=1e-4
-        )
+        low = parse_percentage(bar.get("x"))
+        high = low + parse_percentage(bar.get("width"))
+        center = parse_percentage(dot.get("cx"))
+        assert share_of_position(center) == pytest.approx(row["share"], abs=1e-4)
+        assert share_of_position(low) == pytest.approx(row[f"ci_low{suffix}"], abs=1e-4)
+        assert share_of_position(high) == pytest.approx(row[f"ci_high{suffix}"], abs=1e-4)
         assert dot.get("fill") == (COLORS[0] if row["detected"] else "none")
         digits = count_digits(row["std_error"] / estimates.reports)
-        assert text_of(mark) == row["candidate"] + format_percent(row["share"], digits)
+        assert read_text(group) == row["candidate"] + format_percent(row["share"], digits)
 
 
 def test_every_square_is_its_residual(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
-    """At most 64 x 64 squares are drawn, full above the fit and hollow below it."""
-    (collected,) = estimates.collections
-    assert collected.residuals is not None
+    """The area of each square is proportional to its residual: full above the fit, hollow below.
+
+    At most 64 x 64 squares are drawn. Here 70 cohorts of 96 bits become 35 x 48 squares, each with
+    the largest residual of two cohorts and two bits, because a mean would hide a single bad bit. A
+    residual of 5 standard deviations or more fills its square, whose side is 5 units.
+    """
+    (decoded,) = estimates.collections
+    assert decoded.residuals is not None
     (collection,) = report(estimates).collections
     assert collection.residuals is not None
     grid = collection.residuals
     assert grid.cells.shape == (35, 48)
-    assert max(grid.cells.shape) <= CELLS
-    block = collected.residuals[:2, :2]
+    assert max(grid.cells.shape) <= MOST_CELLS
+    block = decoded.residuals[:2, :2]
     assert grid.cells[0, 0] == block.ravel()[np.abs(block).argmax()]
     above, below = figures[RESIDUALS].findall(f"{SVG}path")
     assert (above.get("fill"), below.get("fill")) == (None, "none")
@@ -93,10 +108,14 @@ def test_every_square_is_its_residual(
 def test_every_cohort_is_drawn_where_its_reports_are(
     estimates: Estimates, figures: dict[str, ElementTree.Element]
 ) -> None:
-    """A bar has the smallest and largest number of a pair of cohorts."""
+    """A bar reaches from the smallest to the largest number of its pair of cohorts.
+
+    70 cohorts are more than 64, so two neighbouring cohorts share a bar. The labels of the upright
+    axis give the number at a height. A label stands 3 units above its line.
+    """
     (collection,) = report(estimates).collections
-    (collected,) = estimates.collections
-    for name, values in ((REPORTS, collected.reports), (BITS, collected.true_bits.mean)):
+    (decoded,) = estimates.collections
+    for name, values in ((REPORTS, decoded.reports), (BITS, decoded.true_bits.mean)):
         drawing = figures[name]
         labels = sorted(
             (float(str(text.get("y"))) + 3, float(str(text.text).replace(",", "")))
@@ -107,8 +126,8 @@ def test_every_cohort_is_drawn_where_its_reports_are(
         slope = (value1 - value0) / (y1 - y0)
         marks = drawing.findall(f"{SVG}g")
         assert len(marks) == len(collection.cohorts) == 35
-        for mark, pair in zip(marks, np.split(values, 35), strict=True):
-            line = mark.find(f"{SVG}line")
+        for group, pair in zip(marks, np.split(values, 35), strict=True):
+            line = group.find(f"{SVG}line")
             assert line is not None
             ends = [value0 + (float(str(line.get(end))) - y0) * slope for end in ("y1", "y2")]
             assert ends == pytest.approx([pair.min(), pair.max()], abs=abs(slope) * 0.02)
@@ -117,24 +136,32 @@ def test_every_cohort_is_drawn_where_its_reports_are(
 def test_axes_say_what_they_show_and_where_they_begin(
     figures: dict[str, ElementTree.Element],
 ) -> None:
-    """Axes have titles with units, and cohorts are named in steps of a power of two."""
-    texts = {name: [text_of(text) for text in figure.iter(f"{SVG}text")]
+    """Axes have titles with units, and the labels of cohorts are multiples of a power of two.
+
+    Only the axis of reports begins above 0, and the drawing has a sentence about it. Names of
+    candidates stand above their intervals and do not touch them.
+    """
+    texts = {name: [read_text(text) for text in figure.iter(f"{SVG}text")]
              for name, figure in figures.items()}  # fmt: skip
     assert "share of the reports" in texts[SHARES]
     for name, title in ((REPORTS, "reports of a cohort"), (BITS, "true bits of a report")):
         assert {title, "cohort"} < set(texts[name])
         assert ("The upright axis does not begin at 0." in texts[name]) is (name == REPORTS)
-        named = [text.text for text in figures[name].iter(f"{SVG}text")
+        cohort_labels = [text.text for text in figures[name].iter(f"{SVG}text")
                  if text.get("text-anchor") == "middle"]  # fmt: skip
-        assert named == ["0", "16", "32", "48", "64"]
+        assert cohort_labels == ["0", "16", "32", "48", "64"]
     assert {"bit", "cohort"} < set(texts[RESIDUALS])
-    for mark in figures[SHARES].findall(f"{SVG}g"):
-        below = [float(str(text.get("y"))) for text in mark.findall(f"{SVG}text")]
-        assert max(below) + 5 <= float(str(mark.find(f"{SVG}rect").get("y")))  # type: ignore[union-attr]
+    for group in figures[SHARES].findall(f"{SVG}g"):
+        name_heights = [float(str(text.get("y"))) for text in group.findall(f"{SVG}text")]
+        assert max(name_heights) + 5 <= float(str(group.find(f"{SVG}rect").get("y")))  # type: ignore[union-attr]
 
 
 def test_every_drawing_is_named_and_needs_no_style(figures: dict[str, ElementTree.Element]) -> None:
-    """A drawing has a name for assistive technology, and no style attribute."""
+    """A drawing has a name for screen readers, and no style attribute.
+
+    A policy without styles removes style attributes, so colours are attributes of SVG. The colour
+    `currentColor` follows the text, in light and dark windows.
+    """
     assert set(figures) == {SHARES, REPORTS, BITS, RESIDUALS}
     for drawing in figures.values():
         for element in drawing.iter():

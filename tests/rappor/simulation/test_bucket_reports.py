@@ -1,4 +1,4 @@
-"""Simulated reports of generalized randomized response, beside the exact distribution."""
+"""Simulated reports of generalized randomized response, compared with the exact distribution."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ FALSE_ALARM = 1e-9
 checks are stricter, and a correct simulation would fail more often."""
 
 N = 200_000
+"""Number of simulated devices."""
 
 
 def check_multinomial(counts: np.ndarray, probabilities: np.ndarray) -> None:
-    """Check every count by its exact binomial distribution."""
+    """Check that no count is in a tail of its binomial distribution.
+
+    Bonferroni's method divides FALSE_ALARM by both tails of all counts.
+    """
     n = counts.sum()
     for count, p in zip(counts, probabilities, strict=True):
         tail = min(stats.binom.cdf(count, n, p), stats.binom.sf(count - 1, n, p))
@@ -28,7 +32,10 @@ def check_multinomial(counts: np.ndarray, probabilities: np.ndarray) -> None:
 
 @pytest.mark.parametrize("value", ["", "a", "a\tb", "a\tb\tc\td", "a\tb\tc\td\te\tf\tg\th\ti"])
 def test_reports_of_a_set_have_the_distribution_of_a_device(value: str) -> None:
-    """The empty set, padded sets and cut sets, in two cohorts."""
+    """The reported bucket of a set has the distribution that an enumeration of all coins gives.
+
+    Sets are empty, smaller than three items (padded), or larger (cut), in two cohorts.
+    """
     params = Params(k=8, m=2, items=3, keep=0.6, encoding="set")
     counts = simulate_counts(Population([value], [1]), params, n_reports=N, seed=7)
     encoder = get_encoder(params)
@@ -39,7 +46,10 @@ def test_reports_of_a_set_have_the_distribution_of_a_device(value: str) -> None:
 
 
 def test_reports_of_categories_have_the_distribution_of_a_device() -> None:
-    """Counts that are drawn at once, and sums of single reports; a value outside the categories."""
+    """Counts and sums of single reports have the probabilities p* + (q* - p*) share.
+
+    A fifth of the devices has a value outside the categories, which is reported as "other".
+    """
     params = Params(k=4, keep=0.8, encoding="onehot", categories=("a", "b", "c"))
     population = Population(["a", "b", "other"], [5, 3, 2])
     probabilities = params.p_star + (params.q_star - params.p_star) * np.array([0.5, 0.3, 0, 0.2])
@@ -58,7 +68,10 @@ def test_reports_of_categories_have_the_distribution_of_a_device() -> None:
 
 
 def test_independent_items_have_their_shares() -> None:
-    """Each item is in about its share of the sets, and sets are refused where they cannot be."""
+    """In a population of independent items, each item is in about its share of the sets.
+
+    Repeated reports of sets cannot be simulated, so they are refused.
+    """
     shares = {"a": 0.9, "b": 0.1, "c": 0.0}
     population = Population.of_independent_items(shares, n_sets=10_000, seed=1)
     for item, share in shares.items():

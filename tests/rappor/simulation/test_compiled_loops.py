@@ -1,4 +1,4 @@
-"""The compiled loops over packed bits."""
+"""The compiled loops of the simulation: true bits, sums over devices, and draws of values."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ def test_bits_are_those_of_the_devices_encoder(k: int, h: int) -> None:
     assert [row.tobytes() for row in packed] == expected
 
 
-def test_cells_gather_the_devices_that_set_them() -> None:
-    """Each device counts once at each distinct bit of its string in its cohort."""
+def test_cells_add_the_devices_that_set_them() -> None:
+    """Each device adds 1 to each distinct bit of its string in its cohort.
+
+    Two of the three hashes of a string may choose the same bit, which then counts once.
+    """
     params = Params(k=5, h=3, m=4, f=0.5, p=0.25, q=0.75)
     digests = np.random.default_rng(2).integers(0, 2**32, (30, 4), dtype=np.uint32)
     devices = np.random.default_rng(3).integers(0, 100, (30, 4))
@@ -42,14 +45,18 @@ def test_cells_gather_the_devices_that_set_them() -> None:
     for s, j in itertools.product(range(30), range(4)):
         for cell in {int(c) for c in cells[s, 3 * j : 3 * j + 3]} - {-1}:
             expected[j, cell - 5 * j] += devices[s, j]
-    ones = np.zeros((4, 5), dtype=np.int64)
-    compiled_loops.add_hashed_devices(cells, devices, 3, ones.reshape(-1))
-    assert np.array_equal(ones, expected)
+    bit_counts = np.zeros((4, 5), dtype=np.int64)
+    compiled_loops.add_hashed_devices(cells, devices, 3, bit_counts.reshape(-1))
+    assert np.array_equal(bit_counts, expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 1000])
-def test_values_are_those_of_a_search(n: int) -> None:
-    """The results equal numpy's search, at and beside every step. A weight of 0 is never drawn."""
+def test_drawn_values_are_those_of_a_search(n: int) -> None:
+    """`pick_values` equals numpy's search of a random number in the cumulative weights.
+
+    Random numbers are equal to every step of the cumulative weights, just below it, and random. The
+    first value has the weight 0 and is never drawn.
+    """
     weights = np.append(0.0, np.random.default_rng(n).random(n) ** 4)
     weights[-1] = 1.0
     steps = np.cumsum(weights)

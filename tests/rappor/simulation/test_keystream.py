@@ -1,4 +1,4 @@
-"""The keystream: repeatable, with separate substreams, and uniform."""
+"""The keystream: the coins of a seed, repeatable, with independent substreams."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from programs import run_python
 from rappor.base.errors import ParamsError
 from rappor.simulation.keystream import Keystream
 
-FALSE_ALARM = 1e-9
-"""Probability that a statistical check below fails although the code is right."""
 
-
-def test_coins_are_the_ciphers_keystream() -> None:
+def test_coins_are_the_keystream_of_the_cipher() -> None:
     """The first coins of seed 10 are AES-256-CTR of zeros under the documented key."""
     key = hashlib.sha256(b"rappor/1/keystream\0a").digest()
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(400))
@@ -25,7 +22,7 @@ def test_coins_are_the_ciphers_keystream() -> None:
 
 
 def test_the_same_seed_gives_the_same_coins() -> None:
-    """Another seed or another substream gives other coins."""
+    """Coins depend on the seed and on the path of substreams, and on nothing else."""
     streams = [Keystream(7), Keystream(8), Keystream(-7), Keystream(7).spawn(0)]
     streams += [Keystream(7).spawn(1), Keystream(8).spawn(0), Keystream(7).spawn(0).spawn(0)]
     draws = [stream.coins(8).tobytes() for stream in streams]
@@ -34,8 +31,8 @@ def test_the_same_seed_gives_the_same_coins() -> None:
     assert Keystream(7).spawn(1).coins(8).tobytes() == draws[4]
 
 
-def test_a_substream_does_not_depend_on_what_was_drawn() -> None:
-    """Workers get the same substreams, whenever they are spawned."""
+def test_a_substream_does_not_depend_on_earlier_draws() -> None:
+    """A substream is the same before and after draws from its stream."""
     stream = Keystream(3)
     before = stream.spawn(2).coins(5)
     stream.coins(1000)
@@ -43,15 +40,18 @@ def test_a_substream_does_not_depend_on_what_was_drawn() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 65535, 65536, 65537, 130000])
-def test_coins_do_not_depend_on_how_they_are_drawn(cut: int) -> None:
-    """Two draws join to one draw, also across the pieces that are encrypted at a time."""
+def test_coins_do_not_depend_on_the_sizes_of_draws(cut: int) -> None:
+    """Two consecutive draws have the coins of one draw of both sizes together.
+
+    The stream encrypts pieces of 65,536 coins. Draws end within pieces and at their ends.
+    """
     whole = Keystream(1).coins(131073)
     stream = Keystream(1)
     assert np.array_equal(np.concatenate([stream.coins(cut), stream.coins(131073 - cut)]), whole)
 
 
-def test_coins_have_the_requested_shape_and_can_be_changed() -> None:
-    """A draw is an ordinary array that may be changed."""
+def test_coins_have_the_requested_shape_and_are_writable() -> None:
+    """A draw is a writable array of 32-bit integers of the requested shape."""
     coins = Keystream(1).coins((3, 4, 5))
     assert coins.shape == (3, 4, 5)
     assert coins.dtype == np.uint32
@@ -84,6 +84,9 @@ raise SystemExit(1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_fork_cannot_draw_its_parents_coins() -> None:
-    """In a forked process drawing raises, and a substream works."""
+def test_a_forked_process_cannot_draw_the_coins_of_its_parent() -> None:
+    """In a forked process, a draw from the parent's stream raises. A new substream works.
+
+    Otherwise both processes would draw the same coins.
+    """
     run_python("-c", FORK)

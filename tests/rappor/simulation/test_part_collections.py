@@ -18,36 +18,36 @@ PETS = Population(["kitten", "kit", "dog"], [2, 1, 1])
 
 
 def test_every_device_reports_one_part() -> None:
-    """The devices of the parts add up to all devices, with the shares of the registry."""
+    """The reports of all parts sum to the devices, and each part has its share of the registry."""
     drawn = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e5, seed=1, metric="pet")
     assert [counts.params.part for counts in drawn] == ["prefix:1", "prefix:3", "whole"]
     assert {counts.metric for counts in drawn} == {"pet"}
     numbers = [counts.n_reports for counts in drawn]
     assert sum(numbers) == 100_000
     for n, share in zip(numbers, (0.2, 0.3, 0.5), strict=True):
-        drawn_so = stats.binom(100_000, share)
-        assert drawn_so.ppf(5e-10) <= n <= drawn_so.isf(5e-10)
+        binomial = stats.binom(100_000, share)
+        assert binomial.ppf(5e-10) <= n <= binomial.isf(5e-10)
 
 
 def test_a_part_is_a_collection_of_prefixes() -> None:
-    """Devices of "prefix:1" report as if their string were its first character."""
+    """Devices of the part "prefix:1" set the bits of the first character of their string."""
     initials = Population(["k", "d"], [3, 1])
     params = dataclasses.replace(PARAMS, part="prefix:1", f=0.0, p=0.0, q=1.0, insecure=True)
-    (ours, *_) = simulate_parts(PETS, params, PARTS, n_reports=1e5, seed=1)
-    theirs = simulate_counts(initials, ours.params, n_reports=1e5, seed=2)
-    assert np.array_equal(ours.bit_counts > 0, theirs.bit_counts > 0)
+    (of_part, *_) = simulate_parts(PETS, params, PARTS, n_reports=1e5, seed=1)
+    of_initials = simulate_counts(initials, of_part.params, n_reports=1e5, seed=2)
+    assert np.array_equal(of_part.bit_counts > 0, of_initials.bit_counts > 0)
 
 
 def test_a_seed_repeats_all_parts() -> None:
-    """Another seed gives other counts."""
+    """The same seed gives the same counts of all parts, and another seed gives other counts."""
     once = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=1)
     again = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=1)
-    other = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=2)
+    other_seed = simulate_parts(PETS, PARAMS, PARTS, n_reports=1e4, seed=2)
     assert list(once) == list(again)
-    assert once[2] != other[2]
+    assert once[2] != other_seed[2]
 
 
-def test_parts_are_checked() -> None:
-    """Prefixes without the whole string are refused."""
+def test_parts_without_the_whole_string_are_refused() -> None:
+    """The last part of a metric must be the whole string."""
     with pytest.raises(ParamsError, match="and then whole"):
         simulate_parts(PETS, PARAMS, PARTS[:2], n_reports=10)

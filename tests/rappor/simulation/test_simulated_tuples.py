@@ -1,4 +1,4 @@
-"""Simulated tuples have the bits of a device."""
+"""Simulated tuples: true bits as on a device, and the joint distribution of categories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ PAIR = Params(
 
 
 def test_hashed_tuples_have_the_bits_of_a_device() -> None:
-    """Tabs and U+001F separate the fields, and each field has its own normalizer."""
+    """Simulated counts of a tuple have the bits that a device encodes.
+
+    A tab or U+001F separates the fields, and each field has its own normalizer.
+    """
     for text in ("X\tY", "x\x1fY", "\t", "z\x1f"):
         counts = simulate_counts(Population([text], [1]), PAIR, n_reports=300, seed=1)
         value = dict(zip(("a", "b"), text.replace("\t", "\x1f").split("\x1f"), strict=True))
@@ -29,7 +32,10 @@ def test_hashed_tuples_have_the_bits_of_a_device() -> None:
 
 
 def test_combinations_have_their_joint_distribution() -> None:
-    """Counts drawn at once and single reports agree with the binomial distribution at 1e-9."""
+    """Counts, and sums of single reports, have the derived binomial distributions.
+
+    A tuple with an unlisted value is reported as "other". The bound covers 20 tails at 1e-9.
+    """
     lists = {"editor": ["vim", "code"], "system": ["linux", "mac"]}
     params = Params.profile(
         "once",
@@ -54,7 +60,7 @@ def test_combinations_have_their_joint_distribution() -> None:
 
 
 def test_wrong_tuples_are_refused() -> None:
-    """A population has one number of fields, which the metric must have, too."""
+    """All tuples of a population, and the metric, must have the same number of fields."""
     with pytest.raises(ParamsError, match="tuples must have one number of fields, got several"):
         Population.of_tuples({("a", "b"): 1, ("c",): 1})
     with pytest.raises(ParamsError, match=r"the texts of tuples must be without U\+001F"):

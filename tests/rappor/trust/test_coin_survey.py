@@ -1,4 +1,8 @@
-"""Surveys by coins, over all coins of the real answer."""
+"""Surveys by two coins (randomized response): probabilities, loss, estimates and intervals.
+
+A first coin decides whether a person tells the truth (alpha). Otherwise a second coin decides on
+"yes" (beta). p and q are the probabilities of "yes" without and with the property.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from rappor.protocol.thresholds import ONE, compute_threshold
 from rappor.trust.coin_survey import MOST_EPSILON, CoinSurvey
 
 SURVEYS = [(0.5, 0.5), (0.7, 0.25), (0.01, 0.9), (0.3, 0.0), (1.0, 0.5), (0.4, 1.0)]
+"""Probabilities alpha and beta of each survey. The first one has two fair coins."""
 
 
 def probability_of_yes(survey: CoinSurvey, *, truth: bool) -> Fraction:
@@ -33,17 +38,17 @@ def probability_of_yes(survey: CoinSurvey, *, truth: bool) -> Fraction:
 
 
 def compute_loss(survey: CoinSurvey) -> float:
-    """Return the log of the largest ratio of an answer's probabilities, over all coins."""
+    """Return the log of the largest ratio of the probabilities of a response, over all coins."""
     low, high = (probability_of_yes(survey, truth=truth) for truth in (False, True))
     pairs = ((high, low), (1 - low, 1 - high))
-    if any(of_liar == 0 < of_truth for of_truth, of_liar in pairs):
+    if any(smaller == 0 < larger for larger, smaller in pairs):
         return math.inf
-    return math.log(max(of_truth / of_liar for of_truth, of_liar in pairs if of_liar))
+    return math.log(max(larger / smaller for larger, smaller in pairs if smaller))
 
 
 @pytest.mark.parametrize(("alpha", "beta"), SURVEYS)
-def test_survey_is_what_its_coins_do(alpha: float, beta: float) -> None:
-    """The probabilities of "yes", and therefore the loss, are those over all coins."""
+def test_probabilities_of_a_survey_are_those_of_its_coins(alpha: float, beta: float) -> None:
+    """p, q and epsilon equal the values that an enumeration of all coins gives."""
     survey = CoinSurvey(alpha, beta)
     assert survey.p == pytest.approx(float(probability_of_yes(survey, truth=False)), rel=1e-12)
     assert survey.q == pytest.approx(float(probability_of_yes(survey, truth=True)), rel=1e-12)
@@ -51,11 +56,11 @@ def test_survey_is_what_its_coins_do(alpha: float, beta: float) -> None:
 
 
 @pytest.mark.parametrize("odds", [Fraction(3, 2), Fraction(2), Fraction(5, 2), Fraction(3)])
-def test_which_gain_of_randomized_response_is_right(odds: Fraction) -> None:
-    """With g = (e^eps - 1) / (2 (e^eps + 1)) the loss is eps, over all coins.
+def test_gain_of_randomized_response(odds: Fraction) -> None:
+    """With the gain g = (e^eps - 1) / (2 (e^eps + 1)), the loss is eps.
 
-    A widely copied slide prints twice this g. That survey loses more than twice eps. At e^eps = 3,
-    two fair coins, all of its answers are true.
+    alpha is 2 g. A widely copied slide prints twice this g. A survey with the gain of the slide
+    loses more than 2 eps. At e^eps = 3 (two fair coins), it would always tell the truth.
     """
     right = (odds - 1) / (2 * (odds + 1))
     epsilon = math.log(odds)
@@ -67,7 +72,10 @@ def test_which_gain_of_randomized_response_is_right(odds: Fraction) -> None:
 @pytest.mark.parametrize("beta", [0.5, 0.25, 0.9])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, MOST_EPSILON])
 def test_survey_at_an_epsilon_keeps_it(epsilon: float, beta: float) -> None:
-    """The loss is at most epsilon, and one step of a coin more would exceed epsilon."""
+    """The loss of `CoinSurvey.at(epsilon)` is at most epsilon.
+
+    A larger alpha, by one step of a 32-bit coin, would exceed epsilon.
+    """
     survey = CoinSurvey.at(epsilon, beta)
     assert survey.epsilon <= epsilon * (1 + 1e-9)
     assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > epsilon * (1 - 1e-9)
@@ -75,17 +83,20 @@ def test_survey_at_an_epsilon_keeps_it(epsilon: float, beta: float) -> None:
 
 @pytest.mark.parametrize("beta", [1e-3, 1e-7, 1e-9, 1 - 1e-7])
 def test_survey_with_a_rare_second_coin_keeps_its_epsilon(beta: float) -> None:
-    """The second coin is rounded to 32 bits, too, which changes a rare one much."""
+    """The loss is at most epsilon also if beta is near 0 or 1, where rounding to coins matters."""
     survey = CoinSurvey.at(3.0, beta)
     assert compute_loss(survey) <= 3.0 * (1 + 1e-12)
     assert CoinSurvey(survey.alpha + 1 / ONE, beta).epsilon > 3.0
 
 
 def distribution_of_yes(survey: CoinSurvey, n_true: int, n: int) -> np.ndarray:
-    """Return the distribution of the number of people who answer "yes"."""
+    """Return the distribution of the number of people who respond "yes".
+
+    `n_true` of n people have the property.
+    """
     with_property = stats.binom.pmf(np.arange(n_true + 1), n_true, survey.q)
-    others = stats.binom.pmf(np.arange(n - n_true + 1), n - n_true, survey.p)
-    return np.convolve(with_property, others)
+    without_property = stats.binom.pmf(np.arange(n - n_true + 1), n - n_true, survey.p)
+    return np.convolve(with_property, without_property)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [*SURVEYS[:2], (0.3, 0.0)])
@@ -101,12 +112,31 @@ def test_estimate_and_variance_are_exact(alpha: float, beta: float) -> None:
     )
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.9, 0.1), (0.99, 0.5), (0.5, 0.0), (0.1, 0.5)])
+def test_interval_covers_every_share_with_little_noise(alpha: float, beta: float) -> None:
+    """The exact coverage for every share of few people is at least the confidence of 95 %.
+
+    The fewer random answers there are, the more the number of "yes" differs from a binomial number.
+    """
+    survey = CoinSurvey(alpha, beta)
+    for n in (5, 20):
+        low, high = np.transpose([survey.interval(yes, n) for yes in range(n + 1)])
+        for n_true in range(n + 1):
+            # With beta = 0, an end may be exactly 0. The bisection computes it to 1e-12.
+            is_covered = (low - 1e-9 <= n_true / n) & (n_true / n <= high + 1e-9)
+            assert distribution_of_yes(survey, n_true, n)[is_covered].sum() >= 0.95
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
 @pytest.mark.parametrize("n", [20, 100, 300])
 def test_interval_covers(n: int, share: float, confidence: float) -> None:
-    """The exact coverage is the confidence level, less 0.005 at most, and not much more."""
+    """The exact coverage of an interval is at least the confidence less 0.005.
+
+    For n = 300, an interval misses at least half as often as its confidence allows, and a fifth for
+    smaller n. So intervals are not much longer than necessary.
+    """
     survey = CoinSurvey(0.5, 0.5)
     distribution = distribution_of_yes(survey, round(share * n), n)
     covered = 0.0
@@ -133,6 +163,6 @@ def test_interval_covers(n: int, share: float, confidence: float) -> None:
     ],
 )
 def test_numbers_outside_their_range_are_refused(call: Callable[[], object], message: str) -> None:
-    """The message has the name of the number."""
+    """A number outside its range is refused, and the message names the argument."""
     with pytest.raises(ParamsError, match=message):
         call()

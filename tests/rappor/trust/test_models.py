@@ -1,4 +1,4 @@
-"""Models of trust: each keeps the required epsilon."""
+"""Models of trust, from a curator with all values to noise on each device, at one epsilon."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from rappor.trust.noise_distributions import LocalNoise
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0, MOST_EPSILON])
 def test_rappor_of_one_bit(epsilon: float) -> None:
-    """One report loses epsilon, and all reports lose twice epsilon.
+    """RAPPOR with one bit loses epsilon with one report, and 2 epsilon with all reports.
 
-    Rounding to 32-bit coins changes both a little.
+    Probabilities are rounded to 32-bit coins, so both losses are a little smaller. Large losses
+    need rare coins, which are rounded more.
     """
     params = choose_bit_params(epsilon)
     rough = 1e-7 if epsilon < 5 else 0.02
@@ -32,9 +33,10 @@ def test_rappor_of_one_bit(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
 def test_models_keep_the_same_epsilon(epsilon: float) -> None:
-    """The loss follows from the probabilities of an answer.
+    """Every model has the required epsilon.
 
-    For the batch it follows from its bound.
+    The loss of local noise follows from the probabilities of a response. Shuffled responses
+    (`delta` above 0) lose more one by one, and their batch has the required epsilon.
     """
     for model in trust_models(epsilon, 100_000):
         assert model.epsilon == pytest.approx(epsilon, rel=1e-6)
@@ -54,9 +56,9 @@ def test_models_keep_the_same_epsilon(epsilon: float) -> None:
 
 
 def test_local_noise_grows_and_central_noise_does_not() -> None:
-    """With a hundred times the devices the local error is ten times as large.
+    """With 100 times as many devices, the error of a count by local noise grows by sqrt(100).
 
-    The curator's error stays.
+    The error of shuffled responses hardly grows, and that of a curator's noise does not grow.
     """
     few, many = (
         [model.noise.std_error(3 * n // 10, n) for model in trust_models(1.0, n)]
@@ -70,11 +72,11 @@ def test_local_noise_grows_and_central_noise_does_not() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, 10.1])
-def test_no_epsilon_of_nonsense(epsilon: float) -> None:
-    """An epsilon that 32-bit coins cannot keep raises ParamsError."""
-    for ask in (lambda e: trust_models(e, 10), choose_bit_params):
+def test_epsilon_outside_its_range_is_refused(epsilon: float) -> None:
+    """An epsilon that 32-bit coins cannot represent raises ParamsError."""
+    for function in (lambda e: trust_models(e, 10), choose_bit_params):
         with pytest.raises(ParamsError, match=r"epsilon must be a number in \(2\^-30, 10\], got"):
-            ask(epsilon)
+            function(epsilon)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,6 @@ def test_no_epsilon_of_nonsense(epsilon: float) -> None:
     ],
 )
 def test_numbers_outside_their_range_are_refused(n: int, delta: float, message: str) -> None:
-    """The message has the name of the number."""
+    """A number outside its range is refused, and the message names the argument."""
     with pytest.raises(ParamsError, match=message):
         trust_models(1.0, n, delta=delta)

@@ -52,8 +52,8 @@ def test_the_curators_noise_is_that_of_opendp(epsilon: float) -> None:
     theirs = dp.m.make_laplace(*space, scale=1 / epsilon)([0.0] * N)
     assert stats.kstest(laplace, stats.laplace(scale=1 / epsilon).cdf).pvalue > FALSE_ALARM
     assert stats.ks_2samp(laplace, theirs).pvalue > FALSE_ALARM
-    other = LaplaceNoise.at(1.5 * epsilon).draw(0, 1, N, rng)
-    assert stats.ks_2samp(other, theirs).pvalue < FALSE_ALARM
+    larger_noise = LaplaceNoise.at(1.5 * epsilon).draw(0, 1, N, rng)
+    assert stats.ks_2samp(larger_noise, theirs).pvalue < FALSE_ALARM
     geometric = GeometricNoise.at(epsilon).draw(0, 1, N, rng)
     integers = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
     their_integers = dp.m.make_geometric(*integers, scale=1 / epsilon)([0] * N)
@@ -61,8 +61,11 @@ def test_the_curators_noise_is_that_of_opendp(epsilon: float) -> None:
     x = math.exp(-epsilon)
     expected = [(1 - x) / (1 + x) * x ** abs(k) for k in range(-edge, edge + 1)]
     for drawn in (geometric, np.array(their_integers)):
-        seen = [int(np.sum(drawn == k)) for k in range(-edge, edge + 1)]
-        all_seen, all_expected = [*seen, N - sum(seen)], [*expected, 1 - sum(expected)]
+        frequencies = [int(np.sum(drawn == k)) for k in range(-edge, edge + 1)]
+        all_seen, all_expected = (
+            [*frequencies, N - sum(frequencies)],
+            [*expected, 1 - sum(expected)],
+        )
         assert stats.chisquare(all_seen, np.array(all_expected) * N).pvalue > FALSE_ALARM
 
 
@@ -87,8 +90,10 @@ def test_gaussian_noise_has_its_delta(epsilon: float, delta: float) -> None:
 def test_five_suggestions_of_a_person_need_five_times_the_noise(epsilon: float) -> None:
     """Counts that differ by five then differ by epsilon in log-probability."""
     assert LaplaceNoise.at(epsilon, sensitivity=5).scale == 5 * LaplaceNoise.at(epsilon).scale
-    one, five = (GaussianNoise.at(epsilon, 1e-6, sensitivity=s) for s in (1, 5))
-    assert five.sigma == 5 * one.sigma
+    one_suggestion, five_suggestions = (
+        GaussianNoise.at(epsilon, 1e-6, sensitivity=s) for s in (1, 5)
+    )
+    assert five_suggestions.sigma == 5 * one_suggestion.sigma
     scale = GeometricNoise.at(epsilon, sensitivity=5).scale
     x = math.exp(-1 / scale)
     loss = max(abs(math.log(x ** abs(k) / x ** abs(k - 5))) for k in range(-50, 50))

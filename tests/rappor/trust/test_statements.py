@@ -1,4 +1,7 @@
-"""Post-processing and mixtures of private mechanisms, exactly, over all coins of real answers."""
+"""Post-processing and mixtures of private mechanisms do not increase the loss.
+
+All probabilities are exact: they are enumerated over all coins of the package's code.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ REPORTS = [enumerate_reports(value, TWO_BITS, 1) for value in VALUES]
 
 
 def worst_ratio(first: Outcomes, second: Outcomes) -> Fraction:
-    """Return the largest ratio of the probabilities of an outcome: e to the loss."""
+    """Return the largest ratio of the probabilities of an outcome, which is e^loss."""
     return max(
         max(first[key] / second[key], second[key] / first[key])
         for key in first.keys() | second.keys()
@@ -44,10 +47,10 @@ def mix(first: Outcomes, second: Outcomes) -> dict[Any, Fraction]:
 
 
 def apply_function(outcomes: Outcomes, function: Mapping[Any, int]) -> dict[Any, Fraction]:
-    """Return the outcomes of a function of a mechanism's answer."""
+    """Return the distribution of a function of a mechanism's outcome."""
     results: dict[Any, Fraction] = {}
-    for answer, share in outcomes.items():
-        results[function[answer]] = results.get(function[answer], Fraction(0)) + share
+    for output, share in outcomes.items():
+        results[function[output]] = results.get(function[output], Fraction(0)) + share
     return results
 
 
@@ -57,21 +60,30 @@ def list_pairs(distributions: Sequence[Outcomes]) -> Iterator[tuple[Outcomes, Ou
 
 
 def test_no_function_of_a_report_loses_more_than_the_report() -> None:
-    """All 81 functions of four reports to three results are enumerated, and their mixtures, too."""
-    answers = sorted(REPORTS[0])
-    assert len(answers) == 4
+    """No function of a report, and no mixture of two functions, loses more than the report.
+
+    All 81 functions of the four reports to three results are enumerated.
+    """
+    outputs = sorted(REPORTS[0])
+    assert len(outputs) == 4
     whole = max(itertools.starmap(worst_ratio, list_pairs(REPORTS)))
     assert math.log(whole) == pytest.approx(epsilon_1(TWO_BITS), rel=1e-9)
     functions = [
-        [apply_function(report, dict(zip(answers, results, strict=True))) for report in REPORTS]
+        [apply_function(report, dict(zip(outputs, results, strict=True))) for report in REPORTS]
         for results in itertools.product(range(3), repeat=4)
     ]
     assert len(functions) == 81
-    losses = [max(itertools.starmap(worst_ratio, list_pairs(seen))) for seen in functions]
+    losses = [
+        max(itertools.starmap(worst_ratio, list_pairs(distributions)))
+        for distributions in functions
+    ]
     assert max(losses) == whole
-    assert min(losses) == 1  # a constant tells nothing
+    assert min(losses) == 1  # a constant function has the loss 0
     for first, second in itertools.combinations(functions, 2):
-        drawn = [mix(one, other) for one, other in zip(first, second, strict=True)]
+        drawn = [
+            mix(first_share, second_share)
+            for first_share, second_share in zip(first, second, strict=True)
+        ]
         assert max(itertools.starmap(worst_ratio, list_pairs(drawn))) <= whole
 
 
@@ -82,7 +94,7 @@ def survey_outcomes(survey: CoinSurvey) -> tuple[Outcomes, Outcomes]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first_survey", "second_survey"),
     [
         (CoinSurvey(0.5, 0.5), CoinSurvey(0.25, 0.125)),
         (CoinSurvey(0.5, 0.5), CoinSurvey(0.5, 0.25)),
@@ -90,13 +102,13 @@ def survey_outcomes(survey: CoinSurvey) -> tuple[Outcomes, Outcomes]:
     ],
 )
 def test_an_even_mixture_of_two_private_mechanisms_is_one(
-    one: CoinSurvey, other: CoinSurvey
+    first_survey: CoinSurvey, second_survey: CoinSurvey
 ) -> None:
-    """The mixture loses at most the larger epsilon.
+    """A mixture by a fair coin loses at most the larger epsilon of both mechanisms.
 
-    At any epsilon its delta is at most the mean delta.
+    At any epsilon, its delta is at most the mean of the two deltas.
     """
-    first, second = survey_outcomes(one), survey_outcomes(other)
+    first, second = survey_outcomes(first_survey), survey_outcomes(second_survey)
     both = tuple(mix(a, b) for a, b in zip(first, second, strict=True))
     assert worst_ratio(*both) <= max(worst_ratio(*first), worst_ratio(*second))
     for e in (Fraction(1), Fraction(3, 2), Fraction(3), Fraction(10)):

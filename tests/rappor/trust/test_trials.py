@@ -42,10 +42,12 @@ def test_a_trial_has_both_errors_of_its_seed() -> None:
     """The errors are the closed form and the root mean square. Another seed gives other trials."""
     model = trust_models(1.0, 1000)[0]
     trial = try_model(model, n_true=300, n=1000, runs=50, seed=4)
-    same, other = (run_trials(model, n_true=300, n=1000, runs=50, seed=seed) for seed in (4, 5))
+    same, other_seed = (
+        run_trials(model, n_true=300, n=1000, runs=50, seed=seed) for seed in (4, 5)
+    )
     assert trial.std_error == model.noise.std_error(300, 1000)
     assert trial.observed == pytest.approx(math.sqrt(np.mean((same - 300) ** 2)))
-    assert not np.array_equal(same, other)
+    assert not np.array_equal(same, other_seed)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +55,14 @@ def test_a_trial_has_both_errors_of_its_seed() -> None:
     [
         ({"n_true": 10, "runs": 1}, r"n_true must be an integer in \[0, 9\], got 10"),
         ({"n_true": 1, "runs": 0}, r"runs must be an integer in \[1, 10,000,000\], got 0"),
+        ({"n": -5, "runs": 1}, r"^n must be an integer of at least 1, got -5"),
+        ({"n": 9.5, "runs": 1}, r"^n must be an integer of at least 1, got 9.5"),
     ],
 )
 def test_counts_outside_their_range_are_refused(counts: dict[str, int], message: str) -> None:
     """The message has the name of the number."""
     with pytest.raises(ParamsError, match=message):
-        run_trials(trust_models(1.0, 9)[0], n=9, **counts)
+        run_trials(trust_models(1.0, 9)[0], **({"n": 9, "n_true": 1} | counts))
 
 
 def test_counts_beyond_32_bits() -> None:

@@ -1,4 +1,8 @@
-"""A collector without a server in front of it."""
+"""A `Collector` without an HTTP server: its modules, its day, and the totals in its log.
+
+`REGISTRY` has the metrics `page`, `sound` and `small`, and `old`, which has expired.
+`build_report()` is a report of `page`, and `build_upload()` is an upload of one such report.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,13 @@ import datetime
 from pathlib import Path
 
 import pytest
-from collectors import REGISTRY, released, report_of, submission_of, upload_of
+from collectors import (
+    REGISTRY,
+    build_report,
+    build_upload,
+    parse_submission,
+    read_counts_without_minimum,
+)
 from programs import run_python
 from rappor_server.app.collector import Collector, UploadTotals
 from rappor_server.app.settings import Settings
@@ -17,7 +27,7 @@ from rappor_server.storage.merge import merge_all
 PROGRAM = """
 import asyncio, datetime, sys
 import rappor_server.http.application
-from collectors import report_of, upload_of
+from collectors import build_report, build_upload
 from rappor_server.releases import releases
 from rappor_server.cli.serve import prepare_database
 from rappor_server.app.collector import Collector
@@ -31,7 +41,7 @@ async def main():
     collector = Collector(settings)
     try:
         for _ in range(3):
-            body = upload_of(report_of(), report_of("small"))
+            body = build_upload(build_report(), build_report("small"))
             await collector.enqueue(collector.parse_upload(body))
         merge_all(collector.engine)
         for metric in collector.accepted_params.registry.values():
@@ -48,12 +58,16 @@ print("rappor.counts.counts" in sys.modules, "numba" in sys.modules, "scipy" in 
 
 @pytest.mark.slow
 def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
-    """A collector stores and releases counts without numba, which needs 150 MB, and scipy."""
+    """A collector stores and releases counts without numba, which needs 150 MB, and scipy.
+
+    `page` has no minimum, so its three reports are released. `small` has a minimum of 5 reports.
+    """
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     result = run_python("-c", PROGRAM, str(registry))
     *counts, loaded = result.stdout.splitlines()
     assert counts == ["page 3", "sound 0", "small 0", "old 0"]
+    # The program has used counts, and neither numba nor scipy.
     assert loaded == "True False False"
 
 
@@ -64,7 +78,11 @@ def test_the_process_of_a_collector_loads_no_compiler(tmp_path: Path) -> None:
 async def test_reports_count_on_the_day_of_the_database(
     tmp_path: Path, database: str, days: int
 ) -> None:
-    """A host whose clock is wrong counts reports on the day of PostgreSQL's clock."""
+    """A host whose clock is wrong by a day counts reports on the day of PostgreSQL's clock.
+
+    Midnight may pass during the test, so the counted day may be that of the beginning or of the
+    end.
+    """
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
     settings = Settings(registry=str(registry), database=database, suspicious="accept")
@@ -72,9 +90,9 @@ async def test_reports_count_on_the_day_of_the_database(
     wrong, before = datetime.timedelta(days=days), utc_today()
     collector = Collector(settings, today=lambda: utc_today() + wrong)
     try:
-        await collector.enqueue(collector.parse_upload(upload_of(report_of())))
+        await collector.enqueue(collector.parse_upload(build_upload(build_report())))
         merge_all(collector.engine)
-        (released_day,) = released(collector.engine).days
+        (released_day,) = read_counts_without_minimum(collector.engine).days
         assert before <= released_day.day <= utc_today()
     finally:
         await collector.close()
@@ -83,13 +101,15 @@ async def test_reports_count_on_the_day_of_the_database(
 def test_a_log_line_has_the_totals_since_the_last_line() -> None:
     """A line counts accepted reports, refused reports and refused uploads; idle minutes have none.
 
-    An upload that was refused as a whole counts as one refusal.
+    An upload that was refused as a whole counts as one refusal (`count_refused`). The first line
+    has three accepted reports, the refused report of the expired metric `old`, and one refused
+    upload.
     """
     lines: list[dict[str, object]] = []
     totals = UploadTotals(write=lambda event, **fields: lines.append({"event": event, **fields}))
     totals.write_line()
-    body = upload_of(report_of(), report_of("sound"), report_of("old"))
-    totals.count([submission_of(body), submission_of(upload_of())])
+    body = build_upload(build_report(), build_report("sound"), build_report("old"))
+    totals.count([parse_submission(body), parse_submission(build_upload())])
     totals.count_refused()
     totals.write_line()
     totals.count_refused()

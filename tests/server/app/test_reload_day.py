@@ -16,7 +16,11 @@ DAY = datetime.date(2020, 2, 29)
 def test_a_reload_reads_the_files_on_the_day_of_the_collector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A collector may have another clock than the machine, such as the demo's."""
+    """A reload passes the collector's day to the reader of the files, and adopts the files.
+
+    A collector may have another clock than the machine, such as the demo's. Stubs take the place of
+    the application and the files, because a real server would need a process.
+    """
     days: list[datetime.date] = []
     adopted: list[str] = []
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import sqlite3
 import ssl
+import subprocess
 import time
 from pathlib import Path
 
@@ -21,20 +22,21 @@ import pytest
 from collectors import (
     REGISTRY,
     Running,
-    free_port,
+    build_command,
+    build_report,
+    build_upload,
+    find_free_port,
     launch,
     make_token,
-    report_of,
+    run_collector,
     run_command,
-    serving,
-    serving_file,
-    upload_of,
+    run_file_collector,
     wait_until_ready,
 )
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
-from programs import run_python, until
-from sockets import certificate
+from programs import run_python, wait_until
+from sockets import write_certificate
 
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
 """A valid registry that differs from the registry of the tests, to which a reload changes."""
@@ -51,18 +53,22 @@ def reload(running: Running) -> None:
 
     before = count_reloads()
     running.process.send_signal(signal.SIGHUP)
-    until(lambda: count_reloads() > before)
+    wait_until(lambda: count_reloads() > before)
 
 
 @pytest.mark.slow
 def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
-    """An operator or a timer may reload a collector that is starting."""
+    """A collector that is starting ignores SIGHUP, and serves when it has started.
+
+    SIGHUP is the signal for a reload. An operator or a timer may send it at any time.
+    """
     running = launch(tmp_path, f"sqlite:///{tmp_path}/counts.sqlite3")
     try:
-        # From the first line of the command on, the kernel ignores the signal: bit 0 of the mask.
+        # From the first line of the command on, the kernel ignores SIGHUP, which is signal 1. It is
+        # bit 0 of the mask of ignored signals, 16 hexadecimal digits. So the last digit is odd.
         status = Path(f"/proc/{running.process.pid}/status")
         ignored = re.compile(r"^SigIgn:\t[0-9a-f]{15}[13579bdf]$", re.MULTILINE)
-        until(lambda: ignored.search(status.read_text()) is not None)
+        wait_until(lambda: ignored.search(status.read_text()) is not None)
         for _ in range(20):
             running.process.send_signal(signal.SIGHUP)
             time.sleep(0.02)
@@ -73,11 +79,15 @@ def test_sighup_during_the_start_ends_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:
-    """The public address serves only what devices need."""
-    with serving_file(tmp_path, admin=free_port()) as running:
+    """With an admin address, the public address serves only paths that devices need.
+
+    The public address has no path of `OPERATORS`, even with a valid token. `running.get` with a
+    token requests the admin address.
+    """
+    with run_file_collector(tmp_path, admin=find_free_port()) as running:
         token = make_token(running.database)
         headers = {"Authorization": f"Bearer {token}"}
-        assert running.post(upload_of()).status_code == 200
+        assert running.post(build_upload()).status_code == 200
         for path in ("/", "/healthz", "/openapi.json", "/v1/registry"):
             assert running.get(path).status_code == 200
         for path in OPERATORS:
@@ -94,20 +104,20 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
     keys.write_text("old sesame\n")
     stops.write_text("")
     flags = ("--upload-key-file", str(keys), "--stop-file", str(stops), "--suspicious", "accept")
-    with serving_file(tmp_path, *flags) as running:
+    with run_file_collector(tmp_path, *flags) as running:
 
         def send(key: str) -> httpx.Response:
-            return running.post(upload_of(report_of("sound")), Authorization=f"Bearer {key}")
+            return running.post(build_upload(build_report("sound")), Authorization=f"Bearer {key}")
 
         assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 401]
-        assert running.post(upload_of()).status_code == 401
+        assert running.post(build_upload()).status_code == 401
         keys.write_text("old sesame\nnew simsim\n")
         last = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 5 * 86400))
         stops.write_text(f"page = {last}\n")
         reload(running)
         assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
         assert send("simsim").json()["stop"] == {"page": last}
-        stopped = running.post(upload_of(), Authorization="Bearer simsim").json()["reports"]
+        stopped = running.post(build_upload(), Authorization="Bearer simsim").json()["reports"]
         assert stopped == [{"status": "refused", "reason": "stopped"}]
         # Two invalid files: without a key, and with one name twice. Both keys stay valid.
         for wrong in ("", "old sesame\nold simsim\n"):
@@ -117,16 +127,26 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         figures = running.get("/metrics").text
         assert 'rappor_key_uploads_total{key="new"}' in figures
         assert len(running.events("reload refused")) == 2
+        assert running.events("old parameters refused") == []
+        keys.write_text("old sesame\nnew simsim\n")
+        (tmp_path / "metrics.toml").write_text(REGISTRY.replace("m = 4", "m = 8"))
+        reload(running)
+        narrowed = running.events("old parameters refused")
+        assert ("warning", "page") in [(event["level"], event["metric"]) for event in narrowed]
         # The secret is in no message of a refusal and in no label of Prometheus.
         assert "sesame" not in running.log.read_text() + figures
 
 
 @pytest.mark.slow
 def test_reload_refuses_a_registry_that_breaks_a_promise(tmp_path: Path) -> None:
-    """The previous registry stays in force, and the log names the metric and the reason."""
+    """A registry that lowers `min_cohort` breaks a promise of an older registry and is refused.
+
+    The previous registry stays in force, and the log names the metric and the reason. A registry
+    that raises `min_cohort` is adopted.
+    """
     older = tmp_path / "older.toml"
     older.write_text(REGISTRY)
-    with serving_file(tmp_path, "--older", str(older)) as running:
+    with run_file_collector(tmp_path, "--older", str(older)) as running:
         before = read_registry_digest(running)
         lower = REGISTRY.replace("min_cohort = 2", "min_cohort = 1")
         (tmp_path / "metrics.toml").write_text(lower)
@@ -140,7 +160,8 @@ def test_reload_refuses_a_registry_that_breaks_a_promise(tmp_path: Path) -> None
 
 
 def fetch_certificate(port: int, authority: Path) -> bytes:
-    """Return the certificate of a server."""
+    """Return the certificate that a server shows, as DER bytes."""
+    # The certificate is compared and not trusted: a test may have replaced it.
     context = ssl.create_default_context(cafile=str(authority))
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
@@ -155,11 +176,11 @@ def fetch_certificate(port: int, authority: Path) -> bytes:
 @pytest.mark.slow
 def test_reload_reads_a_renewed_certificate(tmp_path: Path) -> None:
     """New connections get the renewed certificate. A certificate without its key is ignored."""
-    cert, key = certificate(tmp_path)
+    cert, key = write_certificate(tmp_path)
     (tmp_path / "renewed").mkdir()
-    new_cert, new_key = certificate(tmp_path / "renewed")
+    new_cert, new_key = write_certificate(tmp_path / "renewed")
     flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
-    with serving_file(tmp_path, *flags, admin=free_port()) as running:
+    with run_file_collector(tmp_path, *flags, admin=find_free_port()) as running:
         known = ssl.create_default_context(cafile=str(cert))
         secure = httpx.get(f"https://127.0.0.1:{running.port}/healthz", verify=known, timeout=30)
         assert secure.text == "alive\n"
@@ -183,7 +204,7 @@ def test_a_key_with_a_passphrase_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The command does not ask the terminal, because a reload would wait and not serve."""
-    cert, key = certificate(tmp_path)
+    cert, key = write_certificate(tmp_path)
     encryption = serialization.BestAvailableEncryption(b"sesame")
     private_key = serialization.load_pem_private_key(key.read_bytes(), None)
     key.write_bytes(private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
@@ -196,13 +217,45 @@ def test_a_key_with_a_passphrase_is_refused(
 
 
 @pytest.mark.slow
+def test_an_empty_certificate_is_refused(tmp_path: Path) -> None:
+    """A collector with an empty certificate does not start, and does not serve HTTP without TLS."""
+    cert, key = write_certificate(tmp_path)
+    cert.write_bytes(b"")
+    (tmp_path / "metrics.toml").write_text(REGISTRY)
+    flags = ("--tls-certificate", str(cert), "--tls-key", str(key), "--port", "0")
+    refused = run_command("serve", str(tmp_path / "metrics.toml"), *flags)
+    assert refused.returncode == 2
+    assert "must be PEM files that belong together" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_a_reason_for_the_operator(tmp_path: Path) -> None:
+    """If the certificate cannot be copied, the command ends with one sentence and status 2."""
+    cert, key = write_certificate(tmp_path)
+    (tmp_path / "metrics.toml").write_text(REGISTRY)
+    command = build_command(
+        "serve",
+        str(tmp_path / "metrics.toml"),
+        "--tls-certificate",
+        str(cert),
+        "--tls-key",
+        str(key),
+    )
+    # With this limit of the shell, no file can have a byte.
+    limited = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *command]
+    refused = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=120)
+    assert refused.returncode == 2
+    assert "must be copied into a temporary folder" in refused.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", ["max_connections", "max_source_connections"])
 def test_stalled_handshakes_are_limited(tmp_path: Path, bound: str) -> None:
     """A handshake counts as a connection and ends after `body_seconds`; others can connect then."""
-    cert, key = certificate(tmp_path)
+    cert, key = write_certificate(tmp_path)
     files = ("--tls-certificate", str(cert), "--tls-key", str(key))
     limits = (f"--{bound.replace('_', '-')}", "20", "--body-seconds", "1.5")
-    with serving_file(tmp_path, *files, *limits, admin=free_port()) as running:
+    with run_file_collector(tmp_path, *files, *limits, admin=find_free_port()) as running:
         target = ("127.0.0.1", running.port)
         # A single source never gets all connections, so the limit of all needs many sources.
         is_one_source = bound == "max_source_connections"
@@ -248,14 +301,14 @@ def test_no_http_feature_writes_addresses_or_queries_to_the_log(tmp_path: Path) 
         b"GET /?q=telltale HTTP/9.9\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM telltale\r\n",
     )
-    with serving_file(tmp_path) as running:
+    with run_file_collector(tmp_path) as running:
         for head in heads:
             with socket.create_connection(("127.0.0.1", running.port), 30) as sender:
                 sender.sendall(head + b"Host: x\r\nX-Forwarded-For: 203.0.113.77\r\n\r\n")
                 sender.settimeout(0.5)
                 with contextlib.suppress(OSError):
                     sender.recv(65536)
-        assert running.post(upload_of()).status_code == 200
+        assert running.post(build_upload()).status_code == 200
         log = running.log.read_text()
         for secret in ("telltale", "203.0.113.77", "websocket", "WebSocket"):
             assert secret not in log
@@ -273,9 +326,9 @@ def test_security_headers_etag_and_cors(tmp_path: Path) -> None:
     registry; pages of other origins may not.
     """
     flags = ("--origins", "https://app.example.org")
-    with serving_file(tmp_path, *flags) as running:
+    with run_file_collector(tmp_path, *flags) as running:
         responses = [running.get(path) for path in ("/", "/nothing", "/v1/metrics", "/v1/registry")]
-        responses += [running.post(upload_of()), running.post(b"{")]
+        responses += [running.post(build_upload()), running.post(b"{")]
         for response in responses:
             assert response.headers["x-content-type-options"] == "nosniff"
             assert "default-src 'none'" in response.headers["content-security-policy"]
@@ -305,7 +358,7 @@ def test_security_headers_etag_and_cors(tmp_path: Path) -> None:
             headers = {"Access-Control-Request-Method": "POST"} | origin
             preflight = plain_http.options(f"{running.url}/v1/reports", headers=headers)
             assert preflight.status_code == status
-        assert running.post(upload_of(), **page).headers[allowed] == page["Origin"]
+        assert running.post(build_upload(), **page).headers[allowed] == page["Origin"]
         assert allowed in running.get("/v1/registry", **page).headers
         assert allowed not in running.get("/v1/metrics", **page).headers
 
@@ -313,11 +366,13 @@ def test_security_headers_etag_and_cors(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_unusual_text_never_reaches_the_database(tmp_path: Path, database: str) -> None:
-    """NUL and other unusual characters get a status 4xx.
+    """Unusual characters in paths, queries and tokens get a status 4xx.
 
-    PostgreSQL raises an error for NUL, which would be a status 5xx.
+    PostgreSQL raises an error for NUL, which would be a status 5xx. The texts are NUL, a control
+    character, a letter outside ASCII, half of a surrogate pair, and a long text. Days in
+    other forms of ISO 8601, or with a digit outside ASCII, are refused, too.
     """
-    with serving(tmp_path, database) as running:
+    with run_collector(tmp_path, database) as running:
         token = make_token(database)
         counts = "/v1/metrics/page/counts"
         for text in ("%00", "%1F", "%C3%A9", "%ED%A0%80", "a" * 100):
@@ -331,18 +386,21 @@ def test_unusual_text_never_reaches_the_database(tmp_path: Path, database: str) 
 
 @pytest.mark.slow
 def test_start_waits_for_a_late_database(tmp_path: Path) -> None:
-    """The log says that the collector waits. When the lock ends, the collector serves."""
-    other = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
+    """A collector waits for a locked database, and says so in its log.
+
+    When the lock ends, the collector serves.
+    """
+    lock = sqlite3.connect(tmp_path / "counts.sqlite3", isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
     running = launch(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}")
     try:
-        until(lambda: bool(running.events("waiting for the database")))
+        wait_until(lambda: bool(running.events("waiting for the database")))
         assert running.process.poll() is None
-        other.execute("ROLLBACK")
-        until(lambda: bool(running.events("collector listening")))
-        assert running.post(upload_of()).status_code == 200
+        lock.execute("ROLLBACK")
+        wait_until(lambda: bool(running.events("collector listening")))
+        assert running.post(build_upload()).status_code == 200
     finally:
-        other.close()
+        lock.close()
         running.kill()
 
 
@@ -354,7 +412,7 @@ def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
     result = run_command("serve")
     assert result.returncode == 2
     assert "given as the argument REGISTRY, in RAPPOR_SERVER_REGISTRY" in result.stderr
-    absent = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    absent = f"postgresql://nobody@127.0.0.1:{find_free_port()}/nothing"
     result = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
     assert result.returncode == 2
     assert "waiting for the database" in result.stderr
@@ -446,9 +504,9 @@ def test_several_units_on_one_database(tmp_path: Path, database: str) -> None:
         for name in ("one", "two"):
             (folder := tmp_path / name).mkdir()
             flags = ("--suspicious", "accept")
-            units.append(stack.enter_context(serving(folder, database, *flags)))
+            units.append(stack.enter_context(run_collector(folder, database, *flags)))
         # Both units get all uploads. Each upload counts once.
-        bodies = [upload_of() for _ in range(20)]
+        bodies = [build_upload() for _ in range(20)]
         for unit in units:
             assert {unit.post(body).status_code for body in bodies} == {200}
         (old,) = {read_registry_digest(unit) for unit in units}
@@ -462,6 +520,6 @@ def test_several_units_on_one_database(tmp_path: Path, database: str) -> None:
             reload(unit)
             assert read_registry_digest(unit) == new
         units[0].kill()
-        assert units[1].post(upload_of()).status_code == 200
+        assert units[1].post(build_upload()).status_code == 200
         counts = units[1].get("/v1/metrics/page/counts", make_token(database)).json()
         assert counts["reports"] == len(bodies) + 1

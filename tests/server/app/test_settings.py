@@ -35,7 +35,10 @@ def parse_settings(*flags: str, file: Path | None = None, **environment: str) ->
 
 
 def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
-    """Each setting comes from the first source that has it."""
+    """Each setting comes from the first source that has it.
+
+    The port is in three sources, the rate in two, and the largest body only in the file.
+    """
     path = tmp_path / "server.toml"
     path.write_text('port = 1\nrate = 1\nmax_body = 1\nolder = ["old.toml"]\nbody_seconds = 3\n')
     settings = parse_settings(
@@ -45,16 +48,23 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
     assert values == (3, 2, 1, "127.0.0.1")
     assert settings.older == ("old.toml",)
     assert settings.body_seconds == 3
-    assert settings.database == "sqlite:///m.sqlite3"
+    assert settings.database == "sqlite:///m.sqlite3"  # named after the registry m.toml
     assert settings == parse_settings(
         "--port", "3", RAPPOR_SERVER_CONFIG=str(path), RAPPOR_SERVER_RATE="2"
     )
     assert parse_settings(RAPPOR_SERVER_PAGES="true", RAPPOR_SERVER_ADMIN="127.0.0.1:1").pages
     assert not parse_settings().pages
+    # A variable separates the items of a list by commas. A flag is repeated for each item.
     settings = parse_settings(RAPPOR_SERVER_ORIGINS="https://a,https://b")
     assert settings.origins == ("https://a", "https://b")
     assert parse_settings("--origins", "https://a", "--origins", "b").origins == ("https://a", "b")
     assert parse_settings("--origins", "https://a,b").origins == ("https://a,b",)
+
+
+@pytest.mark.parametrize("proxies", ["", "*", "10.0.0.0/8, 192.0.2.1", "::1,2001:db8::/32"])
+def test_proxies_are_addresses_and_networks(proxies: str) -> None:
+    """No proxy, all addresses, or a list of addresses and networks can be trusted."""
+    assert parse_settings(f"--proxies={proxies}").proxies == proxies
 
 
 def test_defaults_are_those_of_the_record() -> None:
@@ -76,6 +86,10 @@ INVALID = (
     ("--body-seconds nan", "", "nan is not a number of seconds above 0"),
     ("--suspicious maybe", "", "is not one of 'refuse', 'accept'"),
     ("--pages", "", "admin must be HOST:PORT if pages is set"),
+    ("--admin 127.0.0.1:65536", "", "the port of admin must be in [0, 65535]"),
+    ("--proxies proxy.example", "", "must be addresses or networks, separated by commas"),
+    ("--proxies 127.0.0.1,10.0.0.5/8", "", "got '10.0.0.5/8'"),
+    ("--proxies *,127.0.0.1", "", "got '*'"),
     ("--tls-key k", "", "must be set together"),
     ("--registry=", "", "registry must be given with --registry FILE, in RAPPOR_SERVER_REGISTRY"),
 )
@@ -92,7 +106,11 @@ def test_invalid_settings_are_refused(flags: str, text: str, message: str, tmp_p
 
 
 def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
-    """Kubernetes sets them in all containers beside a service that is named rappor-server."""
+    """Variables of a Kubernetes service that is named rappor-server change no setting.
+
+    Kubernetes sets such variables in all containers beside the service. Their names begin with
+    RAPPOR_SERVER_, as those of settings do, and RAPPOR_SERVER_PORT is also the name of a setting.
+    """
     links = {
         "SERVICE_HOST": "10.96.0.12",
         "SERVICE_PORT": "8080",
@@ -111,6 +129,7 @@ def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        # Kubernetes sets SERVICE_HOST, and no SERVICE_HOSTS.
         ("SERVICE_HOSTS", "x", "RAPPOR_SERVER_SERVICE_HOSTS must name a setting"),
         ("PROT", "1", "RAPPOR_SERVER_PROT must name a setting; did you mean port"),
         ("PORT", "x", "'x' is not a valid integer"),
@@ -118,7 +137,10 @@ def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
     ],
 )
 def test_invalid_variables_are_refused(name: str, text: str, message: str) -> None:
-    """The error names the variable or the value."""
+    """A variable with an unknown name or a wrong value is refused.
+
+    The error names the variable or the value.
+    """
     with pytest.raises((RapporError, click.BadParameter)) as caught:
         parse_settings(file=None, **{f"RAPPOR_SERVER_{name}": text})
     assert message in str(caught.value)

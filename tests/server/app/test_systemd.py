@@ -8,12 +8,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from collectors import launch, upload_of
+from collectors import build_upload, launch
 from rappor_server.app.serving import notify_systemd
 
 
 def test_states_reach_a_listener() -> None:
-    """The socket may be a path or an abstract address. Without a listener nothing happens."""
+    """A state is sent to the socket that NOTIFY_SOCKET names: a path or an abstract address.
+
+    An abstract address has no file, and its first byte is NUL. NOTIFY_SOCKET has an @ in its place.
+    Without a listener nothing happens.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
@@ -46,9 +50,11 @@ def test_a_collector_notifies_its_start_and_its_stop(tmp_path: Path) -> None:
         try:
             assert listener.recv(100) == b"READY=1"
             assert running.events("collector started")
-            assert running.post(upload_of()).status_code == 200
+            assert running.post(build_upload()).status_code == 200
             running.process.terminate()
             assert listener.recv(100) == b"STOPPING=1"
+            # A process that ends by itself has code 0. uvicorn may raise the signal again at its
+            # end.
             assert running.process.wait(60) in (0, -signal.SIGTERM)
             (received,) = running.events("uploads received")
             assert [received[key] for key in ("uploads", "reports", "refused")] == [1, 1, 0]

@@ -1,16 +1,21 @@
-"""Commands of `rappor-server`: output and exit codes."""
+"""Commands of `rappor-server` that end by themselves: output, exit codes, error messages."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from collectors import REGISTRY, run_command
+from collectors import REGISTRY, call_command, run_command
 
 
 @pytest.mark.slow
 def test_check_command(tmp_path: Path) -> None:
-    """The exit code is 0 for a registry, 1 for a refused edit, 2 for a missing file."""
+    """The exit code of `check` is 0 for a registry that may be served, 1 for one that must not.
+
+    A pipeline calls `check` before it deploys a registry, and stops at 1. The new registry here
+    lacks the metric `old`, whose name must never mean another metric. Exit code 2 means that the
+    command could not check, because the file is missing.
+    """
     old, new = tmp_path / "old.toml", tmp_path / "new.toml"
     old.write_text(REGISTRY)
     new.write_text(REGISTRY.replace("[metrics.old]", "[metrics.new]"))
@@ -18,7 +23,7 @@ def test_check_command(tmp_path: Path) -> None:
     assert result.returncode == 0
     assert "warning: old: expired on 2020-01-01" in result.stdout
     assert "4 metrics may be served" in result.stdout
-    edited = run_command("check", str(new), "--against", str(old))
+    edited = call_command("check", str(new), "--against", str(old))
     assert edited.returncode == 1
     assert "refused: old: a metric must stay" in edited.stdout
     assert run_command("check", str(tmp_path / "absent.toml")).returncode == 2
@@ -26,27 +31,43 @@ def test_check_command(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_database_commands(tmp_path: Path, database: str) -> None:
-    """migrate, prune, export, backup and restore print their results."""
+    """Commands on a database print a result that an operator can act on, or one sentence of error.
+
+    An operator runs these commands from timers and reads the output in a journal. Exit code 2 means
+    wrong input. The message names the option or the file, and contains no traceback.
+    """
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     options = ["--registry", str(path), "--database", database]
-    assert "has the schema of this version" in run_command("migrate", *options).stdout
-    assert "deleted 0 deduplication keys" in run_command("prune", *options).stdout
-    _, name, _ = run_command("token", "create", *options).stdout.split(".")
-    assert name in run_command("token", "list", *options).stdout
-    assert run_command("token", "revoke", "nothing", *options).returncode == 1
+    assert "has the schema of this version" in call_command("migrate", *options).stdout
+    assert "deleted 0 deduplication keys" in call_command("prune", *options).stdout
+    without_token = call_command("token", "list", *options)
+    assert (without_token.returncode, without_token.stdout) == (0, "")
+    assert "no token exists" in without_token.stderr
+    _, name, _ = call_command("token", "create", *options).stdout.split(".")
+    assert name in call_command("token", "list", *options).stdout
+    assert call_command("token", "revoke", "nothing", *options).returncode == 1  # no such token
     copy = tmp_path / "copy.sqlite3"
-    assert run_command("backup", str(copy), *options).returncode == 0
+    assert call_command("backup", str(copy), *options).returncode == 0
+    # Into a folder, `backup` writes a file whose name has the day, so a timer needs no date.
     (tmp_path / "daily").mkdir()
-    assert "daily/counts-20" in run_command("backup", str(tmp_path / "daily"), *options).stdout
-    refused = run_command("restore", str(copy), *options)
+    assert "daily/counts-20" in call_command("backup", str(tmp_path / "daily"), *options).stdout
+    # The original database has rows, and a restore would mix the rows of two databases.
+    refused = call_command("restore", str(copy), *options)
     assert refused.returncode == 2
     assert "must be empty" in refused.stderr
-    other = ["--registry", str(path), "--database", f"sqlite:///{tmp_path / 'other.sqlite3'}"]
-    restored = run_command("restore", str(copy), *other).stdout
+    options_of_copy = [
+        "--registry",
+        str(path),
+        "--database",
+        f"sqlite:///{tmp_path / 'other.sqlite3'}",
+    ]
+    # The copy contains the tokens of its day, also a token that was revoked later. The command
+    # therefore lists the tokens that are valid again.
+    restored = call_command("restore", str(copy), *options_of_copy).stdout
     assert restored.startswith(f"restored\nvalid tokens: {name}; revoke")
     days = ["--from", "2026-01-01", "--to", "2026-01-02"]
-    exported = run_command("export", str(tmp_path / "lake"), "--metric", "sound", *days, *options)
+    exported = call_command("export", str(tmp_path / "lake"), "--metric", "sound", *days, *options)
     assert exported.returncode == 0, exported.stderr
     assert exported.stderr == "no counts are released for these days\n"
     for last, message in (
@@ -54,27 +75,32 @@ def test_database_commands(tmp_path: Path, database: str) -> None:
         ("2025-12-31", "must not be after --to"),
     ):
         arguments = [str(tmp_path / "lake"), "--metric", "sound", *days[:3], last]
-        exported = run_command("export", *arguments, *options)
+        exported = call_command("export", *arguments, *options)
         assert (exported.returncode, message in exported.stderr) == (2, True)
-    wrong = run_command("export", str(tmp_path / "lake"), "--metric", "none", *days, *options)
+    wrong = call_command("export", str(tmp_path / "lake"), "--metric", "none", *days, *options)
     assert wrong.returncode == 2
     assert "Traceback" not in wrong.stderr
-    assert run_command("prune").returncode == 2
-    assert "--registry" in run_command("prune").stderr
-    mistyped = run_command("prune", "--registry", "nosuch.toml")
+    # Without --registry, and with the path of a file that does not exist.
+    assert call_command("prune").returncode == 2
+    assert "--registry" in call_command("prune").stderr
+    mistyped = call_command("prune", "--registry", "nosuch.toml")
     assert mistyped.returncode == 2
     assert "nosuch.toml: it does not exist" in mistyped.stderr
-    assert run_command("token", "create", *options, "--metric", "nothing").returncode == 2
+    assert call_command("token", "create", *options, "--metric", "nothing").returncode == 2
 
 
 @pytest.mark.slow
 def test_secrets_stay_out_of_errors(tmp_path: Path) -> None:
-    """No message contains the password of a database."""
+    """The message about a database that cannot be reached lacks the password of the database.
+
+    The operator passes the password in the URL, and the driver of PostgreSQL quotes URLs in its
+    errors. Logs are read by more people than the settings. Nothing listens on port 1.
+    """
     path = tmp_path / "metrics.toml"
     path.write_text(REGISTRY)
     url = "postgresql://user:telltale@127.0.0.1:1/x?connect_timeout=1"
-    quick = ("--database-seconds", "1")
-    result = run_command("serve", str(path), *quick, RAPPOR_SERVER_DATABASE=url)
+    short_wait = ("--database-seconds", "1")
+    result = run_command("serve", str(path), *short_wait, RAPPOR_SERVER_DATABASE=url)
     assert result.returncode == 2
     assert "the database cannot answer" in result.stderr
     assert "telltale" not in result.stdout + result.stderr

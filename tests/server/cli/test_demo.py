@@ -13,20 +13,24 @@ from pathlib import Path
 
 import httpx
 import pytest
-from collectors import command, run_command
+from collectors import build_command, call_command
 from plain_http import NO_CERTIFICATES
 from rappor_server.cli.demo_metrics import STREAMS, WEEKS, Stream
 
 TIMEOUT_SECONDS = 300.0
-"""Longest time in seconds for a page. With a smaller value the test could fail on a busy
-machine."""
+"""Longest time in seconds until the overview page has its results, which workers compute in the
+background. With a smaller value the test could fail on a busy machine."""
 
 
 @pytest.mark.slow
 def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
-    """The link signs in, every metric has results of eight weeks, and Ctrl-C ends all processes."""
+    """The printed link shows a dashboard with results, and Ctrl-C leaves no process and no file.
+
+    The demo is the first command that a stranger runs. Temporary files go to `TMPDIR`, which is
+    empty after the demo.
+    """
     with subprocess.Popen(
-        command("demo", "--no-browser"),
+        build_command("demo", "--no-browser"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -39,7 +43,9 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
                 lines.append(line)
                 if link := re.search(r"http://\S+", line):
                     break
-            assert len(lines) == 2 + WEEKS  # a line for each week, because output is no terminal
+            # A heading, one line for each week, and the link. On a terminal the lines of the weeks
+            # would overwrite each other.
+            assert len(lines) == 2 + WEEKS
             assert link is not None
             with httpx.Client(
                 verify=NO_CERTIFICATES, follow_redirects=True, timeout=TIMEOUT_SECONDS
@@ -47,17 +53,19 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
                 page = http.get(link.group())
                 assert page.status_code == 200
                 deadline = time.monotonic() + TIMEOUT_SECONDS
+                # The overview page shows "X leads with N %" once a worker has computed the shares.
                 while "leads with" not in page.text:
                     assert time.monotonic() < deadline, page.text
                     time.sleep(0.5)
                     page = http.get(page.url)
-                # The number of devices of the last whole week: 1,000 reports on each of seven days.
                 assert "<h1>Sketch: metrics</h1>" in page.text
+                # The metric `search_engine`, which counts installations, has 1,000 reports on each
+                # of the seven days of the last whole week.
                 assert "<strong>7,000</strong> active installations in the week" in page.text
                 for name in {stream.metric for stream in STREAMS}:
                     assert f"/pages/metrics/{name}" in page.text
                     health = http.get(page.url.join(f"/pages/metrics/{name}/health")).text
-                    assert f"<h1>{name}: good</h1>" in health
+                    assert f"<h1>{name}: collecting normally</h1>" in health
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
         finally:
@@ -69,9 +77,13 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
-    """`--keep` refuses a folder that has files."""
+    """`--keep` refuses a folder that has files, and changes nothing in the folder.
+
+    `--keep` names the folder for the registry and the database of the demo. The files of
+    the demo could not be distinguished from the files of a person, and could replace one of them.
+    """
     (tmp_path / "mine").touch()
-    result = run_command("demo", "--keep", str(tmp_path))
+    result = call_command("demo", "--keep", str(tmp_path))
     assert result.returncode == 2
     assert "must be an empty folder" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
@@ -79,7 +91,11 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.metric + stream.segment)
 def test_every_week_has_values(stream: Stream) -> None:
-    """Each week has a table of several values, with positive weights."""
+    """The population of each week has several values, all with positive weights.
+
+    The weights change by a constant from week to week, so a steep decrease would make a weight
+    negative in the last weeks. `rappor simulate` refuses negative weights.
+    """
     for week in range(WEEKS):
         header, *rows = csv.reader(io.StringIO(stream.format_population(week), newline=""))
         assert header == ["value", "weight"]
@@ -88,13 +104,18 @@ def test_every_week_has_values(stream: Stream) -> None:
 
 
 def test_sets_have_the_shares_of_their_items() -> None:
-    """In each week, the sets with an item weigh as much together as the item's percentage."""
+    """The total weight of all sets that contain an item is the percentage of the item.
+
+    The demo states how many devices have each item, but `rappor simulate` reads whole sets. The
+    items are independent, so the probability of a set is a product, and the probabilities of all
+    sets add to 1. The tolerance of 1e-4 covers weights that are printed with six digits.
+    """
     (stream,) = (stream for stream in STREAMS if stream.has_sets)
     for week in range(WEEKS):
         table = csv.DictReader(io.StringIO(stream.format_population(week), newline=""))
         sets = [(row["value"].split("\t"), float(row["weight"])) for row in table]
         assert sum(weight for _, weight in sets) == pytest.approx(1, abs=1e-4)
-        for item, first in stream.weights.items():
+        for item, first_percentage in stream.weights.items():
             share = sum(weight for items, weight in sets if item in items)
-            expected = (first + week * stream.steps.get(item, 0)) / 100
+            expected = (first_percentage + week * stream.steps.get(item, 0)) / 100
             assert share == pytest.approx(expected, abs=1e-4)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from collectors import put, run_command
+from collectors import call_command, store_counts
 from dashboards import TOML
 from rappor_server.storage.database import open_database, utc_today
 from rappor_server.storage.schema_versions import migrate
@@ -15,13 +15,18 @@ from rappor_server.storage.schema_versions import migrate
 from rappor import Population, Registry, simulate_counts
 
 TABLES = '[program]\nname = "Sketch"\n[installations]\nmetric = "theme"\n'
+"""These tables of a registry name the program, and the metric that counts installations."""
 
 
 @pytest.mark.slow
 def test_whole_weeks_are_published(tmp_path: Path) -> None:
-    """The present week is not published. The same weeks give the same edition.
+    """An edition contains whole weeks only, and the same weeks give the same edition.
 
-    Without --metric, a line names each metric that has no whole week.
+    A part of a week would have fewer reports than its neighbours, and its shares would change until
+    Sunday. The address of an edition never changes, so a second run on the same counts must write
+    the same page to the same address. The numbers of the page are those of three past weeks, in
+    which the share of "light" was 3/4, 3/4 and then 1/3. The reports of the present week, with a
+    share of 1/10, do not show.
     """
     registry, site = tmp_path / "metrics.toml", tmp_path / "site"
     registry.write_text(TOML, encoding="utf-8")
@@ -29,8 +34,9 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     migrate(database)
     today = utc_today()
     monday = today - datetime.timedelta(days=today.weekday())
-    params = Registry.load(registry, today=datetime.date(2025, 1, 1))["theme"].params
+    params = Registry.load(registry)["theme"].params
     with open_database(database) as engine:
+        # How many weeks ago the reports came, and the relative frequencies of light and dark.
         for weeks, shares in ((0, [1, 9]), (1, [1, 2]), (2, [3, 1]), (3, [3, 1])):
             counts = simulate_counts(
                 Population(["light", "dark"], shares),
@@ -39,9 +45,9 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
                 seed=weeks,
                 metric="theme",
             )
-            put(engine, counts, monday - datetime.timedelta(days=7 * weeks))
+            store_counts(engine, counts, monday - datetime.timedelta(days=7 * weeks))
     arguments = ("--registry", str(registry), "--metric", "theme", "--out", str(site))
-    result = run_command("publish", *arguments)
+    result = call_command("publish", *arguments)
     assert result.returncode == 0, result.stderr
     (page,) = site.glob("theme/*/index.html")
     text = page.read_text(encoding="utf-8")
@@ -49,14 +55,16 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     assert "light</bdi> fell from" in text
     assert "15,000 reports from 3 weeks" in text
     assert str(page) in result.stdout
-    assert run_command("publish", *arguments).stdout == result.stdout
-    every_metric = run_command("publish", "--registry", str(registry), "--out", str(site))
+    assert call_command("publish", *arguments).stdout == result.stdout
+    # Without --metric, `publish` takes the metrics with a minimum of reports. In this registry only
+    # the metric `other` has a minimum, and no report of it has come.
+    every_metric = call_command("publish", "--registry", str(registry), "--out", str(site))
     assert every_metric.stdout == "other: no whole week is released yet\n"
-    # The same site with the name of the program and the number of its devices. All reports of a
-    # week are from its Monday.
-    counted = (TABLES + TOML).replace("min_reports = 0", "min_reports = 100")
-    registry.write_text(counted, encoding="utf-8")
-    result = run_command("publish", *arguments)
+    # The same weeks under a registry that names the program and counts installations, which needs
+    # a minimum of reports. All 5,000 reports of a week came on its Monday.
+    with_installations = (TABLES + TOML).replace("min_reports = 0", "min_reports = 100")
+    registry.write_text(with_installations, encoding="utf-8")
+    result = call_command("publish", *arguments)
     assert result.returncode == 0, result.stderr
     page = Path(result.stdout.split(" in ", 1)[1].strip())
     text = page.read_text(encoding="utf-8")
@@ -64,4 +72,4 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     last_monday = datetime.date.fromisoformat(end) - datetime.timedelta(days=6)
     assert f"<strong>5,000</strong> active installations on {last_monday}." in text
     assert text.index("<strong>5,000</strong>") < text.index("leads with")
-    assert run_command("publish", *arguments).stdout == result.stdout
+    assert call_command("publish", *arguments).stdout == result.stdout

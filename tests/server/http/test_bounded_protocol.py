@@ -1,7 +1,7 @@
 """Slow readers, pipelined requests and Host headers, without a network.
 
 The tests call the protocol and its monitor directly. Over a socket, the buffers of the operating
-system would decide when the collector notices something (`test_hostile.py` tests that, too).
+system would determine how many bytes the collector has sent. `test_hostile.py` has such tests.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from programs import become
+from programs import wait_in_event_loop
 from rappor_server.app.settings import Settings
 from rappor_server.base.source_quota import SourceQuota
 from rappor_server.http.bounded_protocol import QUOTA, SETTINGS, BoundedProtocol, SlowReaderMonitor
@@ -21,14 +21,14 @@ from uvicorn.server import ServerState
 
 
 class FakeConnection:
-    """Stand-in for a protocol, with a settable number of unsent bytes. It records a reset.
+    """A replacement of the protocol whose number of unsent bytes a test sets. It records a reset.
 
-    `cycle` stands for the newest request. A new object means that a new request has begun.
+    `cycle` is the newest request. A new object means that a new request has begun.
     """
 
     def __init__(self) -> None:
         self.pipeline: list[object] = []
-        self.cycle = object()
+        self.cycle: object | None = object()
         self.unread = 0
         self.is_reset = False
 
@@ -42,9 +42,12 @@ class FakeConnection:
 
 
 def test_a_client_must_read_a_kilobyte_per_second() -> None:
-    """A slower client is reset at the second look. A new response restarts the observation."""
+    """The monitor resets a client that reads less than 1,000 bytes a second between two checks.
+
+    A new response restarts the observation.
+    """
     slow, steady, busy, _ = connections = [FakeConnection() for _ in range(4)]
-    # Between two looks, 10 seconds apart, a client must read 10,000 bytes.
+    # Between two checks, 10 seconds apart, a client must read 10,000 bytes.
     monitor = SlowReaderMonitor(connections, seconds=10)
     slow.unread = steady.unread = busy.unread = 100_000
     monitor.reset_slow()
@@ -56,7 +59,7 @@ def test_a_client_must_read_a_kilobyte_per_second() -> None:
     busy.cycle = object()
     monitor.reset_slow()
     assert [connection.is_reset for connection in connections] == [True, False, False, False]
-    # A client that has read everything is not observed. Later bytes are a first look again.
+    # A client that has read everything is not observed. The next check is then a first one.
     steady.unread = 0
     monitor.reset_slow()
     steady.unread = 100_000
@@ -65,8 +68,23 @@ def test_a_client_must_read_a_kilobyte_per_second() -> None:
     assert not steady.is_reset
 
 
+def test_two_checks_must_see_a_response_before_a_reset() -> None:
+    """A refused connection, which has a response and no request, is reset at the second check."""
+    refused = FakeConnection()
+    refused.cycle = None
+    monitor = SlowReaderMonitor([refused], seconds=10)
+    refused.unread = 200
+    monitor.reset_slow()
+    assert not refused.is_reset
+    monitor.reset_slow()
+    assert refused.is_reset
+
+
 class Connection(asyncio.Transport):
-    """A transport without a network. The test calls `receive` in place of a client."""
+    """A transport without a network. The test calls `receive` in place of a client.
+
+    It has no address of a client, like a socket whose client has reset the connection.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         """Connect to an application in the running event loop."""
@@ -125,25 +143,38 @@ async def test_a_request_of_http_1_1_has_one_host(head: bytes, status: bytes) ->
     """
     connection = Connection(PlainTextResponse("yes"))
     connection.receive(head + b"\r\n")
-    await become(lambda: connection.sent.startswith(b"HTTP/1.1 " + status))
+    await wait_in_event_loop(lambda: connection.sent.startswith(b"HTTP/1.1 " + status))
     connection.protocol.connection_lost(None)
 
 
 @pytest.mark.anyio
-async def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
-    """The socket is read again when the waiting request has its turn.
+async def test_a_connection_without_an_address_uses_no_quota() -> None:
+    """A connection that its client has reset has no address, and no source to which it counts.
 
-    The first packet contains a whole request, and a second one whose body is incomplete.
+    Such connections would otherwise use up the quota of an empty address, and never release it.
+    """
+    connection = Connection(PlainTextResponse("yes"))
+    quota = connection.protocol.app_state[QUOTA]
+    connection.protocol.connection_lost(None)
+    assert quota.acquire("")
+
+
+@pytest.mark.anyio
+async def test_the_socket_is_not_read_while_a_request_waits() -> None:
+    """While a pipelined request waits, the socket is not read, so its body uses no memory.
+
+    The first packet contains a complete request, and a second request with an incomplete body. The
+    socket is read again when the first response is complete.
     """
     length = 150_000
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-    has_read, may_answer = asyncio.Event(), asyncio.Event()
+    has_read, may_respond = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         n_bytes = len(await request.body())
         has_read.set()
-        await may_answer.wait()
+        await may_respond.wait()
         await PlainTextResponse(f"{n_bytes} bytes")(scope, receive, send)
 
     connection = Connection(app)
@@ -151,9 +182,9 @@ async def test_nothing_is_read_while_a_request_waits_for_its_turn() -> None:
     await has_read.wait()
     # The first request is in progress, so the second one waits in the pipeline.
     assert not connection.is_read()
-    may_answer.set()
-    await become(connection.is_read)
+    may_respond.set()
+    await wait_in_event_loop(connection.is_read)
     assert connection.sent.endswith(b"3 bytes")
     connection.receive(bytes(50_000))
-    await become(lambda: connection.sent.endswith(b"150000 bytes"))
+    await wait_in_event_loop(lambda: connection.sent.endswith(b"150000 bytes"))
     connection.protocol.connection_lost(None)

@@ -1,4 +1,4 @@
-"""The client behind a proxy, as Forwarded and X-Forwarded-For name it."""
+"""Address and scheme of a client behind a proxy, from the headers Forwarded and X-Forwarded-*."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import pytest
 from rappor_server.http.forwarded import ForwardedHeaders, parse_forwarded
 
 PROXY = "10.0.0.1"
+"""A trusted proxy. The second trusted proxy of the tests is 10.0.0.2."""
 
 
-def request(*headers: tuple[str, str], peer: str = PROXY) -> tuple[str, str] | int:
-    """Return client and scheme of a request from a peer, or the status of its refusal."""
-    seen: list[Any] = []
+def find_client(*headers: tuple[str, str], peer: str = PROXY) -> tuple[str, str] | int:
+    """Return the client and the scheme that the application sees, or the status of a refusal.
+
+    `peer` is the address from which the request comes.
+    """
+    results: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001
-        seen.append((scope["client"][0], scope["scheme"]))
+        results.append((scope["client"][0], scope["scheme"]))
 
     async def send(message: Any) -> None:
-        seen.append(message.get("status"))
+        results.append(message.get("status"))
 
     async def receive() -> Any:
         return {"type": "http.request"}
@@ -31,11 +35,12 @@ def request(*headers: tuple[str, str], peer: str = PROXY) -> tuple[str, str] | i
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
     }
     asyncio.run(ForwardedHeaders(app, f"{PROXY},10.0.0.2")(scope, receive, send))
-    result: tuple[str, str] | int = seen[0]
+    result: tuple[str, str] | int = results[0]
     return result
 
 
 FORWARDED = ("Forwarded", 'for=192.0.2.60;proto=https, For="[2001:db8::17]:4711"')
+"""The header names two clients. The last one counts, because the trusted proxy added it."""
 
 
 @pytest.mark.parametrize(
@@ -44,30 +49,49 @@ FORWARDED = ("Forwarded", 'for=192.0.2.60;proto=https, For="[2001:db8::17]:4711"
         ([], (PROXY, "http")),
         ([FORWARDED], ("2001:db8::17", "https")),
         ([("Forwarded", "for=192.0.2.60;by=10.0.0.1")], ("192.0.2.60", "http")),
+        # The last address is the second trusted proxy, so the address before it is the client.
         ([("Forwarded", "for=192.0.2.60, for=10.0.0.2")], ("192.0.2.60", "http")),
         ([("Forwarded", "for=192.0.2.1"), ("Forwarded", "for=192.0.2.2")], ("192.0.2.2", "http")),
+        # Semicolons without a pair are allowed (RFC 7239).
+        ([("Forwarded", "for=192.0.2.60;")], ("192.0.2.60", "http")),
+        ([("Forwarded", "for=192.0.2.1;;proto=https ; , for=192.0.2.2; ")], ("192.0.2.2", "https")),
+        # A proxy may hide the address of its client: by a name, or by an element without `for`.
         ([("Forwarded", "for=_hidden")], ("_hidden", "http")),
         ([("Forwarded", "proto=https")], ("unknown", "https")),
+        # 2001:db8::17 and 2001:db8::18 have the same first 64 bits, so they are one source.
         ([FORWARDED, ("X-Forwarded-For", "2001:db8::18")], ("2001:db8::18", "https")),
         ([FORWARDED, ("X-Forwarded-For", "192.0.2.60")], 400),
+        # The scheme of X-Forwarded-Proto comes before the scheme of Forwarded.
         ([FORWARDED, ("X-Forwarded-Proto", "http")], ("2001:db8::17", "http")),
         *(
             ([("Forwarded", text)], 400)
-            for text in ("192.0.2.60", "for", "for=a b", 'for="192.0.2.60', "for=a,, for=b", ";")
+            for text in (
+                "192.0.2.60",
+                "for",
+                "for=a b",
+                "for=a;b",
+                'for="192.0.2.60',
+                "for=a,, for=b",
+                ";",
+            )
         ),
     ],
 )
 def test_a_trusted_proxy_names_the_client(
     headers: list[tuple[str, str]], expected: tuple[str, str] | int
 ) -> None:
-    """Both headers may name addresses of one source. Different sources get 400."""
-    assert request(*headers) == expected
+    """The last client that is no trusted proxy counts.
+
+    Forwarded and X-Forwarded-For may name different addresses of one source. If they name different
+    sources, the request gets 400.
+    """
+    assert find_client(*headers) == expected
 
 
 def test_other_clients_cannot_choose_their_address() -> None:
-    """Headers of a client that is no proxy change nothing, also if they are malformed."""
+    """Headers of a client that is no trusted proxy are ignored, also if they are malformed."""
     for headers in ([FORWARDED], [("Forwarded", ";;")], [("X-Forwarded-For", "192.0.2.60")]):
-        assert request(*headers, peer="203.0.113.7") == ("203.0.113.7", "http")
+        assert find_client(*headers, peer="203.0.113.7") == ("203.0.113.7", "http")
 
 
 def test_quoted_pairs_are_unescaped() -> None:

@@ -1,8 +1,8 @@
 """Hostile clients: slow, oversized, compressed or malformed requests, and floods.
 
-Each test attacks a real collector over a real socket with one kind of client. It then checks what
-the client gets, what the attack costs (memory, connections), and that an honest upload still gets
-200. Most tests share one collector, so the last of them also shows that it has survived all others.
+Each test attacks a collector over a socket with one kind of client. It then checks the response to
+the client, the cost of the attack (memory, connections), and that an honest upload still gets 200.
+Most tests share one collector. The last of these tests checks that the collector still works.
 """
 
 from __future__ import annotations
@@ -25,9 +25,22 @@ from typing import BinaryIO
 import httpx
 import plain_http
 import pytest
-from collectors import REGISTRY, Running, free_port, make_token, report_of, serving_file, upload_of
-from hostile_uploads import bomb_of, costly, mutated, seeded
-from programs import until
+from collectors import (
+    REGISTRY,
+    Running,
+    build_report,
+    build_upload,
+    find_free_port,
+    make_token,
+    run_file_collector,
+)
+from hostile_uploads import (
+    build_costly_uploads,
+    generate_mutated_uploads,
+    make_generator,
+    make_gzip_bomb,
+)
+from programs import wait_until
 
 MEBIBYTE = 1 << 20
 HEAD = b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -38,19 +51,19 @@ LIMIT_SECONDS = 1.5
 """Limits the time of a head or a body in seconds. With the default of 15 seconds the tests would
 take a minute; a smaller value fails on a busy machine."""
 SIZES = (200, 2_000, 20_000, 200_000)
-"""Sizes that `costly` makes hostile uploads of, in bytes."""
+"""Sizes in bytes of the hostile uploads that `build_costly_uploads` makes."""
 REFUSED = "rappor_refused_connections_total"
 """Counts refused connections by the reached limit, in Prometheus."""
-BULLY, OTHER = "127.0.0.2", "127.0.0.3"
-"""Addresses of two sources on this machine. 127.0.0.1 is a trusted proxy by default, which has no
-limit, so a test of the limit needs other addresses."""
+ATTACKER, OTHER = "127.0.0.2", "127.0.0.3"
+"""Addresses of two sources on this machine. 127.0.0.1 is trusted as a proxy and has no limit, so a
+test of the limit needs other addresses."""
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A collector that waits 1.5 seconds for a head or a body."""
+    """Run a collector that waits 1.5 seconds for a head or a body."""
     folder = tmp_path_factory.mktemp("hostile")
-    with serving_file(folder, "--body-seconds", str(LIMIT_SECONDS)) as collector:
+    with run_file_collector(folder, "--body-seconds", str(LIMIT_SECONDS)) as collector:
         yield collector
 
 
@@ -61,7 +74,7 @@ def measure_memory(running: Running) -> int:
 
 
 def send_slowly(running: Running, first: bytes, then: bytes) -> bytes:
-    """Send `first`, then `then` every 0.1 seconds; return all received bytes."""
+    """Send `first`, then `then` every 0.1 seconds, and return all received bytes."""
     received = b""
     with connect(running) as sender:
         selector = selectors.DefaultSelector()
@@ -93,13 +106,13 @@ SLOW_HEADS = {
 
 
 def test_slow_heads_are_disconnected(running: Running) -> None:
-    """A head that is late ends its connection. Other clients are served at the same time."""
+    """A connection ends if its head is not complete in time. Other clients are served meanwhile."""
     with ThreadPoolExecutor(len(SLOW_HEADS)) as pool:
         waiting = {
             name: pool.submit(send_slowly, running, first, then)
             for name, (first, then) in SLOW_HEADS.items()
         }
-        assert running.post(upload_of()).status_code == 200
+        assert running.post(build_upload()).status_code == 200
         responses = {name: future.result(timeout=60) for name, future in waiting.items()}
     for name, response in responses.items():
         if "response" in name:
@@ -117,10 +130,10 @@ def test_slow_bodies_get_408(running: Running) -> None:
 
 @pytest.mark.slow
 def test_endless_headers_and_trailers_use_no_memory(tmp_path: Path) -> None:
-    """Endless heads and trailers are disconnected by size, long before the limit of time."""
+    """A connection ends if its head or trailers exceed 16 KB, long before the limit of time."""
     # A body of one chunk "{" and the last chunk of length 0. Trailers may follow.
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
-    with serving_file(tmp_path, "--body-seconds", "60") as running:
+    with run_file_collector(tmp_path, "--body-seconds", "60") as running:
         before = measure_memory(running)
         for first, line in (
             (HEAD + b"X-Long: ", b"a" * 65536),
@@ -131,11 +144,11 @@ def test_endless_headers_and_trailers_use_no_memory(tmp_path: Path) -> None:
             # before the sender notices the end of the connection.
             assert send_flood(running, first, line=line, max_bytes=256 * MEBIBYTE) < 64 * MEBIBYTE
         assert measure_memory(running) - before < 16 * MEBIBYTE
-        assert running.post(upload_of()).status_code == 200
+        assert running.post(build_upload()).status_code == 200
 
 
 def send_flood(running: Running, first: bytes, *, max_bytes: int, line: bytes) -> int:
-    """Send `first`, then lines until the connection ends; return the number of sent bytes."""
+    """Send `first`, then lines until the connection ends, and return the number of sent bytes."""
     n_sent = 0
     with connect(running) as sender:
         try:
@@ -157,7 +170,7 @@ def post(running: Running, body: bytes, **headers: str) -> httpx.Response:
 
 
 def test_oversized_bodies_get_413(running: Running) -> None:
-    """A large body gets 413 by its declared length, and without a length by its chunks."""
+    """A body of more than 1,000,000 bytes gets 413: by its declared length, or by its chunks."""
     assert post(running, b" " * 1_000_001).status_code == 413
     chunk = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
     for head, then in (
@@ -168,8 +181,11 @@ def test_oversized_bodies_get_413(running: Running) -> None:
 
 
 def test_gzip_bombs_use_no_memory(running: Running) -> None:
-    """Twenty bodies of less than a megabyte that unpack to 18 GiB get 413 and use no memory."""
-    bomb = bomb_of(bytes(1), 900)  # 900 MiB of zero bytes
+    """Twenty bodies that decompress to 18 GiB get 413, and the collector's memory hardly grows.
+
+    A compressed body has less than a megabyte.
+    """
+    bomb = make_gzip_bomb(bytes(1), 900)  # 900 MiB of zero bytes
     assert len(bomb) < 1_000_000
     assert post(running, bomb, Content_Encoding="gzip").status_code == 413
     before = measure_memory(running)
@@ -180,9 +196,12 @@ def test_gzip_bombs_use_no_memory(running: Running) -> None:
 
 @pytest.mark.slow
 def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
-    """Incomplete bodies beyond the budget get 503 with Retry-After. Their end frees memory."""
+    """Incomplete bodies beyond the memory budget get 503 with Retry-After.
+
+    The end of their connections frees the memory.
+    """
     flags = ("--max-bodies", "1000000", "--body-seconds", "60")
-    with serving_file(tmp_path, *flags) as running:
+    with run_file_collector(tmp_path, *flags) as running:
         # Eight senders of 200,000 bytes each exceed the budget of 1,000,000. None of them sends the
         # rest of its body, so each keeps its memory.
         half = HEAD + b"Content-Length: 300000\r\n\r\n" + b" " * 200_000
@@ -194,7 +213,7 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
                 selector.register(sender, selectors.EVENT_READ)
             ready = selector.select(30)
             assert ready
-            (first, _), *_ = ready  # a refused sender; the others get nothing yet
+            (first, _), *_ = ready  # only a refused sender has a response
             assert isinstance(first.fileobj, socket.socket)
             refused = first.fileobj.recv(65536)
             assert refused.startswith(b"HTTP/1.1 503")
@@ -202,30 +221,35 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
             assert plain_http.get(f"{running.url}/healthz", timeout=30).status_code == 200
             for sender in senders:
                 sender.close()
-        # An upload of 900 reports needs most of the budget, so all memory must be free again.
-        until(lambda: running.post(upload_of(*[report_of()] * 900)).status_code == 200)
+        # This upload needs nine tenths of the budget, so all memory must be free again. White space
+        # after the JSON is allowed.
+        large = build_upload() + b" " * 900_000
+        wait_until(lambda: running.post(large).status_code == 200)
 
 
 @pytest.mark.slow
 def test_queries_leave_memory_for_uploads(tmp_path: Path) -> None:
     """Bodies of analysts use at most half of the budget, so uploads are accepted meanwhile."""
-    with serving_file(tmp_path, "--max-bodies", "1000000") as running:
+    with run_file_collector(tmp_path, "--max-bodies", "1000000") as running:
         head = b"POST /v1/metrics/page/estimates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
         head += make_token(running.database).encode() + b"\r\nContent-Length: 1000000\r\n\r\n"
         with connect(running) as analyst:
             with contextlib.suppress(ConnectionError):
                 analyst.sendall(head + b" " * 999_999)
             time.sleep(0.5)  # until the collector has read all bytes
-            assert running.post(upload_of(*[report_of()] * 100)).status_code == 200
+            assert running.post(build_upload(*[build_report()] * 100)).status_code == 200
             with contextlib.suppress(ConnectionError):  # unread bytes reset the connection
                 assert analyst.recv(100).startswith(b"HTTP/1.1 503")
 
 
 @pytest.mark.slow
 def test_connections_are_limited_except_at_the_admin_address(tmp_path: Path) -> None:
-    """One connection too many gets 503 with Retry-After. The end of others makes room."""
+    """The 21st connection gets 503 with Retry-After. The end of other connections makes room.
+
+    Connections to the admin address do not count.
+    """
     flags = ("--max-connections", "20", "--body-seconds", "60")
-    with serving_file(tmp_path, *flags, admin=free_port()) as running:
+    with run_file_collector(tmp_path, *flags, admin=find_free_port()) as running:
         idle = [connect(running) for _ in range(20)]
         with connect(running) as surplus:
             response = b"".join(iter(lambda: surplus.recv(65536), b""))
@@ -239,7 +263,7 @@ def test_connections_are_limited_except_at_the_admin_address(tmp_path: Path) -> 
         assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
         for connection in idle:
             connection.close()
-        until(lambda: running.post(upload_of()).status_code == 200)
+        wait_until(lambda: running.post(build_upload()).status_code == 200)
 
 
 def connect(running: Running, address: str = "127.0.0.1") -> socket.socket:
@@ -249,33 +273,37 @@ def connect(running: Running, address: str = "127.0.0.1") -> socket.socket:
 
 
 def send_from(running: Running, address: str, request: bytes) -> int:
-    """Send a request from an address; return the status of the response."""
+    """Send a request from an address, and return the status of the response."""
     with connect(running, address) as sender:
-        with contextlib.suppress(
-            ConnectionError
-        ):  # a refused connection may end before the request is sent
+        # A refused connection may end before the request is sent.
+        with contextlib.suppress(ConnectionError):
             sender.sendall(request)
         return read_response(sender.makefile("rb"))[0]
 
 
 @pytest.mark.slow
 def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
-    """Idle connections and incomplete heads count. A trusted proxy has no limit."""
+    """A source may have eight connections, also idle ones. Further connections get 429.
+
+    Other sources are not affected, and a trusted proxy has no limit.
+    """
     flags = ("--max-source-connections", "8", "--body-seconds", "60")
-    body = upload_of()
+    body = build_upload()
     upload = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with serving_file(tmp_path, *flags, admin=free_port()) as running:
-        bully = [connect(running, BULLY) for _ in range(40)]
-        for connection in bully[:4]:  # of the eight accepted connections, four begin a head
+    with run_file_collector(tmp_path, *flags, admin=find_free_port()) as running:
+        attacks = [connect(running, ATTACKER) for _ in range(40)]
+        for connection in attacks[:4]:  # of the eight accepted connections, four begin a head
             connection.sendall(HEAD)
-        refused = [read_response(connection.makefile("rb"))[0] for connection in bully[8:]]
+        refused = [read_response(connection.makefile("rb"))[0] for connection in attacks[8:]]
         assert refused == [429] * 32
         assert send_from(running, OTHER, upload) == 200
         counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
         assert f'\n{REFUSED}{{bound="max_source_connections"}} 32.0\n' in counters
-        for connection in bully:
+        for connection in attacks:
             connection.close()
-        until(lambda: send_from(running, BULLY, upload) == 200)  # closed connections make room
+        wait_until(
+            lambda: send_from(running, ATTACKER, upload) == 200
+        )  # closed connections make room
         proxy = [connect(running, "127.0.0.1") for _ in range(40)]
         for connection in proxy:
             connection.sendall(upload)
@@ -283,52 +311,54 @@ def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
             connection.close()
 
 
-# `bully` holds memory, `same` is another address of its source, and `other` is another source. In
+# `attacker` holds memory. `same_source` is another address of its source, `other_source` is not. In
 # the second case all three come through a proxy, which names their IPv6 addresses.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("bully", "same", "other", "forwarded"),
+    ("attacker", "same_source", "other_source", "forwarded"),
     [
-        (BULLY, BULLY, OTHER, b""),
+        (ATTACKER, ATTACKER, OTHER, b""),
         ("127.0.0.1", "127.0.0.1", "127.0.0.1", b"X-Forwarded-For: 2001:db8:0:%s\r\n"),
     ],
 )
 def test_incomplete_bodies_of_one_source_leave_memory_for_others(
-    tmp_path: Path, bully: str, same: str, other: str, forwarded: bytes
+    tmp_path: Path, attacker: str, same_source: str, other_source: str, forwarded: bytes
 ) -> None:
     """A source may use a quarter of the budget. Behind a proxy, X-Forwarded-For names the source.
 
     All addresses of a /64 of IPv6 are one source.
     """
     flags = ("--max-bodies", "1000000", "--body-seconds", "60")
-    bodies = upload_of(*[report_of()] * 900)
+    # A source may use 250,000 bytes. The attacker holds 200,000 bytes of an incomplete body, so
+    # this upload of 63,000 bytes is too much for the same source.
+    body = build_upload(*[build_report()] * 900)
     # The first two addresses differ after the first 64 bits only: 2001:db8:0:0::1 and
     # 2001:db8:0:0:9::2 are one source. The third one is another source.
     first, second, third = (
         (forwarded % address if forwarded else b"") for address in (b"0::1", b"0:9::2", b"1::1")
     )
     length = b"Content-Length: %d\r\n\r\n"
-    with serving_file(tmp_path, *flags) as running, connect(running, bully) as holder:
+    with run_file_collector(tmp_path, *flags) as running, connect(running, attacker) as holder:
         holder.sendall(HEAD + first + length % 300_000 + b" " * 200_000)
-        whole = length % len(bodies) + bodies
-        until(lambda: send_from(running, same, HEAD + second + whole) == 429)
-        assert send_from(running, other, HEAD + third + whole) == 200
+        whole = length % len(body) + body
+        wait_until(lambda: send_from(running, same_source, HEAD + second + whole) == 429)
+        assert send_from(running, other_source, HEAD + third + whole) == 200
 
 
 @pytest.mark.slow
 def test_clients_that_do_not_read_are_disconnected(tmp_path: Path) -> None:
-    """Clients that read no response lose their connections, and other clients can connect."""
+    """A client that does not read its response is disconnected, so other clients can connect."""
     flags = ("--max-connections", "4", "--body-seconds", "1")
     long = REGISTRY + "#" * 20_000_000  # more than the buffers of the operating system
     with (
-        serving_file(tmp_path, *flags, registry=long) as running,
+        run_file_collector(tmp_path, *flags, registry=long) as running,
         contextlib.ExitStack() as clients,
     ):
         # Four clients use up all connections. Nothing else can connect until they are reset.
         for _ in range(4):
             client = clients.enter_context(connect_small_buffer(running))
             client.sendall(b"GET /v1/registry HTTP/1.1\r\nHost: x\r\n\r\n")
-        until(lambda: running.post(upload_of()).status_code == 200)
+        wait_until(lambda: running.post(build_upload()).status_code == 200)
 
 
 def connect_small_buffer(running: Running) -> socket.socket:
@@ -341,7 +371,10 @@ def connect_small_buffer(running: Running) -> socket.socket:
 
 
 def test_pipelined_requests_are_limited(running: Running) -> None:
-    """Of a thousand requests in one packet, 17 get a response, the next gets 400 and the end."""
+    """Of 1,000 requests in one packet, 17 get a response. The next gets 400, and nothing follows.
+
+    Many connections with 20,000 requests each hardly increase the memory.
+    """
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     with connect(running) as sender:
         sender.sendall(request * 1000)
@@ -356,15 +389,15 @@ def test_pipelined_requests_are_limited(running: Running) -> None:
         sender.setblocking(False)
         with contextlib.suppress(OSError):
             sender.send(request * 20_000)
-    assert running.post(upload_of()).status_code == 200
+    assert running.post(build_upload()).status_code == 200
     assert measure_memory(running) - before < 64 * MEBIBYTE
     for sender in senders:
         sender.close()
 
 
 def test_invalid_bytes_get_400_after_previous_responses(running: Running) -> None:
-    """Each previous request gets its own response first."""
-    upload = upload_of()
+    """Bytes that are no request get 400 or end the connection, after the responses before them."""
+    upload = build_upload()
     whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     for broken, statuses in (
@@ -384,8 +417,11 @@ def test_invalid_bytes_get_400_after_previous_responses(running: Running) -> Non
 
 
 def test_request_for_another_protocol_ends_the_connection(running: Running) -> None:
-    """The request gets a response. Later bytes are never parsed as a request."""
-    upload = upload_of()
+    """A request to upgrade to another protocol gets a response, and the connection ends.
+
+    Later bytes are never parsed as a request, because they may be of the other protocol.
+    """
+    upload = build_upload()
     whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
     for protocol in (b"websocket", b"h2c"):
         upgrade = b"Connection: Upgrade\r\nUpgrade: %s\r\n" % protocol
@@ -405,8 +441,8 @@ def test_request_for_another_protocol_ends_the_connection(running: Running) -> N
 
 
 def test_half_closed_connection_gets_its_responses(running: Running) -> None:
-    """A client may close its sending half after its uploads."""
-    upload = upload_of()
+    """A client that closes its sending half after three uploads gets three responses."""
+    upload = build_upload()
     # White space around a length is allowed (RFC 9112).
     whole = HEAD + b"Content-Length:  %d  \r\n\r\n" % len(upload) + upload
     with connect(running) as sender:
@@ -419,7 +455,7 @@ def test_half_closed_connection_gets_its_responses(running: Running) -> None:
 
 def test_each_form_of_a_request_gets_one_response(running: Running) -> None:
     """Requests come pipelined, in chunks, in single bytes, without a body, and with Expect."""
-    body = upload_of()
+    body = build_upload()
     length = f"Content-Length: {len(body)}\r\n".encode()
     whole = HEAD + length + b"\r\n" + body
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -450,7 +486,7 @@ def test_each_form_of_a_request_gets_one_response(running: Running) -> None:
 
 
 def read_response(responses: BinaryIO, *, has_body: bool = True) -> tuple[int, bytes]:
-    """Read one response with a Content-Length; return its status and body."""
+    """Read one response with a Content-Length, and return its status and body."""
     status = int(responses.readline().split()[1])
     n_bytes = 0
     while (line := responses.readline()) != b"\r\n":
@@ -467,22 +503,29 @@ def read_response(responses: BinaryIO, *, has_body: bool = True) -> tuple[int, b
         (b"\xff\xfe", {}, 400),  # not UTF-8
         (b"[" * 900_000, {}, 400),
         (b'{"v":' + b"9" * 900_000 + b"}", {}, 400),
-        (gzip.compress(upload_of())[:-1], {"Content_Encoding": "gzip"}, 400),  # truncated
-        (gzip.compress(upload_of()) + b"x", {"Content_Encoding": "gzip"}, 400),  # garbage behind it
-        (gzip.compress(upload_of()) * 2, {"Content_Encoding": "gzip"}, 400),  # two streams
-        (zlib.compress(upload_of()), {"Content_Encoding": "gzip"}, 400),  # another format
-        (gzip.compress(upload_of()), {"Content_Encoding": "gzip"}, 200),
+        (gzip.compress(build_upload())[:-1], {"Content_Encoding": "gzip"}, 400),  # truncated
+        (
+            gzip.compress(build_upload()) + b"x",
+            {"Content_Encoding": "gzip"},
+            400,
+        ),  # garbage behind it
+        (gzip.compress(build_upload()) * 2, {"Content_Encoding": "gzip"}, 400),  # two streams
+        (zlib.compress(build_upload()), {"Content_Encoding": "gzip"}, 400),  # another format
+        (gzip.compress(build_upload()), {"Content_Encoding": "gzip"}, 200),
     ],
 )
 def test_malformed_bodies_are_problems(
     running: Running, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    """Deep nesting, endless digits and wrong encodings get a problem, and never 5xx."""
+    """Deep nesting, long numbers and wrong encodings get a problem document, and never 5xx.
+
+    A valid compressed upload is accepted.
+    """
     assert post(running, body, **headers).status_code == status
 
 
 def is_closed_by_peer(connection: socket.socket) -> bool:
-    """Wait until the collector closes a connection; return False if it sends bytes instead."""
+    """Wait until the collector closes a connection. Return False if it sends bytes instead."""
     try:
         return connection.recv(100) == b""
     except ConnectionResetError:
@@ -493,7 +536,7 @@ def is_closed_by_peer(connection: socket.socket) -> bool:
 def test_the_collector_works_after_all_other_tests(running: Running) -> None:
     """The same process still responds, and has logged no error."""
     assert running.process.poll() is None
-    assert running.post(upload_of()).status_code == 200
+    assert running.post(build_upload()).status_code == 200
     assert '"level": "error"' not in running.log.read_text(encoding="utf-8")
 
 
@@ -504,25 +547,28 @@ N_SENDERS = 8
 @pytest.mark.acceptance
 @pytest.mark.timeout(3600)
 def test_twenty_thousand_hostile_requests_get_responses(tmp_path: Path) -> None:
-    """No response is 5xx, each error is a problem, and the memory stays bounded."""
-    rng = seeded(3)
-    # A fifth of the bodies is compressed. `mutated` changes honest uploads at random, and `costly`
-    # makes uploads that are expensive to parse.
-    bodies = itertools.chain(mutated(rng, 19_800), *(costly(n).values() for n in SIZES * 2))
+    """All responses are 200, 400 or 413, errors are problem documents, and memory is bounded."""
+    rng = make_generator(3)
+    # A fifth of the bodies is compressed. `generate_mutated_uploads` changes honest uploads at
+    # random, and `build_costly_uploads` makes uploads that are expensive to parse.
+    bodies = itertools.chain(
+        generate_mutated_uploads(rng, 19_800),
+        *(build_costly_uploads(n).values() for n in SIZES * 2),
+    )
     requests = [(body, rng.random() < 0.2) for body in bodies]
     assert len(requests) >= 20_000
-    with serving_file(tmp_path) as running, ThreadPoolExecutor(N_SENDERS) as pool:
+    with run_file_collector(tmp_path) as running, ThreadPoolExecutor(N_SENDERS) as pool:
         before = measure_memory(running)
         shares = [requests[i::N_SENDERS] for i in range(N_SENDERS)]
         statuses = sum(pool.map(send_all, [running] * N_SENDERS, shares), Counter[int]())
         assert statuses.total() == len(requests)
         assert set(statuses) <= {200, 400, 413}
-        assert measure_memory(running) - before < 50_000_000
+        assert measure_memory(running) - before < 50_000_000  # bytes
         assert '"level": "error"' not in running.log.read_text(encoding="utf-8")
 
 
 def send_all(running: Running, requests: list[tuple[bytes, bool]]) -> Counter[int]:
-    """Send bodies, some compressed, over one connection; count the statuses of the responses."""
+    """Send bodies, some compressed, over one connection. Return the numbers of their statuses."""
     statuses = Counter[int]()
     with httpx.Client(base_url=running.url, timeout=60) as client:
         for body, is_compressed in requests:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from collectors import ACCEPTED, TODAY, report_of, upload_of
-from hostile_uploads import costly, mutated, seeded
+from collectors import ACCEPTED, TODAY, build_report, build_upload
+from hostile_uploads import build_costly_uploads, generate_mutated_uploads, make_generator
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.canonical import read_canonical, unpack
 from rappor_server.ingest.retry_keys import key_of_upload
@@ -30,11 +30,13 @@ from rappor.protocol.wire import Report, decode_base64url, parse_upload
 
 MAX_REPORTS: Final = 1000
 """Limits the reports of an upload, as by default."""
-TIMES: Final = 20
-"""Limits the ratio of the calls of a hostile upload to the calls of an honest upload of its size. A
-larger value accepts slower parsing."""
-REST: Final = 500
-"""Limits the calls that each upload may make in addition. HTTP and the commit of an upload make
+MAX_RATIO: Final = 20
+"""Limits the ratio of the calls for a hostile upload to the calls for an honest upload of its size,
+where both calls include `OTHER_CALLS` for the honest upload. A larger value accepts slower
+parsing."""
+OTHER_CALLS: Final = 500
+"""Calls that the collector makes for an honest upload in addition to the parsing: a cautious number
+for HTTP and the commit, which make more calls. With a larger value, a small hostile upload may make
 more calls."""
 SIZES: Final = (200, 2_000, 20_000, 200_000, 1_000_000)
 """Sizes of the hostile uploads, in bytes. The largest one is the largest body by default."""
@@ -79,20 +81,28 @@ def measure_peak(body: bytes) -> int:
 
 def make_honest_upload(n_bytes: int) -> bytes:
     """Return an honest upload of at most `n_bytes` bytes, with at least one report."""
-    # An upper bound on the bytes of a report and its comma. An upload without reports has 50 bytes.
-    n_one = len(upload_of()) - 41
-    return upload_of(*[report_of()] * max(1, min(MAX_REPORTS, (n_bytes - 41) // n_one)))
+    # An upload without reports has 50 bytes. So `n_one` is the bytes of a report and 9 bytes more,
+    # of which one is the comma. An upload of n reports has 49 + n * (n_one - 8) bytes, which is at
+    # most 41 + n * n_one.
+    n_one = len(build_upload()) - 41
+    return build_upload(*[build_report()] * max(1, min(MAX_REPORTS, (n_bytes - 41) // n_one)))
 
 
 def compute_max_calls(n_bytes: int) -> int:
-    """Return the largest number of calls for an upload of a size."""
-    return TIMES * (REST + count_calls(make_honest_upload(n_bytes)))
+    """Return the largest number of calls that the parsing of an upload of a size may make.
+
+    An honest upload costs its parsing and `OTHER_CALLS`. The limit is `MAX_RATIO` times this cost.
+    """
+    return MAX_RATIO * (OTHER_CALLS + count_calls(make_honest_upload(n_bytes)))
 
 
 @pytest.mark.parametrize("n_bytes", SIZES)
 def test_hostile_uploads_have_limited_calls(n_bytes: int) -> None:
-    """Each hostile upload makes at most twenty times the calls of an honest upload of its size."""
-    calls = {name: count_calls(body) for name, body in costly(n_bytes).items()}
+    """The parsing of a hostile upload costs at most twenty times an honest upload of its size.
+
+    The cost of the honest upload includes 500 calls for HTTP and the commit.
+    """
+    calls = {name: count_calls(body) for name, body in build_costly_uploads(n_bytes).items()}
     bound = compute_max_calls(n_bytes)
     assert {name: n for name, n in calls.items() if n > bound} == {}
 
@@ -103,7 +113,7 @@ def test_compressed_uploads_have_limited_calls(n_bytes: int) -> None:
 
     An upload may unpack to ten times its size.
     """
-    calls = {name: count_calls(body) for name, body in costly(10 * n_bytes).items()}
+    calls = {name: count_calls(body) for name, body in build_costly_uploads(10 * n_bytes).items()}
     bound = compute_max_calls(n_bytes)
     assert {name: n for name, n in calls.items() if n > bound} == {}
 
@@ -111,13 +121,16 @@ def test_compressed_uploads_have_limited_calls(n_bytes: int) -> None:
 @pytest.mark.slow
 def test_memory_of_an_upload_is_limited() -> None:
     """The largest decompressed body in each hostile form allocates at most 50 MB."""
-    peaks = {name: len(body) + measure_peak(body) for name, body in costly(4_000_000).items()}
+    peaks = {
+        name: len(body) + measure_peak(body)
+        for name, body in build_costly_uploads(4_000_000).items()
+    }
     assert {name: peak for name, peak in peaks.items() if peak > 50_000_000} == {}
 
 
 def test_million_entries_are_refused_by_their_number() -> None:
-    """The refusal makes a handful of calls and stores no entry."""
-    body = costly(2_000_000)["ones"]
+    """An upload of a million entries is refused by few calls, and no entry is stored."""
+    body = build_costly_uploads(2_000_000)["ones"]
     assert parse(body) == "too-many"
     assert count_calls(body) < 50
     assert measure_peak(body) < 10_000
@@ -181,8 +194,8 @@ def mark_acceptance(*arguments: int) -> Any:
 def test_search_for_expensive_uploads_finds_none(n_bytes: int, n_seeds: int, n_steps: int) -> None:
     """A hill climb of hundreds of steps towards more calls stays in the limit."""
     for seed in range(n_seeds):
-        found = search_costly_entry(seeded(seed), n_bytes, n_steps)
-        assert count_calls(repeat_entry(found, n_bytes)) <= compute_max_calls(n_bytes)
+        costliest = search_costly_entry(make_generator(seed), n_bytes, n_steps)
+        assert count_calls(repeat_entry(costliest, n_bytes)) <= compute_max_calls(n_bytes)
 
 
 @pytest.mark.parametrize(
@@ -191,15 +204,16 @@ def test_search_for_expensive_uploads_finds_none(n_bytes: int, n_seeds: int, n_s
 def test_search_for_large_uploads_finds_none(n_bytes: int, n_seeds: int, n_steps: int) -> None:
     """A hill climb towards more memory stays in the limit, for two sizes."""
     for seed in range(n_seeds):
-        found = search_costly_entry(seeded(seed), n_bytes, n_steps, cost=measure_peak)
-        assert n_bytes + measure_peak(repeat_entry(found, n_bytes)) < 12.5 * n_bytes
+        largest = search_costly_entry(make_generator(seed), n_bytes, n_steps, cost=measure_peak)
+        # 50 MB for the largest decompressed body of 4 MB, as in the test of memory above.
+        assert n_bytes + measure_peak(repeat_entry(largest, n_bytes)) < 12.5 * n_bytes
 
 
 @pytest.mark.acceptance
 def test_mutated_uploads_have_limited_calls() -> None:
     """Twenty thousand mutated uploads stay in the limit for their size."""
     bound = functools.cache(compute_max_calls)
-    for body in mutated(seeded(4), 20_000):
+    for body in generate_mutated_uploads(make_generator(4), 20_000):
         assert count_calls(body) <= bound(len(body) // 100 * 100), body
 
 
@@ -235,13 +249,13 @@ def check_agreement(body: bytes) -> bool:
     assert submission.key == key_of_upload(upload_id, body)
     assert len(statuses) == len(entries)
     accepted = list(submission.accepted)
-    for (metric, found), status in zip(entries, statuses, strict=True):
+    for (metric, fields), status in zip(entries, statuses, strict=True):
         if not metric:
             reason = "unknown" if status["reason"].startswith("unknown-") else status["reason"]
-            assert reason == found
+            assert reason == fields
         elif status["status"] == "accepted":
             report = accepted.pop(0)
-            assert (report.metric, (report.cohort, report.bits)) == (metric, found)
+            assert (report.metric, (report.cohort, report.bits)) == (metric, fields)
         else:
             assert status["reason"] in ("expired", "popcount")
     assert not accepted
@@ -251,14 +265,14 @@ def check_agreement(body: bytes) -> bool:
 @pytest.mark.parametrize("n", [4_000, mark_acceptance(100_000)])
 def test_both_parsers_agree_on_mutated_uploads(n: int) -> None:
     """Both parsers accept and refuse the same reports. The fast parser accepts many bodies."""
-    assert sum(map(check_agreement, mutated(seeded(1), n))) > n // 8
-    for body in costly(2_000).values():
+    assert sum(map(check_agreement, generate_mutated_uploads(make_generator(1), n))) > n // 8
+    for body in build_costly_uploads(2_000).values():
         check_agreement(body)
 
 
 def test_non_canonical_upload_gets_the_same_response() -> None:
     """White space, another order of keys and escapes only change which parser reads the upload."""
-    body = upload_of(report_of(), report_of("sound"), report_of("old"))
+    body = build_upload(build_report(), build_report("sound"), build_report("old"))
     document = json.loads(body)
     spellings = (
         body + b"\n",
@@ -271,9 +285,9 @@ def test_non_canonical_upload_gets_the_same_response() -> None:
     assert read_canonical(body) is not None
     for spelled in spellings:
         assert read_canonical(spelled) is None
-        found = parse(spelled)
-        assert isinstance(found, Submission)
-        assert (found.response, found.accepted) == (usual.response, usual.accepted)
+        submission = parse(spelled)
+        assert isinstance(submission, Submission)
+        assert (submission.response, submission.accepted) == (usual.response, usual.accepted)
 
 
 def test_base64url_equals_that_of_the_protocol() -> None:

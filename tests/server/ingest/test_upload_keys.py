@@ -1,4 +1,8 @@
-"""Upload keys: lines of the file, names, last days."""
+"""Upload keys: lines of the file, names, last days.
+
+An upload key is a secret that a program sends with each upload. A line of the file has the name of
+a key, the key, and perhaps its last day: `old sesame 2026-11-21`. A # begins a comment.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,10 @@ TOMORROW = TODAY + datetime.timedelta(days=1)
 
 
 def test_each_key_is_valid_until_its_last_day() -> None:
-    """A new key is valid beside the old key, which expires."""
+    """A new key is valid beside the old key, which expires.
+
+    Only the exact header `Bearer KEY` has the key. The repr contains no key.
+    """
     keys = UploadKeys.loads(f"# sending\nold sesame {TODAY}\nnew  simsim # later\n", path="keys")
     assert keys.find("Bearer sesame", today=TODAY) == "old"
     assert keys.find("Bearer sesame", today=TOMORROW) is None
@@ -33,7 +40,7 @@ def test_each_key_is_valid_until_its_last_day() -> None:
 
 
 def test_a_file_of_one_word_is_a_key() -> None:
-    """The name of the key is `key`, and it does not expire."""
+    """A line of one word is a key with the name `key`, which does not expire."""
     assert UploadKeys.loads("sesame\n", path="keys").find("Bearer sesame", today=TODAY) == "key"
 
 
@@ -42,16 +49,21 @@ def test_a_file_of_one_word_is_a_key() -> None:
     [
         ("", None),
         ("# nothing but this\n", None),
-        ("a x\na y\n", 2),
-        ("x\ny\n", 2),
-        ("a x 2026-13-01\n", 1),
-        ("a x 2026-W48-1\n", 1),
-        ("a x 2026-11-30 more\n", 1),
-        ("A x\n", 1),
+        ("a sesame\na simsim\n", 2),  # one name twice
+        ("sesame\nsimsim\n", 2),  # twice the name `key`
+        ("a sesame 2026-13-01\n", 1),
+        ("a sesame 2026-W48-1\n", 1),
+        ("a sesame 2026-11-30 more\n", 1),
+        ("A sesame\n", 1),  # a name has no capital letters
     ],
 )
 def test_invalid_files_are_refused_without_showing_a_key(text: str, line: int | None) -> None:
-    """An empty file must not let everybody upload. The error has the number of an invalid line."""
+    """A file without a key or with an invalid line is refused. The error has the line's number.
+
+    The error contains no key. An empty file must not let everybody upload.
+    """
     with pytest.raises(FileError) as caught:
         UploadKeys.loads(text, path="keys")
     assert caught.value.line == line
+    for key in ("sesame", "simsim"):
+        assert key not in str(caught.value)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from typing import Any
 
 import numpy as np
 import pytest
-from collectors import ACCEPTED, BOOLEAN, TODAY, metric_of, report_of, upload_of
+from collectors import ACCEPTED, BOOLEAN, PARAMS, TODAY, build_metric, build_report, build_upload
 from places import VECTORS
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_report
 from rappor_server.ingest.validate import Submission, Suspicious, read_upload
-from registries import registry_of
+from registries import build_registry
 from scipy import stats
 
 from rappor import Params
@@ -41,8 +42,11 @@ def list_statuses(submission: Submission) -> list[str]:
 
 
 def make_report(**changes: object) -> dict[str, object]:
-    """Return the JSON object of a valid report with some fields replaced."""
-    (entry,) = json.loads(upload_of())["reports"]
+    """Return the JSON object of a valid report of `page` with some fields replaced.
+
+    `page` has 4 cohorts and 16 bits, so the cohorts are 0 to 3, and "bits" has two bytes.
+    """
+    (entry,) = json.loads(build_upload())["reports"]
     return dict(entry) | changes
 
 
@@ -70,12 +74,13 @@ same verdicts."""
         (make_report(device=7), "malformed"),
         (7, "malformed"),
         (make_report(metric="old", params=BOOLEAN.fingerprint, cohort=0, bits="AQ"), "expired"),
+        # "Ag" is the byte 2: its second bit is set, and a report of `sound` has one bit.
         (make_report(metric="sound", params=BOOLEAN.fingerprint, cohort=0, bits="Ag"), "padding"),
     ],
 )
 def test_reason_of_each_invalid_report(entry: object, reason: str, spelling: str) -> None:
     """Both parsers give the same reason, and accept a valid report in the same upload."""
-    document = json.loads(upload_of()) | {"reports": [entry, make_report()]}
+    document = json.loads(build_upload()) | {"reports": [entry, make_report()]}
     submission = parse(json.dumps(document, separators=SPELLINGS[spelling]).encode())
     assert list_statuses(submission) == [reason, "accepted"]
     assert len(submission.accepted) == 1 + (reason == "accepted")
@@ -87,25 +92,29 @@ def test_reason_of_each_invalid_report(entry: object, reason: str, spelling: str
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize(
     ("bits", "reason"),
+    # The bytes 04 00, 00 08, 00 00 and 03 00: one bit of twelve, one, none and two.
     [("BAA", "accepted"), ("AAg", "accepted"), ("AAA", "popcount"), ("AwA", "popcount")],
 )
 def test_a_report_of_one_bucket_has_exactly_one_1(
     bits: str, reason: str, spelling: str, suspicious: Suspicious
 ) -> None:
-    """Other bits are refused whatever the setting about suspicious reports."""
+    """A report of a set names one bucket, so it has one 1. All other reports are refused.
+
+    They are refused under both settings about suspicious reports, because no device sends them.
+    """
     params = Params(k=12, m=4, items=2, keep=0.5, encoding="set")
-    metric = metric_of("plugins", params, epoch="quarter", interval="epoch")
+    metric = build_metric("plugins", params, epoch="quarter", interval="epoch")
     entry = {"metric": "plugins", "params": metric.fingerprint, "cohort": 0, "bits": bits}
-    document = json.loads(upload_of()) | {"reports": [entry]}
+    document = json.loads(build_upload()) | {"reports": [entry]}
     body = json.dumps(document, separators=SPELLINGS[spelling]).encode()
-    accepted = AcceptedParams(registry_of(metric))
+    accepted = AcceptedParams(build_registry(metric))
     submission = parse(body, accepted_params=accepted, suspicious=suspicious)
     assert list_statuses(submission) == [reason]
 
 
 def test_too_many_reports_refuse_the_upload() -> None:
     """An upload with more reports than the limit is refused as a whole."""
-    body = upload_of(*[report_of()] * 3)
+    body = build_upload(*[build_report()] * 3)
     assert len(parse(body, max_reports=3).accepted) == 3
     with pytest.raises(ReportError, match="at most 2") as caught:
         parse(body, max_reports=2)
@@ -120,30 +129,34 @@ def test_keys_equal_the_vectors(row: dict[str, Any]) -> None:
     """
     submission = parse(row["body"].encode())
     assert submission.key.hex() == row["key"]
-    places = range(1, len(row["report_keys"]) + 1)
-    keys = [key_of_report(submission.key, place).hex() for place in places]
+    positions = range(1, len(row["report_keys"]) + 1)
+    keys = [key_of_report(submission.key, position).hex() for position in positions]
     assert keys == row["report_keys"]
 
 
 def test_reports_of_older_registries_are_accepted() -> None:
-    """Reports under earlier parameters are accepted while the metric exists and has not expired."""
+    """Reports under earlier parameters are accepted while the metric exists and has not expired.
+
+    `old` is an earlier registry with other parameters of `page`, and with the metric `gone`. Each
+    case has the present registry, the earlier registries, and the status of the report of `page`.
+    """
     before = Params(k=16, m=4, f=0.5, p=0.3, q=0.7)
-    its, gone = metric_of(params=before), metric_of("gone", before)
-    old = registry_of(its, gone)
-    body = upload_of(
-        report_of(params=its.params),
+    page, gone = build_metric(params=before), build_metric("gone", before)
+    old = build_registry(page, gone)
+    body = build_upload(
+        build_report(params=page.params),
         Report(metric="gone", params=gone.fingerprint, cohort=0, bits=b"\x0f\x0f"),
     )
     yesterday = TODAY - datetime.timedelta(days=1)
-    for new, older, found in (
-        (metric_of(), [], "unknown-params"),
-        (metric_of(), [old], "accepted"),
-        (metric_of(expires=TODAY), [old], "accepted"),
-        (metric_of(expires=yesterday), [old], "expired"),
+    for new, older, reason in (
+        (build_metric(), [], "unknown-params"),
+        (build_metric(), [old], "accepted"),
+        (build_metric(expires=TODAY), [old], "accepted"),
+        (build_metric(expires=yesterday), [old], "expired"),
     ):
-        accepted_params = AcceptedParams(registry_of(new), older)
+        accepted_params = AcceptedParams(build_registry(new), older)
         reasons = list_statuses(parse(body, accepted_params=accepted_params))
-        assert reasons == [found, "unknown-metric"]
+        assert reasons == [reason, "unknown-metric"]
 
 
 # Popcounts
@@ -162,7 +175,12 @@ def test_reports_of_older_registries_are_accepted() -> None:
     ids=range(6),
 )
 def test_range_of_popcounts_is_exact(params: Params) -> None:
-    """Each tail has at most half of the false-alarm rate. One more popcount would exceed it."""
+    """Each tail has at most half of the false-alarm rate. One more popcount would exceed it.
+
+    The number of ones of a report is the sum of two binomial numbers: of its true bits, with
+    probability q*, and of all other bits, with probability p*. The smallest popcount belongs to the
+    fewest true bits that a value may have, and the largest popcount to the most.
+    """
     least, most = compute_popcount_range(params)
     fewest, largest = {
         "bloom": (1, params.h),
@@ -171,9 +189,9 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
     }[params.encoding]
 
     def distribution(n_true: int) -> Any:
-        ones = stats.binom.pmf(np.arange(n_true + 1), n_true, params.q_star)
+        true_ones = stats.binom.pmf(np.arange(n_true + 1), n_true, params.q_star)
         zeros = stats.binom.pmf(np.arange(params.k - n_true + 1), params.k - n_true, params.p_star)
-        return np.convolve(ones, zeros)
+        return np.convolve(true_ones, zeros)
 
     low, high = distribution(fewest), distribution(largest)
     assert low[:least].sum() <= FALSE_ALARM / 2 < low[: least + 1].sum()
@@ -189,11 +207,11 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
 )
 def test_suspicious_popcounts_follow_the_setting(suspicious: Suspicious, status: str) -> None:
     """A report of 128 ones is refused or accepted, depending on the setting."""
-    metric = metric_of(params=Params.profile("balanced"))
-    params, accepted_params = metric.params, AcceptedParams(registry_of(metric))
+    metric = build_metric(params=Params.profile("balanced"))
+    params, accepted_params = metric.params, AcceptedParams(build_registry(metric))
     report = Report(metric="page", params=params.fingerprint, cohort=0, bits=b"\xff" * 16)
     assert compute_popcount_range(params)[1] < 128
-    submission = parse(upload_of(report), accepted_params=accepted_params, suspicious=suspicious)
+    submission = parse(build_upload(report), accepted_params=accepted_params, suspicious=suspicious)
     assert list_statuses(submission) == [status]
     is_refused = suspicious is Suspicious.REFUSE
     assert submission.refusals == ({("page", "popcount"): 1} if is_refused else {})
@@ -207,13 +225,33 @@ def test_short_reports_are_never_suspicious() -> None:
 
 def test_each_part_has_its_own_parameters() -> None:
     """A report has the fingerprint of its part. The fingerprint without a part is refused."""
-    metric = metric_of(parts=(Part("prefix:3", 0.5), Part("whole")))
-    accepted_params = AcceptedParams(registry_of(metric))
+    metric = build_metric(parts=(Part("prefix:3", 0.5), Part("whole")))
+    accepted_params = AcceptedParams(build_registry(metric))
     prefix = metric.part_params("prefix:3")
-    body = upload_of(report_of(params=prefix), report_of(params=metric.params))
-    found = parse(body, accepted_params=accepted_params)
-    assert list_statuses(found) == ["accepted", "unknown-params"]
-    assert found.accepted[0].params == prefix
+    body = build_upload(build_report(params=prefix), build_report(params=metric.params))
+    submission = parse(body, accepted_params=accepted_params)
+    assert list_statuses(submission) == ["accepted", "unknown-params"]
+    assert submission.accepted[0].params == prefix
     accepted = accepted_params.find(("page", prefix.fingerprint))
     assert accepted is not None
     assert (accepted.metric, accepted.params) == (metric, prefix)
+
+
+def test_metrics_narrowed_since() -> None:
+    """Metrics that lost a parameter set are listed, unless they left the registry.
+
+    With the earlier registry in `older`, no metric has lost a parameter set.
+    """
+    earlier = build_registry(
+        build_metric("page"), build_metric("same"), build_metric("gone"), build_metric("edited")
+    )
+    changed = dataclasses.replace(PARAMS, m=2 * PARAMS.m)
+    later = build_registry(
+        build_metric("page", changed), build_metric("same"), build_metric("edited", owner="other")
+    )
+    before = AcceptedParams(earlier)
+    assert AcceptedParams(later).list_metrics_with_lost_params(before) == ["page"]
+    assert AcceptedParams(later, [earlier]).list_metrics_with_lost_params(before) == []
+    # A reload that drops the earlier registry from `older` ends the time of the old devices.
+    both = AcceptedParams(later, [earlier])
+    assert AcceptedParams(later).list_metrics_with_lost_params(both) == ["page"]

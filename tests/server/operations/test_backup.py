@@ -1,4 +1,4 @@
-"""Restoration into a database that exists."""
+"""Backup and restore: the refusal to restore into a database that has rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from sqlalchemy import Engine
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_refused_restore_says_how_to_go_on(engine: Engine, tmp_path: Path) -> None:
-    """The operator must move both files of SQLite away, or name another database."""
+    """The refusal names every file to move away, and the option for another database.
+
+    The collector has two SQLite files: counts and inbox. An operator who moved only the first file
+    away would merge the old inbox into the restored counts. A second attempt would fail in the same
+    way, so the error is not retryable.
+    """
     address = engine.url.render_as_string()
     backup(address, tmp_path / "counts.bak")
     with pytest.raises(StoreError, match="name another database with --database, or move") as error:

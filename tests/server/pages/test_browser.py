@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsers import PATIENCE, browsing, keep_picture, violations
-from collectors import Running, free_port, make_token, serving_file
+from browsers import PATIENCE, list_accessibility_faults, run_browser, save_screenshot
+from collectors import Running, find_free_port, make_token, run_file_collector
 from dashboards import DAYS, HOSTILE, NAMES, TOML
 
 HOME = "/pages/metrics/home_page"
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with browsing() as started:
+    """Yield a browser without a window."""
+    with run_browser() as started:
         yield started
 
 
@@ -27,7 +28,9 @@ def browser() -> Iterator[Any]:
 def open_page(
     browser: Any, dashboard: Running, token: str, *, silent: bool = True, **window: Any
 ) -> Iterator[Any]:
-    """Sign in, and check at the end that the browser logged nothing and loaded no other site.
+    """Yield a page of a person who is signed in.
+
+    At the end, check that the browser logged no message and requested nothing from another site.
 
     The browser logs pages with an error status. A test of such pages sets `silent` to False.
     """
@@ -55,12 +58,12 @@ def open_page(
 
 def test_visit_of_an_analyst(browser: Any, dashboard: Running, token: str, tmp_path: Path) -> None:
     """Sign in, see a result, upload candidates, decode, sort, download, compare, sign out."""
-    listed = tmp_path / "own.txt"
+    listed = tmp_path / "candidates.txt"
     listed.write_text("".join(f"{name}\n" for name in [*NAMES, HOSTILE[0], HOSTILE[-1]]))
     with open_page(browser, dashboard, token) as page:
         page.get_by_role("link", name="home_page").click()
         page.get_by_text("leads with").wait_for()
-        keep_picture(page, "dashboard-overview")
+        save_screenshot(page, "dashboard-overview")
         page.get_by_role("link", name="Ask", exact=True).click()
         page.get_by_label("File, UTF-8").set_input_files(listed)
         page.get_by_role("button", name="Upload list").click()
@@ -81,7 +84,7 @@ def test_visit_of_an_analyst(browser: Any, dashboard: Running, token: str, tmp_p
             with page.expect_download() as download:
                 page.get_by_role("link", name=name).click()
             assert download.value.path().read_text(encoding="utf-8").startswith(check)
-        keep_picture(page, "dashboard-ranking")
+        save_screenshot(page, "dashboard-ranking")
 
         page.get_by_role("link", name="Ask", exact=True).click()
         comparison = page.locator("form[action$=comparison]")
@@ -101,8 +104,9 @@ def test_visit_of_an_analyst(browser: Any, dashboard: Running, token: str, tmp_p
 
 BARS = "[...document.querySelectorAll('.bar')].map(bar => bar.getBoundingClientRect().width)"
 """Script that returns the width of each bar of a chart, in pixels."""
-LOOKS = [("light", 390), ("dark", 1280), ("dark", 390), ("light", 1280)]
-"""Colour schemes and widths of the window, in pixels, that the browser takes in turn."""
+LOOKS = [("light", 390), ("dark", 1280)]
+"""Colour schemes and widths of the window, in pixels, that the browser takes in turn. The scheme
+decides about contrasts and the width about the layout, so two looks show both of each."""
 VIEWS = {
     "metrics": "",
     "overview": "metrics/home_page",
@@ -120,7 +124,10 @@ VIEWS = {
 def test_pages_are_accessible_and_fit(
     browser: Any, dashboard: Running, token: str, name: str
 ) -> None:
-    """axe-core reports nothing on any page. Each page fits the window and is small."""
+    """axe-core finds no violation. The page fits the window and has less than 200,000 bytes.
+
+    All bars of a page have one width, because they have one scale.
+    """
     with open_page(browser, dashboard, token, silent=name != "unanswered") as page:
         page.goto(f"{dashboard.admin_url}/pages/{VIEWS[name]}")
         page.wait_for_selector("[data-progress]", state="detached")
@@ -130,14 +137,17 @@ def test_pages_are_accessible_and_fit(
         for scheme, width in LOOKS:
             page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": width, "height": 900})
-            assert violations(page) == [], (scheme, width)
+            assert list_accessibility_faults(page) == [], (scheme, width)
             assert page.evaluate("document.documentElement.scrollWidth") == width
             assert len({round(width) for width in page.evaluate(BARS)}) <= 1, "bars of one scale"
-            keep_picture(page, f"dashboard-{name}-{scheme}-{width}")
+            save_screenshot(page, f"dashboard-{name}-{scheme}-{width}")
 
 
 def test_everything_works_without_scripts(browser: Any, dashboard: Running, token: str) -> None:
-    """The page of a running query reloads itself until the result is there. Each control works."""
+    """Without scripts, the page of a running query reloads until the result is computed.
+
+    Forms work, and no button without an effect is shown.
+    """
     with open_page(browser, dashboard, token, java_script_enabled=False) as page:
         page.goto(f"{dashboard.admin_url}{HOME}/ask")
         trend = page.locator("form[action$=trend]")
@@ -154,7 +164,7 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Running, toke
 
 
 def test_link_of_another_site_keeps_the_visit(browser: Any, dashboard: Running, token: str) -> None:
-    """A link in a chat or a wiki shows the page to a person who is signed in."""
+    """A link on another site, such as a chat, opens the page of a person who is signed in."""
     with open_page(browser, dashboard, token) as page:
         page.goto(f"data:text/html,<a href={dashboard.admin_url}{HOME}>home_page</a>")
         page.get_by_role("link", name="home_page").click()
@@ -167,7 +177,7 @@ def test_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
     """A name without a space is broken and does not widen a page."""
     name = f"a{'_' * 20}{'x' * 40}"
     (tmp_path / "metrics.toml").write_text(TOML.replace("[metrics.other]", f"[metrics.{name}]"))
-    with serving_file(tmp_path, "--pages", admin=free_port()) as dashboard:
+    with run_file_collector(tmp_path, "--pages", admin=find_free_port()) as dashboard:
         token = make_token(dashboard.database)
         window = {"width": 390, "height": 900}
         with open_page(browser, dashboard, token, silent=False, viewport=window) as page:

@@ -1,4 +1,7 @@
-"""Results on pages: overview, list of metrics, ranking, complete URLs, progress, problems."""
+"""Results on pages: overview, list of metrics, ranking, complete URLs, progress and problems.
+
+`reader.answer` requests a page and waits until its result is computed.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collectors import Running, free_port, make_token, serving_file
+from collectors import Running, find_free_port, make_token, run_file_collector
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
-from pages import drawings, tables
+from pages import parse_drawings, parse_tables
 
 CANDIDATES = "Candidates: detected ones first; the intervals of undetected ones are not adjusted"
 """Caption that the table of a ranking has."""
@@ -47,8 +50,11 @@ def block_workers(dashboard: Running) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_overview_page(reader: Visitor) -> None:
-    """The overview has a sentence, every detected string, and the changes of each string."""
-    page = reader.answer(HOME)
+    """The overview has sentences about the largest share and changes, and the detected strings.
+
+    The fourth name triples on the last two days.
+    """
+    page = reader.request_result(HOME)
     assert page.url.path == f"{HOME}/overview"
     assert f"to={DAYS[-1]}" in str(page.url)
     text = extract_text(page.text)
@@ -57,9 +63,9 @@ def test_overview_page(reader: Visitor) -> None:
     assert "100,000 reports in the last 5 days" in text
     assert len(page.content) < MAX_PAGE_BYTES
     ranking = json.loads(reader.file(page, "ranking.json").text)
-    shown = re.findall(r'<li class="[^"]*"><span class="name"><bdi>(.*?)</bdi>', page.text)
+    listed_names = re.findall(r'<li class="[^"]*"><span class="name"><bdi>(.*?)</bdi>', page.text)
     detected = [row["candidate"] for row in ranking["estimates"] if row["detected"]]
-    assert [re.sub("<wbr>", "", name) for name in shown][:3] == detected[:3]
+    assert [re.sub("<wbr>", "", name) for name in listed_names][:3] == detected[:3]
     runs = json.loads(reader.file(page, "trend.json").text)
     assert [sample["first"] for sample in runs["samples"] if sample["reports"]] == list(
         map(str, DAYS)
@@ -72,16 +78,19 @@ def test_overview_page(reader: Visitor) -> None:
 
 @pytest.mark.slow
 def test_list_of_metrics(reader: Visitor) -> None:
-    """Each metric has its three most common strings and its state, or a text that says why not."""
+    """The card of a metric has its three most common strings, or the reason why it has none.
+
+    The cards of expired metrics state it.
+    """
     for metric in ("home_page", "theme"):
-        reader.answer(f"/pages/metrics/{metric}/overview")
+        reader.request_result(f"/pages/metrics/{metric}/overview")
     page = reader.get("/pages/").text
     cards = dict(
         re.findall(r'<section class="card">.*?metrics/([\w.]+)">(.*?)</section>', page, re.S)
     )
     assert set(cards) == {"home_page", "theme", "setup", "other"}
     assert cards["home_page"].count("<li ") == 3
-    assert len(drawings(cards["home_page"])) == 6
+    assert len(parse_drawings(cards["home_page"])) == 6
     assert "leads with" in extract_text(cards["theme"])
     assert 'class="state expired"' in cards["other"]
     assert "Nothing to show yet" in cards["other"]
@@ -90,42 +99,45 @@ def test_list_of_metrics(reader: Visitor) -> None:
 
 @pytest.mark.slow
 def test_list_of_many_metrics_has_pages(tmp_path: Path) -> None:
-    """Each page has a limited number of metrics, and links to the other pages."""
-    head, _, one = TOML.partition("[metrics.other]")
+    """A page lists at most 16 metrics, and links to the other pages. A third page is an error."""
+    head, _, entry = TOML.partition("[metrics.other]")
     names = [f"metric_{number:02}_{40 * 'x'}" for number in range(30)]
     registry = tmp_path / "metrics.toml"
-    metrics = "".join(f"[metrics.{name}]{one}" for name in names)
+    metrics = "".join(f"[metrics.{name}]{entry}" for name in names)
     registry.write_text(head.partition("[metrics")[0] + metrics)
-    with serving_file(tmp_path, "--pages", admin=free_port()) as running:
+    with run_file_collector(tmp_path, "--pages", admin=find_free_port()) as running:
         visitor = Visitor(running)
         with visitor.http:
             visitor.sign_in(make_token(running.database))
             pages = [visitor.get(f"/pages/?page={number}").text for number in (1, 2)]
-            shown = [re.findall(r'/metrics/(\w+)"', page) for page in pages]
-            assert shown == [names[:16], names[16:]]
+            names_of_pages = [re.findall(r'/metrics/(\w+)"', page) for page in pages]
+            assert names_of_pages == [names[:16], names[16:]]
             assert f'href="/pages/?page=2">from {names[16]}<' in visitor.get("/pages/").text
             assert visitor.get("/pages/?page=3").status_code == 422
 
 
 def test_health_page(reader: Visitor) -> None:
-    """The description is escaped and the days are listed. A missing part has a next step."""
+    """The health page lists the released reports of each day, and escapes the description.
+
+    The pages of a metric without candidates state the next step.
+    """
     page = reader.get(f"{HOME}/health").text
     assert "The &lt;b&gt;page&lt;/b&gt; that" in page
-    by_day = tables(page)["Released reports, by the day of each release window, newest first"]
+    by_day = parse_tables(page)["Released reports, by the day of each release window, newest first"]
     assert by_day[1:] == [[str(day), "20,000"] for day in reversed(DAYS)]
     over = reader.get("/pages/metrics/other/health").text
     assert "other: expired" in over
     assert "on 2026-01-01" in over.lower()
-    missing = reader.answer("/pages/metrics/other/overview")
+    missing = reader.request_result("/pages/metrics/other/overview")
     assert "Add a list" in missing.text
     assert "No candidates yet" in reader.get("/pages/metrics/other/ask").text
 
 
 def test_ranking_page_and_files(reader: Visitor) -> None:
-    """The page, the report, CSV and JSON have equal numbers."""
-    page = reader.answer(f"{HOME}/ranking")
+    """The page, the report, CSV and JSON of a ranking have equal numbers."""
+    page = reader.request_result(f"{HOME}/ranking")
     assert page.status_code == 200
-    shown = {row[0]: row for row in tables(page.text)[CANDIDATES][1:]}
+    row_of_candidate = {row[0]: row for row in parse_tables(page.text)[CANDIDATES][1:]}
     table = list(csv.DictReader(io.StringIO(reader.file(page, "estimates.csv").text)))
     document = json.loads(reader.file(page, "estimates.json").text)
     assert document["reports"] == 100_000
@@ -134,31 +146,36 @@ def test_ranking_page_and_files(reader: Visitor) -> None:
     ]
     for row in document["estimates"]:
         if row["candidate"] in NAMES:
-            assert shown[row["candidate"]][4] == f"{row['count']:,.0f}"
+            assert row_of_candidate[row["candidate"]][4] == f"{row['count']:,.0f}"
     assert {NAMES[0], NAMES[3]} <= {row["candidate"] for row in document["estimates"]}
     report = reader.file(page, "report.html")
     assert report.headers["content-disposition"] == 'attachment; filename="home_page-report.html"'
-    assert tables(report.text)[CANDIDATES] == tables(page.text)[CANDIDATES]
+    assert parse_tables(report.text)[CANDIDATES] == parse_tables(page.text)[CANDIDATES]
     assert reader.file(page, "none.csv").status_code == 404
-    forged = reader.answer(f"{HOME}/ranking", forged="yes")
-    assert "forged make" in tables(forged.text)[CANDIDATES][0]
+    forged = reader.request_result(f"{HOME}/ranking", forged="yes")
+    assert "forged make" in parse_tables(forged.text)[CANDIDATES][0]
 
 
 def test_complete_url_shows_the_same_result(reader: Visitor, dashboard: Running) -> None:
-    """Missing fields are added, defaults are left out, and the result is computed once."""
-    page = reader.answer(f"{HOME}/ranking", list="", to="2026-11-05", level="5", unknown="x")
+    """The URL gets the last day of its range and loses default options, so its result is fixed.
+
+    The result is computed once. The same URL shows it while no decoder runs.
+    """
+    page = reader.request_result(
+        f"{HOME}/ranking", list="", to="2026-11-05", level="5", unknown="x"
+    )
     assert str(page.url).endswith("/ranking?to=2026-11-05")
     assert "results from 60,000 reports" in page.text
-    later = reader.answer(f"{HOME}/ranking", to="2099-01-01")
+    later = reader.request_result(f"{HOME}/ranking", to="2099-01-01")
     assert str(later.url).endswith(f"/ranking?to={DAYS[-1]}")
-    # Nothing can be computed now, so the same page is the stored result.
+    # No decoder runs, so an equal page is the stored result.
     with block_workers(dashboard):
         assert reader.http.get(page.url).text == page.text
 
 
 def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
-    """No candidate becomes markup, changes the direction of text, or becomes a formula."""
-    page = reader.answer(f"{HOME}/ranking", all="yes")
+    """A candidate is escaped on pages, and cannot become a formula in a spreadsheet."""
+    page = reader.request_result(f"{HOME}/ranking", all="yes")
     for text in MARKUP:
         assert text not in page.text
     assert "&lt;script&gt;alert(1)&lt;" in page.text
@@ -184,6 +201,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
         ("home_page/overview", {"to": "0001-01-01"}, "to must be a day of this collection"),
         ("theme/segments", {"dimension": "x"}, "dimension must be one of version"),
+        ("home_page/segments", {"dimension": "x"}, "needs a metric with segments"),
         ("theme/association", {}, "an association needs a metric with fields, and theme has none"),
         ("setup/association", {"rows": "x"}, "rows must be one of editor, system"),
         ("setup/association", {"rows": "system", "columns": "system"}, "another field than rows"),
@@ -193,8 +211,8 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
 def test_page_without_result_has_a_reason(
     reader: Visitor, path: str, fields: dict[str, str], sentence: str
 ) -> None:
-    """Invalid fields get a page at once. A failed query gets a page with a whole sentence."""
-    response = reader.answer(f"/pages/metrics/{path}", **fields)
+    """Invalid fields and failed queries get a page with a sentence that states the reason."""
+    response = reader.request_result(f"/pages/metrics/{path}", **fields)
     assert response.status_code == (404 if "list" in fields else 422)
     assert sentence.lower() in response.text.lower()
     for alert in re.findall(r'role="alert">([^<]+)<', response.text):
@@ -203,11 +221,11 @@ def test_page_without_result_has_a_reason(
 
 
 def test_query_in_progress(reader: Visitor, dashboard: Running) -> None:
-    """A second query links to the first one. Everybody with the URL sees the progress.
+    """While a query of a visitor runs, a second query gets 429 and a link to the first query.
 
-    The query can be cancelled.
+    The page of a running query has the URL of its progress, and a button that cancels the query.
     """
-    reader.answer("/pages/metrics/theme/ranking")
+    reader.request_result("/pages/metrics/theme/ranking")
     with block_workers(dashboard):
         running = reader.http.get("/pages/metrics/theme/ranking?level=4", follow_redirects=True)
         (progress_url,) = re.findall(
@@ -215,11 +233,13 @@ def test_query_in_progress(reader: Visitor, dashboard: Running) -> None:
         )
         progress_url = progress_url.replace("&amp;", "&")
         assert json.loads(reader.get(progress_url).text)["is_over"] is False
-        for other in ("ranking?level=3", "segments?dimension=version"):
-            again = reader.http.get(f"/pages/metrics/theme/{other}", follow_redirects=True)
-            assert again.status_code == 429
-            assert f'href="{running.url.path}?' in again.text
+        for address in ("ranking?level=3", "segments?dimension=version"):
+            second = reader.http.get(f"/pages/metrics/theme/{address}", follow_redirects=True)
+            assert second.status_code == 429
+            assert f'href="{running.url.path}?' in second.text
         query = running.url.query.decode()
-        gone = reader.post(f"{running.url.path}/cancel?{query}", at=f"{running.url.path}?{query}")
-        assert gone.headers["location"] == "/pages/metrics/theme/ask"
+        cancelled = reader.post(
+            f"{running.url.path}/cancel?{query}", at=f"{running.url.path}?{query}"
+        )
+        assert cancelled.headers["location"] == "/pages/metrics/theme/ask"
         assert json.loads(reader.get(progress_url).text)["is_over"] is True

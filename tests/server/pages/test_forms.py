@@ -14,9 +14,9 @@ from starlette.requests import Request
 
 from rappor.base.errors import ParamsError
 
-# A form with a name that is not ASCII, a file whose name is not ASCII either and whose content
-# looks like a boundary and is not UTF-8, and an empty file.
-BROWSERS = (
+# A form as browsers send it: a field that is not ASCII, a file, and an empty file. The name of the
+# file is not ASCII. Its content is not UTF-8, and has a line that looks like a boundary.
+BROWSER_FORM = (
     b'--B\r\nContent-Disposition: form-data; name="name"\r\n\r\nmy \xc3\xa9\r\n'
     b'--B\r\nContent-Disposition: form-data; name="file"; filename="\xe6\x97\xa5%22.txt"\r\n'
     b"Content-Type: text/plain\r\n\r\na\r\n--b\r\n\xff\r\n"
@@ -28,7 +28,7 @@ BROWSERS = (
 
 def make_request(headers: dict[str, str], body: bytes = b"") -> Request:
     """Return a request for http://ops.example with headers and a body."""
-    named = {"host": "ops.example", "content-length": f"{len(body)}"} | headers
+    all_headers = {"host": "ops.example", "content-length": f"{len(body)}"} | headers
     scope: dict[str, Any] = {
         "type": "http",
         "method": "POST",
@@ -36,7 +36,9 @@ def make_request(headers: dict[str, str], body: bytes = b"") -> Request:
         "path": "/",
         "query_string": b"",
         "server": ("ops.example", 80),
-        "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
+        "headers": [
+            (name.encode(), value.encode("latin-1")) for name, value in all_headers.items()
+        ],
     }
 
     async def receive() -> dict[str, Any]:
@@ -58,8 +60,8 @@ def parse(body: bytes, media_type: str, *, max_bytes: int = 20_000) -> Form:
 
 
 def test_fields_and_files_are_parsed() -> None:
-    """A file may be binary, a name may be not ASCII, and a line may look like a boundary."""
-    form = parse(BROWSERS, "multipart/form-data; boundary=B")
+    """Fields and files of both kinds of forms are parsed. A repeated field has its last value."""
+    form = parse(BROWSER_FORM, "multipart/form-data; boundary=B")
     assert form.fields == {"name": "my é"}
     assert form.files == {"file": b"a\r\n--b\r\n\xff"}
     assert parse(b"a=1+2&b=%C3%A9&b=3", "application/x-www-form-urlencoded").fields == {
@@ -76,9 +78,9 @@ def test_fields_and_files_are_parsed() -> None:
         (b"a=%FF", "application/x-www-form-urlencoded", 422),
         (b"\xff", "application/x-www-form-urlencoded", 422),
         (b"&".join(b"a=1" for _ in range(51)), "application/x-www-form-urlencoded", 422),
-        (BROWSERS, "multipart/form-data; boundary=C", 422),
-        (BROWSERS, "multipart/form-data", 422),
-        (BROWSERS, "multipart/mixed; boundary=B", 415),
+        (BROWSER_FORM, "multipart/form-data; boundary=C", 422),
+        (BROWSER_FORM, "multipart/form-data", 422),
+        (BROWSER_FORM, "multipart/mixed; boundary=B", 415),
         (b"--B\r\nno end", "multipart/form-data; boundary=B", 422),
         (
             b"--B\r\n" + b"X: y\r\n" * 1000 + b"\r\na\r\n--B--",
@@ -90,14 +92,17 @@ def test_fields_and_files_are_parsed() -> None:
     ],
 )
 def test_malformed_forms_are_refused(body: bytes, kind: str, status: int) -> None:
-    """The cases are other media types, too many fields, and incomplete parts."""
+    """Other media types get 415, too large bodies 413, and all other malformed forms 422.
+
+    A form may have at most 50 fields.
+    """
     with pytest.raises(Problem) as caught:
         parse(body, kind)
     assert caught.value.status == status
 
 
 @pytest.mark.parametrize(
-    ("headers", "is_taken"),
+    ("headers", "is_accepted"),
     [
         ({"origin": "http://ops.example"}, True),
         ({"sec-fetch-site": "same-origin"}, True),
@@ -111,10 +116,13 @@ def test_malformed_forms_are_refused(body: bytes, kind: str, status: int) -> Non
         ({"sec-fetch-site": "none"}, False),
     ],
 )
-def test_forms_of_other_sites_are_refused(headers: dict[str, str], is_taken: bool) -> None:
-    """The browser names the origin, or says that the origin is the same."""
+def test_forms_of_other_sites_are_refused(headers: dict[str, str], is_accepted: bool) -> None:
+    """A form is accepted if a header of the browser states that it comes from the same origin.
+
+    The headers are Sec-Fetch-Site and, in older browsers, Origin.
+    """
     request = make_request(headers)
-    if is_taken:
+    if is_accepted:
         check_origin(request)
         return
     with pytest.raises(Problem, match="must be sent from a page of this site"):
@@ -122,7 +130,10 @@ def test_forms_of_other_sites_are_refused(headers: dict[str, str], is_taken: boo
 
 
 def test_numbers_and_choices_are_checked() -> None:
-    """Values out of range are refused. An empty field has its default."""
+    """Values out of range, other texts and unknown choices are refused.
+
+    A missing field has its default. Shares are written in per cent.
+    """
     fields = {"level": " 5 ", "far": "100", "word": "x", "not": "nan", "kind": "b"}
     form = Form(fields | {"close": "99.99999999999999"}, {})
     assert (
@@ -146,7 +157,10 @@ def test_numbers_and_choices_are_checked() -> None:
 
 
 def test_only_a_form_with_a_file_may_be_long() -> None:
-    """The decoding of a long URL-encoded form would delay uploads."""
+    """A URL-encoded form may have 20,000 bytes, and a form with files up to `max_bytes`.
+
+    Decoding a long URL-encoded form would delay uploads.
+    """
     long = b"a" * 20_001
     with pytest.raises(Problem) as caught:
         parse(b"text=" + long, "application/x-www-form-urlencoded", max_bytes=10_000_000)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import plain_http
 import pytest
 from collectors import Running, make_token
-from dashboards import Visitor, form_token
+from dashboards import Visitor, find_form_token
 from itsdangerous import TimestampSigner
 from rappor_server.pages.page_routes import ROUTES
 from rappor_server.storage import schema, tokens, visits
@@ -42,7 +42,7 @@ def decode_session(cookie: str) -> dict[str, str]:
 
 
 def encode_session(session: dict[str, str]) -> str:
-    """Return the content of a cookie."""
+    """Return a session as the content of a cookie, without a signature."""
     return base64.b64encode(json.dumps(session).encode()).decode()
 
 
@@ -168,7 +168,7 @@ def test_forms_of_other_sites_are_no_attempts(
 def test_old_sign_in_form_keeps_the_visit(new_visitor: Callable[[], Visitor], token: str) -> None:
     """A form that was open in another tab before signing in redirects to the list of metrics."""
     visitor = new_visitor()
-    old = form_token(visitor.get("/pages/sign-in").text)
+    old = find_form_token(visitor.get("/pages/sign-in").text)
     visitor.sign_in(token)
     response = visitor.http.post("/pages/sign-in", data={"form": old, "token": token})
     assert (response.status_code, response.headers["location"]) == (303, "/pages/")
@@ -183,10 +183,18 @@ def test_signing_out_ends_the_visit(reader: Visitor) -> None:
     assert reader.get("/pages/").status_code == 303
 
 
-def test_signing_in_again_ends_the_previous_visit(reader: Visitor, token: str) -> None:
-    """A copy of the previous cookie is invalid."""
+@pytest.mark.parametrize("has_link", [False, True])
+def test_signing_in_again_ends_the_previous_visit(
+    dashboard: Running, reader: Visitor, token: str, has_link: bool
+) -> None:
+    """A copy of the previous cookie is invalid after signing in by token, or by a link."""
     cookie = reader.http.cookies["rappor"]
-    assert reader.post("/pages/sign-in", at="/pages/", token=token).status_code == 303
+    if has_link:
+        with open_database(dashboard.database) as engine:
+            secret = visits.begin(engine, token.split(".")[1], once=True)
+        assert reader.get(f"/pages/once/{secret}").headers["location"] == "/pages/"
+    else:
+        assert reader.post("/pages/sign-in", at="/pages/", token=token).status_code == 303
     assert reader.get("/pages/").status_code == 200
     reader.http.cookies.clear()
     assert reader.get("/pages/", Cookie=f"rappor={cookie}").status_code == 303
@@ -199,15 +207,15 @@ def test_form_needs_the_token_of_its_session(
     reader: Visitor, new_visitor: Callable[[], Visitor], token: str, path: str
 ) -> None:
     """A missing token, the token of another session, and a form of another site are refused."""
-    other = new_visitor()
-    other.sign_in(token)
-    for form in ("", "ä", form_token(other.get("/pages/").text)):
+    other_visitor = new_visitor()
+    other_visitor.sign_in(token)
+    for form in ("", "ä", find_form_token(other_visitor.get("/pages/").text)):
         response = reader.http.post(f"/pages/{path}", data={"form": form})
         assert response.status_code == 403
         assert "Load the page again" in response.text
-    own = {"form": form_token(reader.get("/pages/").text)}
-    elsewhere = {"Origin": "http://evil.example"}
-    assert reader.http.post(f"/pages/{path}", data=own, headers=elsewhere).status_code == 403
+    valid = {"form": find_form_token(reader.get("/pages/").text)}
+    origin = {"Origin": "http://evil.example"}
+    assert reader.http.post(f"/pages/{path}", data=valid, headers=origin).status_code == 403
     assert reader.get("/pages/").status_code == 200
 
 
@@ -218,8 +226,8 @@ def test_sign_in_form_is_bound_to_its_browser(
 
     Otherwise another site could sign a visitor in with a token of its choice.
     """
-    other, visitor = new_visitor(), new_visitor()
-    form_of_other = form_token(other.get("/pages/sign-in").text)
+    other_visitor, visitor = new_visitor(), new_visitor()
+    form_of_other = find_form_token(other_visitor.get("/pages/sign-in").text)
     visitor.get("/pages/sign-in")
     response = visitor.http.post("/pages/sign-in", data={"form": form_of_other, "token": token})
     assert response.status_code == 403
@@ -231,11 +239,11 @@ def test_revoked_token_ends_its_visits(
 ) -> None:
     """After its token is revoked, the next request of a visit is redirected to the sign-in page."""
     visitor = new_visitor()
-    own = make_token(dashboard.database)
-    visitor.sign_in(own)
+    token = make_token(dashboard.database)
+    visitor.sign_in(token)
     assert visitor.get("/pages/").status_code == 200
     with open_database(dashboard.database) as engine:
-        tokens.revoke(engine, own.split(".")[1], today=datetime.date(2026, 11, 22))
+        tokens.revoke(engine, token.split(".")[1], today=datetime.date(2026, 11, 22))
     assert visitor.get("/pages/").status_code == 303
 
 
@@ -243,15 +251,15 @@ def test_forged_cookie_is_refused(dashboard: Running, reader: Visitor) -> None:
     """A cookie with the secret of a visit needs the signature of the collector, too."""
     cookie = reader.http.cookies["rappor"]
     content, time_of_signature, signature = cookie.split(".")
-    session, own = decode_session(cookie), create_signer(dashboard)
+    session, signer = decode_session(cookie), create_signer(dashboard)
     forgeries = (
         content,  # without a signature
         f"{content}.{time_of_signature}.{signature[::-1]}",  # with a wrong signature
         f"{encode_session({})}.{time_of_signature}.{signature}",  # of another content
         TimestampSigner("00" * 32).sign(content).decode(),  # signed with another key
         # Signed with the key of the collector, without a visit and with an unknown visit.
-        own.sign(encode_session({"form": session["form"]})).decode(),
-        own.sign(encode_session(session | {"visit": "0" * 43})).decode(),
+        signer.sign(encode_session({"form": session["form"]})).decode(),
+        signer.sign(encode_session(session | {"visit": "0" * 43})).decode(),
     )
     reader.http.cookies.clear()
     for forged in forgeries:
@@ -283,15 +291,15 @@ def test_stolen_database_opens_no_page(
     The database contains the key that signs cookies, and the hashes of the secrets of visits. A
     cookie needs the secret.
     """
-    own = decode_session(reader.http.cookies["rappor"])
+    session = decode_session(reader.http.cookies["rappor"])
     with open_database(dashboard.database) as engine, engine.connect() as db:
         digests = db.execute(select(schema.visit.c.digest)).scalars().all()
-    assert hashlib.sha256(own["visit"].encode()).digest() in digests
+    assert hashlib.sha256(session["visit"].encode()).digest() in digests
     # The thief signs a cookie with the stolen key, and uses each stolen hash as the secret.
     signer, thief = create_signer(dashboard), new_visitor()
     for digest in digests:
         for secret in (digest.hex(), base64.urlsafe_b64encode(digest).decode().rstrip("=")):
-            forged = signer.sign(encode_session(own | {"visit": secret})).decode()
+            forged = signer.sign(encode_session(session | {"visit": secret})).decode()
             assert thief.get("/pages/", Cookie=f"rappor={forged}").status_code == 303
 
 
@@ -300,18 +308,18 @@ def test_token_shows_its_own_metrics_only(
 ) -> None:
     """A visitor sees only the metrics of the token. Other metrics are not listed or named."""
     visitor = new_visitor()
-    # The URL of a colleague's result, which the visitor's own token does not allow.
-    answered = reader.answer("/pages/metrics/home_page/ranking").url
-    assert visitor.http.get(answered).headers["location"] == "/pages/sign-in"
+    # The URL of another person's result, which the visitor's token does not allow.
+    url = reader.request_result("/pages/metrics/home_page/ranking").url
+    assert visitor.http.get(url).headers["location"] == "/pages/sign-in"
     visitor.sign_in(make_token(dashboard.database, "theme"))
     page = visitor.get("/pages/").text
     assert "theme" in page
     assert "home_page" not in page
-    fields = {"form": form_token(page)}
+    fields = {"form": find_form_token(page)}
     for path in ("ranking/cancel", "lists", "lists/delete"):
         response = visitor.http.post(f"/pages/metrics/home_page/{path}", data=fields)
         assert response.status_code == 404
-    query = answered.query.decode()
+    query = url.query.decode()
     parts = [f"home_page/ranking{part}?{query}" for part in ("", "/progress", "/files/report.html")]
     for path in (*parts, "home_page", "home_page/lists?list=x", "nobody"):
         response = visitor.get(f"/pages/metrics/{path}")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import rappor_server
-from collectors import metric_of, put
+from collectors import build_metric, close_days, store_counts
 from rappor_server.queries import query as query_module
 from rappor_server.queries.candidate_lists import CandidateLists
 from rappor_server.queries.candidate_sources import (
@@ -25,8 +25,10 @@ from rappor_server.queries.page_queries import (
     PageQuery,
     RankingQuery,
     ResultPage,
+    read_whole_weeks,
 )
 from rappor_server.queries.query import QueryResult, Range, Subject, digest_program
+from rappor_server.storage.forgetting import forget
 from sqlalchemy import Engine
 
 import rappor
@@ -37,7 +39,7 @@ from rappor.estimator.error_control import ErrorControl
 DAY = datetime.date(2026, 11, 20)
 PARAMS = Params(k=8, h=1, m=1, f=0.0, p=0.25, q=0.75)
 """Parameters with one cohort and little noise, so that expected counts are easy to compute."""
-METRIC = metric_of("page", PARAMS, min_reports=0)
+METRIC = build_metric("page", PARAMS, min_reports=0)
 """A metric without a minimum, so every report is released."""
 COUNTS = Counts(METRIC.params, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "page")
 """Counts of 1,000 reports, in which the first three bits stand out of the noise."""
@@ -47,19 +49,19 @@ OWN = InlineCandidates(strings=("a", "b"))
 """Two candidates, which the queries of most tests have."""
 
 
-def subject_of(**fields: Any) -> Subject:
+def build_subject(**fields: Any) -> Subject:
     """Return a subject with two candidates."""
-    subject: dict[str, Any] = {"metric": METRIC, "source": OWN, "error_control": ErrorControl()}
-    return Subject(**(subject | fields))
+    defaults: dict[str, Any] = {"metric": METRIC, "source": OWN, "error_control": ErrorControl()}
+    return Subject(**(defaults | fields))
 
 
 def ranking(**fields: Any) -> RankingQuery:
     """Return a query for the ranking of all days, in which fields of the subject are replaced."""
     days = Range(first=None, last=None)
-    return RankingQuery(subject=subject_of(**fields), range=days, everything=True)
+    return RankingQuery(subject=build_subject(**fields), range=days, everything=True)
 
 
-def uploaded(folder: Path, text: str) -> CandidateSource:
+def upload_candidates(folder: Path, text: str) -> CandidateSource:
     """Store a list of candidates as an upload of a reader does, and return its source."""
     lists = CandidateLists(folder, days=1)
     digest = lists.save("page", text.encode(), most=10**6)
@@ -81,14 +83,14 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
         keys.append(ranking(**fields).compute_key(engine))
         return keys[-1] not in keys[:-1]
 
-    put(engine, COUNTS, DAY)
-    assert is_new(source=uploaded(tmp_path / "one", "a\nb"))
-    assert not is_new(source=uploaded(tmp_path / "two", "a\nb"))
-    assert is_new(source=uploaded(tmp_path / "one", "a\nc"))
+    store_counts(engine, COUNTS, DAY)
+    assert is_new(source=upload_candidates(tmp_path / "one", "a\nb"))
+    assert not is_new(source=upload_candidates(tmp_path / "two", "a\nb"))
+    assert is_new(source=upload_candidates(tmp_path / "one", "a\nc"))
     assert is_new()
     assert not is_new()
     assert is_new(error_control=ErrorControl(alpha=0.01))
-    put(engine, COUNTS, DAY - datetime.timedelta(days=1))
+    store_counts(engine, COUNTS, DAY - datetime.timedelta(days=1))
     assert is_new()
     assert not is_new()
 
@@ -106,7 +108,7 @@ def test_the_key_covers_the_collector_and_the_library(
             if package is not None:
                 patch.setattr(package, "__path__", [str(tmp_path)])
             query_module._digest_installed_program.cache_clear()
-            keys.add(ranking(source=uploaded(tmp_path / "one", "a")).compute_key(engine))
+            keys.add(ranking(source=upload_candidates(tmp_path / "one", "a")).compute_key(engine))
     query_module._digest_installed_program.cache_clear()
     assert len(keys) == 3
 
@@ -117,49 +119,71 @@ def test_another_program_makes_other_results(tmp_path: Path) -> None:
     A program with the same version and other code makes other results.
     """
     (tmp_path / "within").mkdir()
-    seen = set()
+    digests = set()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("within/b.py", "1"), ("page.css", "c {}")):
         (tmp_path / name).write_text(text)
-        seen.add(digest_program(tmp_path))
-    assert len(seen) == 4
-    assert digest_program(tmp_path) in seen
+        digests.add(digest_program(tmp_path))
+    assert len(digests) == 4
+    assert digest_program(tmp_path) in digests
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> None:
     """From two whole weeks on, days of an unfinished week are left out."""
-    task = OverviewQuery(subject=subject_of(), through=DAY)
+    task = OverviewQuery(subject=build_subject(), through=DAY)
     with pytest.raises(ParamsError, match="No results"):
         task.run(engine, lambda _: None)
-    for weeks, told in ((0, "the last day"), (1, "the last 2 days"), (2, "the last 2 weeks")):
-        put(engine, COUNTS, DAY - datetime.timedelta(days=7 * weeks))
+    for weeks, heading in ((0, "the last day"), (1, "the last 2 days"), (2, "the last 2 weeks")):
+        store_counts(engine, COUNTS, DAY - datetime.timedelta(days=7 * weeks))
         drawn = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=QueryResult)
         page = msgspec.msgpack.decode(drawn.page, type=ResultPage)
-        assert f"reports in {told}" in page.html
+        assert f"reports in {heading}" in page.html
         assert {"report.html", "ranking.csv", "trend.json", "ranking.svg"} <= set(page.files)
+
+
+def test_a_week_without_its_deleted_days_is_no_whole_week(engine: Engine) -> None:
+    """`forget` deletes Monday of the first week. The week is left out of the trend.
+
+    The second week stays if its Monday is the first day that is kept.
+    """
+    metric = dataclasses.replace(METRIC, min_reports=100)
+    first, second = (datetime.date(2026, 11, monday) for monday in (2, 9))
+    wednesday = datetime.date(2026, 11, 4)
+    for on in (first, wednesday, second):
+        store_counts(engine, COUNTS, on)
+    close_days(engine, metric, DAY)
+
+    def list_weeks() -> list[datetime.date]:
+        periods = read_whole_weeks(engine, build_subject(metric=metric), DAY).periods
+        return [period.first for period in periods]
+
+    assert list_weeks() == [first, second]
+    for before in (wednesday, second):
+        forget(engine, "page", before=before)
+        assert list_weeks() == [second]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_files_are_bounded(engine: Engine, tmp_path: Path) -> None:
     """A file of more than 10 MB is left out, and the page names it."""
-    put(engine, COUNTS, DAY)
+    store_counts(engine, COUNTS, DAY)
     names = "\n".join(f"{number:>100}" for number in range(36_000))
-    query = ranking(source=uploaded(tmp_path, names))
-    found = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
-    page = msgspec.msgpack.decode(found.page, type=ResultPage)
-    assert list(found.files) == page.files
-    assert "report.html" in found.files
+    query = ranking(source=upload_candidates(tmp_path, names))
+    result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
+    page = msgspec.msgpack.decode(result.page, type=ResultPage)
+    assert list(result.files) == page.files
+    assert "report.html" in result.files
     assert page.too_large == ["estimates.json"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: Path) -> None:
     """The entry's candidates come first, whatever list the query has, and change the key."""
-    put(engine, COUNTS, DAY)
-    metric = metric_of("page", PARAMS, min_reports=0, candidates=("rare", "also rare"))
-    source = uploaded(tmp_path, "a\nb\nrare\n")
+    store_counts(engine, COUNTS, DAY)
+    metric = build_metric("page", PARAMS, min_reports=0, candidates=("rare", "also rare"))
+    source = upload_candidates(tmp_path, "a\nb\nrare\n")
     task = ranking(metric=metric, source=source)
     page = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=QueryResult).files
     rows = page["estimates.csv"].decode().split("\n")[1:]
@@ -168,14 +192,14 @@ def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: P
     own = find_candidates(metric, "", registry="metrics.toml", lists=lists)
     assert isinstance(own, InlineCandidates)
     assert own.read(Params.profile("balanced")).strings == ("rare", "also rare")
-    changed = metric_of("page", PARAMS, min_reports=0, candidates=("rare",))
+    changed = build_metric("page", PARAMS, min_reports=0, candidates=("rare",))
     assert ranking(metric=changed, source=source).compute_key(engine) != task.compute_key(engine)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_strings_need_candidates(engine: Engine) -> None:
     """Without candidates in the registry and in the query, the error asks for them."""
-    put(engine, COUNTS, DAY)
+    store_counts(engine, COUNTS, DAY)
     with pytest.raises(ParamsError, match="candidates must be given"):
         ranking(source=None).run(engine, lambda _: None)
 
@@ -184,7 +208,7 @@ def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path
     """The key changes with each file and the table; an error names the file without its folder."""
     params = Params.profile("balanced", field_names=("site", "country"))
     registry = str(tmp_path / "metrics.toml")
-    metric = metric_of("pair", params, candidates={"site": "sites.txt", "country": ("de", "fr")})
+    metric = build_metric("pair", params, candidates={"site": "sites.txt", "country": ("de", "fr")})
     source = find_registry_candidates(metric, registry=registry)
     assert source is not None
     with pytest.raises(DecodeError) as refusal:
@@ -197,8 +221,10 @@ def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path
     contents = {source.read_contents()}
     (tmp_path / "sites.txt").write_text("a.org\nc.org\n")
     contents.add(source.read_contents())
-    other = dataclasses.replace(metric, candidates={"site": "sites.txt", "country": ("de", "es")})
-    for changed in (other, dataclasses.replace(metric, candidates="sites.txt")):
+    changed_metric = dataclasses.replace(
+        metric, candidates={"site": "sites.txt", "country": ("de", "es")}
+    )
+    for changed in (changed_metric, dataclasses.replace(metric, candidates="sites.txt")):
         source = find_registry_candidates(changed, registry=registry)
         assert source is not None
         contents.add(source.read_contents())
@@ -223,14 +249,14 @@ def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_the_list_of_the_entry_may_be_ranked(engine: Engine, tmp_path: Path) -> None:
     """Ranking and overview use the ranks of the registry's list, and of no uploaded list."""
-    put(engine, COUNTS, DAY)
-    metric = metric_of("page", PARAMS, min_reports=0, candidates=("a", "b"), ranked=True)
+    store_counts(engine, COUNTS, DAY)
+    metric = build_metric("page", PARAMS, min_reports=0, candidates=("a", "b"), ranked=True)
     own = find_candidates(metric, "", registry="", lists=CandidateLists(tmp_path, days=1))
-    for source, is_ranked in ((own, True), (uploaded(tmp_path, "a\nb\n"), False)):
-        subject = subject_of(metric=metric, source=source)
+    for source, is_ranked in ((own, True), (upload_candidates(tmp_path, "a\nb\n"), False)):
+        query_subject = build_subject(metric=metric, source=source)
         queries: dict[str, PageQuery[Any]] = {
             "estimates.csv": ranking(metric=metric, source=source),
-            "ranking.csv": OverviewQuery(subject=subject, through=DAY),
+            "ranking.csv": OverviewQuery(subject=query_subject, through=DAY),
         }
         for name, query in queries.items():
             result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)

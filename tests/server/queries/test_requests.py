@@ -16,12 +16,13 @@ import httpx
 import plain_http
 import pyarrow as pa
 import pytest
-from collectors import Running, make_token, report_of, serving_file, upload_of
-from programs import until
+from collectors import Running, build_report, build_upload, make_token, run_file_collector
+from programs import wait_until
 
 ARROW = "application/vnd.apache.arrow.stream"
 N_WAITING, N_REQUESTS = 8, 13
-"""The collector lets eight requests wait for its decoder. A test sends thirteen."""
+"""The collector lets eight requests wait for its decoder. A test sends thirteen: one is in the
+decoder, eight wait, and four are refused."""
 
 
 class Client:
@@ -34,7 +35,7 @@ class Client:
 
     def request(self, body: object, **more: str) -> httpx.Response:
         """Request estimates."""
-        return self.running.ask(self.token, body, **more)
+        return self.running.request_estimates(self.token, body, **more)
 
     def request_briefly(self, body: object) -> int | None:
         """Request estimates and disconnect soon; return the status if the response came before."""
@@ -60,9 +61,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """An analyst of a collector with two hundred reports and one decoder."""
     folder = tmp_path_factory.mktemp("questions")
     flags = ("--suspicious", "accept", "--decoders", "1", "--queries-per-token", "2")
-    with serving_file(folder, *flags) as running:
-        reports = [report_of(cohort=i % 4, bits=i * 77) for i in range(200)]
-        assert running.post(upload_of(*reports)).status_code == 200
+    with run_file_collector(folder, *flags) as running:
+        reports = [build_report(cohort=i % 4, bits=i * 77) for i in range(200)]
+        assert running.post(build_upload(*reports)).status_code == 200
         yield Client(running)
 
 
@@ -81,9 +82,9 @@ def list_decoders(running: Running) -> list[int]:
 
 @pytest.mark.parametrize("contents", [None, b"\xff\xfe\n", b""])
 def test_unusable_candidates_file_is_a_problem(client: Client, contents: bytes | None) -> None:
-    """The file of the metric is missing, no text, or empty.
+    """A file of candidates that is missing, no text, or empty gives 422.
 
-    The message names it without its folder.
+    The message names the file without its folder. With the right file, the next request succeeds.
     """
     path = client.running.folder / "pages.txt"
     before = path.read_bytes()
@@ -104,7 +105,11 @@ def test_unusable_candidates_file_is_a_problem(client: Client, contents: bytes |
 
 
 def test_killed_decoder_is_replaced(client: Client) -> None:
-    """The request in progress gets 422. The next request gets a new process."""
+    """If a decoder is killed, the request in progress gets 422 and the next one a new process.
+
+    A process that exceeds its limits is killed, too. So the message names both limits: 60 seconds
+    and 4,000 MB.
+    """
     stopped = stop_decoder(client)
     with ThreadPoolExecutor(1) as pool:
         large = {"candidates": [f"candidate {i}" for i in range(100_000)]}
@@ -119,7 +124,10 @@ def test_killed_decoder_is_replaced(client: Client) -> None:
 
 
 def test_requests_of_a_token_are_limited(client: Client) -> None:
-    """One request too many gets 429. An equal request gets the stored result."""
+    """A token may have two requests in progress (`--queries-per-token`). The third gets 429.
+
+    Stored results need no decoder: equal requests get them while the decoder is stopped.
+    """
     stopped = stop_decoder(client)
     bodies = [{"candidates": [name]} for name in ("first", "second", "third")]
     with ThreadPoolExecutor(3) as pool:
@@ -149,7 +157,7 @@ def test_disconnect_frees_the_decoder(client: Client) -> None:
     for i in range(N_WAITING + 2):
         # The response is 429 until the collector notices the end of earlier requests.
         client.request_briefly({"candidates": [f"left {i}"]})
-    until(lambda: client.request({"candidates": ["small"]}).status_code == 200)
+    wait_until(lambda: client.request({"candidates": ["small"]}).status_code == 200)
     assert stopped not in list_decoders(client.running)
 
 
@@ -159,7 +167,8 @@ def test_waiting_requests_delay_nothing_else(client: Client) -> None:
     clients = [Client(client.running) for _ in range(N_REQUESTS)]
     with ThreadPoolExecutor(N_REQUESTS) as pool:
         futures = [
-            pool.submit(other.request, {"candidates": [f"w{i}"]}) for i, other in enumerate(clients)
+            pool.submit(requester.request, {"candidates": [f"w{i}"]})
+            for i, requester in enumerate(clients)
         ]
         try:
             completed = as_completed(futures, timeout=90)
@@ -168,7 +177,7 @@ def test_waiting_requests_delay_nothing_else(client: Client) -> None:
             assert all(int(response.headers["retry-after"]) > 0 for response in refused)
             assert plain_http.get(f"{client.running.url}/readyz", timeout=20).status_code == 200
             assert client.get("/v1/metrics").status_code == 200
-            assert client.running.post(upload_of()).status_code == 200
+            assert client.running.post(build_upload()).status_code == 200
         finally:
             os.kill(stopped, signal.SIGCONT)
         statuses = [future.result(timeout=150).status_code for future in futures]
@@ -185,8 +194,8 @@ def test_waiting_requests_delay_nothing_else(client: Client) -> None:
 )
 def test_expensive_query_is_refused(tmp_path: Path, flag: str, limit: str, message: str) -> None:
     """A query beyond the limits of a process gets 422. Other queries are served."""
-    with serving_file(tmp_path, flag, limit, "--suspicious", "accept") as running:
-        assert running.post(upload_of(*[report_of()] * 20)).status_code == 200
+    with run_file_collector(tmp_path, flag, limit, "--suspicious", "accept") as running:
+        assert running.post(build_upload(*[build_report()] * 20)).status_code == 200
         limited = Client(running)
         many = {"candidates": [f"a long candidate of number {i}" for i in range(400_000)]}
         response = limited.request(many)
@@ -207,7 +216,7 @@ def test_readiness_needs_no_reader(client: Client) -> None:
             futures = [pool.submit(client.get, "/v1/metrics") for _ in range(4)]
             for _ in range(5):
                 assert client.running.get("/readyz").status_code == 200
-                assert client.running.post(upload_of()).status_code == 200
+                assert client.running.post(build_upload()).status_code == 200
             assert not any(future.done() for future in futures)
             os.kill(reader, signal.SIGCONT)
             assert {future.result(timeout=90).status_code for future in futures} == {200}

@@ -25,14 +25,17 @@ def use(folder: Path, key: bytes, timestamp: float) -> None:
 
 
 def test_a_result_is_found_by_its_key(tmp_path: Path) -> None:
-    """Another process finds the result, too. Only the owner of the process may read its files."""
+    """A stored result is found by its key, also by another process.
+
+    Only the user of the process may read the files.
+    """
     results = ResultFiles(tmp_path / "a" / "b")
     assert results.find(KEYS[0]) is None
     assert results.read_files(KEYS[0]) == {}
     results.save(KEYS[0], RESULT)
-    other = ResultFiles(tmp_path / "a" / "b")
-    assert (other.find(KEYS[0]), other.read_files(KEYS[0])) == (RESULT.page, RESULT.files)
-    assert other.find(KEYS[1]) is None
+    reopened = ResultFiles(tmp_path / "a" / "b")
+    assert (reopened.find(KEYS[0]), reopened.read_files(KEYS[0])) == (RESULT.page, RESULT.files)
+    assert reopened.find(KEYS[1]) is None
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a" / "b").iterdir()} == {
         0o600
@@ -41,7 +44,7 @@ def test_a_result_is_found_by_its_key(tmp_path: Path) -> None:
 
 def test_results_are_bounded(tmp_path: Path) -> None:
     """The least recently used results are deleted, both files of each. The newest result stays."""
-    results = ResultFiles(tmp_path, n_bytes=2 * 1200)
+    results = ResultFiles(tmp_path, n_bytes=2 * 1200)  # room for two results of about a kilobyte
     for number, key in enumerate(KEYS[:2]):
         results.save(key, RESULT)
         use(tmp_path, key, number)
@@ -55,19 +58,24 @@ def test_results_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["page", "files"])
 @pytest.mark.parametrize("damage", [b"", b"x", b"x" * 2000])
 def test_a_damaged_file_is_no_result(tmp_path: Path, kind: str, damage: bytes) -> None:
-    """The file is deleted, and the next result of the same key is stored."""
+    """A damaged file is not returned, and its result is deleted and computed again.
+
+    A result has two files, the page and the files for download. If the valid page stayed, the files
+    for download would be missing for good.
+    """
     results = ResultFiles(tmp_path)
     results.save(KEYS[0], RESULT)
     (tmp_path / f"{KEYS[0].hex()}.{kind}").write_bytes(damage)
     assert (results.find(KEYS[0]) is None) == (kind == "page")
-    assert (results.read_files(KEYS[0]) == {}) == (kind == "files")
-    assert not (tmp_path / f"{KEYS[0].hex()}.{kind}").exists()
+    assert results.read_files(KEYS[0]) == {}
+    assert results.find(KEYS[0]) is None
+    assert list(tmp_path.iterdir()) == []
     results.save(KEYS[0], RESULT)
     assert (results.find(KEYS[0]), results.read_files(KEYS[0])) == (RESULT.page, RESULT.files)
 
 
 def test_a_folder_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:
-    """The message contains the reason, and not the path."""
+    """A folder that cannot be written raises an error with the reason and without the path."""
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="the result cannot be kept: ") as caught:
         ResultFiles(tmp_path / "file").save(KEYS[0], RESULT)

@@ -1,4 +1,8 @@
-"""Queries are computed once for everybody, prepared in the background, and cancelled.
+"""Results of queries: computed once for everybody, prepared in the background, and cancelled.
+
+`find_or_start` is for a page: it returns a state, and the page asks again until the result is
+there. `compute` is for a program, which waits for the result. The owner of a query is
+the name of a token. An owner may have `per_owner` queries in progress.
 
 A stub takes the place of the pool of processes. The tests hold its results back by an event, so
 that no test depends on time.
@@ -14,8 +18,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
-from collectors import metric_of, require_found
-from programs import become
+from collectors import build_metric, require_found
+from programs import wait_in_event_loop
 from rappor_server.base.errors import LimitError, StoreError
 from rappor_server.queries.query import Query, QueryResult
 from rappor_server.queries.result_files import ResultFiles
@@ -32,7 +36,7 @@ pytestmark = pytest.mark.anyio
 class StubQuery:
     """The methods of a query that `Results` calls. `name` is the key of the query."""
 
-    metric = metric_of("page")
+    metric = build_metric("page")
 
     def __init__(self, name: bytes, run: Callable[[], bytes]) -> None:
         self.name = name
@@ -114,24 +118,61 @@ def fail() -> bytes:
     raise ParamsError("from must be a day")
 
 
+async def test_a_gone_program_stops_no_other_run(tmp_path: Path) -> None:
+    """A program that disconnects when its query ends stops no later query of the same key.
+
+    The result is not stored, because the key has changed since the query began. Directly after the
+    query has ended, another program starts it again, and the first program disconnects.
+    """
+    async with process(tmp_path, per_owner=2) as (results, pool):
+        pool.may_finish.clear()
+        asked = query()
+        cast("StubQuery", asked).is_current = lambda *_: False  # type: ignore[method-assign]
+        first = asyncio.create_task(results.compute(asked, owner="a"))
+        await wait_in_event_loop(lambda: results._runs)
+        second: list[Any] = []
+
+        def start_again(_: object) -> None:
+            pool.may_finish.clear()
+            second.append(results._start(asked, b"k", owner="b"))
+            first.cancel()
+
+        results._runs[b"k"].task.add_done_callback(start_again)
+        pool.may_finish.set()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        pool.may_finish.set()
+        assert await second[0].task == RESULT
+        assert pool.n_cancelled == 0
+
+
 async def test_a_query_runs_once(tmp_path: Path) -> None:
     """Later requests, in this process or another one, get the stored result."""
-    async with process(tmp_path) as (one, pool), process(tmp_path) as (other, idle):
+    async with (
+        process(tmp_path) as (first_process, pool),
+        process(tmp_path) as (second_process, idle),
+    ):
         pool.may_finish.clear()
-        first = require_found(await one.find_or_start(query(), owner="a", address="/there"))
-        assert (first.state, one.list_addresses("a"), one.list_addresses("b")) == (
+        first = require_found(
+            await first_process.find_or_start(query(), owner="a", address="/there")
+        )
+        assert (
+            first.state,
+            first_process.list_addresses("a"),
+            first_process.list_addresses("b"),
+        ) == (
             "running",
             ["/there"],
             [],
         )
-        again = require_found(await one.find_or_start(query(), owner="b"))
+        again = require_found(await first_process.find_or_start(query(), owner="b"))
         assert (again.state, again.step) == ("running", "decoding")
         pool.may_finish.set()
-        await one.prepare([query()])
-        result = require_found(await other.find_or_start(query(), owner="b"))
+        await first_process.prepare([query()])
+        result = require_found(await second_process.find_or_start(query(), owner="b"))
         assert (result.state, result.page) == ("done", RESULT.page)
-        assert await other.read_files(result) == RESULT.files
-        assert await other.compute(query(), owner="c") == RESULT.files
+        assert await second_process.read_files(result) == RESULT.files
+        assert await second_process.compute(query(), owner="c") == RESULT.files
         assert (pool.names, idle.names) == ([b"k"], [])
 
 
@@ -156,7 +197,7 @@ async def test_a_result_of_other_candidates_is_not_stored(tmp_path: Path) -> Non
         await results.find_or_start(edited, owner="a", address="/there")
         cast("StubQuery", edited).name = b"edited"
         pool.may_finish.set()
-        await become(lambda: not results.list_addresses("a"))
+        await wait_in_event_loop(lambda: not results.list_addresses("a"))
         assert await results.find(query()) is None
 
 
@@ -174,14 +215,14 @@ async def test_a_result_that_cannot_be_stored_is_a_failure_of_its_page(tmp_path:
 
 
 async def test_a_page_is_cancelled(tmp_path: Path) -> None:
-    """The query stops, and its owner may start another query at once."""
+    """A cancelled page stops its query, and its owner may start another query at once."""
     async with process(tmp_path) as (results, pool):
         pool.may_finish.clear()
         await results.find_or_start(query(), owner="a")
         await results.cancel(query())
         assert results.may_start("a")
         assert await results.find(query()) is None
-        await become(lambda: pool.n_cancelled == 1)
+        await wait_in_event_loop(lambda: pool.n_cancelled == 1)
 
 
 async def test_requests_at_the_same_time_do_not_exceed_the_limit(tmp_path: Path) -> None:
@@ -205,24 +246,24 @@ async def test_the_last_client_that_disconnects_cancels_the_query(tmp_path: Path
     """Of two requests for one result, the first that ends leaves the query to the other one."""
     async with process(tmp_path) as (results, pool):
         pool.may_finish.clear()
-        one, two = (asyncio.create_task(results.compute(query(), owner="a")) for _ in range(2))
-        await become(lambda: len(pool.names) == 1)
+        first, second = (asyncio.create_task(results.compute(query(), owner="a")) for _ in range(2))
+        await wait_in_event_loop(lambda: len(pool.names) == 1)
         await asyncio.sleep(0.05)  # until the second request has joined the query
-        one.cancel()
+        first.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await one
+            await first
         assert not results.may_start("a")
-        two.cancel()
+        second.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await two
+            await second
         assert results.may_start("a")
-        await become(lambda: pool.n_cancelled == 1)
+        await wait_in_event_loop(lambda: pool.n_cancelled == 1)
         pool.may_finish.set()
         assert await results.compute(query(), owner="a") == RESULT.files
 
 
 async def test_a_failure_is_raised_for_a_program_and_not_remembered(tmp_path: Path) -> None:
-    """The next request runs the query again."""
+    """A program gets the error of a failed query. Its next request runs the query again."""
     async with process(tmp_path) as (results, pool):
         for _ in range(2):
             with pytest.raises(ParamsError, match="from must be a day"):
@@ -231,11 +272,11 @@ async def test_a_failure_is_raised_for_a_program_and_not_remembered(tmp_path: Pa
 
 
 async def test_the_end_of_a_collector_is_a_retryable_error(tmp_path: Path) -> None:
-    """The client of a waiting request is still connected and gets a StoreError."""
+    """A request that waits when the collector ends gets a StoreError, after which it may retry."""
     async with process(tmp_path) as (results, pool):
         pool.may_finish.clear()
         waiting = asyncio.create_task(results.compute(query(), owner="a"))
-        await become(lambda: len(pool.names) == 1)
+        await wait_in_event_loop(lambda: len(pool.names) == 1)
         await asyncio.sleep(0.05)
         await results.close()
         with pytest.raises(StoreError, match="the query was stopped"):

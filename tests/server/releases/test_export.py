@@ -1,4 +1,8 @@
-"""Export of counts as Parquet files for a data lake."""
+"""Export of counts as Parquet files for a data lake.
+
+The metric `small` is daily with `min_cohort` = 2 and `min_reports` = 5, so its reports are released
+in blocks of days. The metric `page` has no minimum.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,19 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from collectors import ACCEPTED, close_days, commit, day, report_of, upload_of
+from collectors import (
+    ACCEPTED,
+    append,
+    build_report,
+    build_upload,
+    close_days,
+    commit,
+    day,
+    parse_submission,
+)
 from rappor_server.releases.export import export_counts
 from rappor_server.releases.releases import read_release
+from rappor_server.storage.forgetting import forget
 from sqlalchemy import Engine
 
 from rappor import Counts
@@ -18,10 +32,14 @@ METRICS = ACCEPTED.registry
 
 
 def test_an_export_contains_released_counts_only(engine: Engine, tmp_path: Path) -> None:
-    """A file contains the same counts as a response of the collector."""
+    """A file contains the released counts, as a response of the collector does.
+
+    The metric has 7 reports on the first day, and one report on the second day, which waits for its
+    block. Reports of days that are not in blocks are refused.
+    """
     metric = METRICS["small"]
     for offset, n in ((0, 7), (1, 1)):
-        commit(engine, *(upload_of(report_of("small")) for _ in range(n)), today=day(offset))
+        commit(engine, *(build_upload(build_report("small")) for _ in range(n)), today=day(offset))
     with pytest.raises(RapporError, match=f"reports of small up to {day(1)} are not in blocks"):
         export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
     close_days(engine, metric, day(3))
@@ -40,10 +58,28 @@ def test_an_export_contains_released_counts_only(engine: Engine, tmp_path: Path)
     ]
 
 
+def test_reports_in_the_inbox_are_not_forgotten(engine: Engine, tmp_path: Path) -> None:
+    """An export is refused while reports of its days are not in blocks, even in no counter yet."""
+    append(engine, [parse_submission(build_upload(build_report("small")))], today=day(0))
+    with pytest.raises(RapporError, match=f"reports of small up to {day(0)} are not in blocks"):
+        export_counts(engine, tmp_path, METRICS["small"], first=day(0), last=day(0))
+
+
+def test_an_export_deletes_the_files_of_deleted_windows(engine: Engine, tmp_path: Path) -> None:
+    """After `forget`, an export of the same days leaves no file with the deleted reports."""
+    metric = METRICS["small"]
+    commit(engine, *(build_upload(build_report("small")) for _ in range(6)), today=day(0))
+    close_days(engine, metric, day(1))
+    (path,) = export_counts(engine, tmp_path, metric, first=day(0), last=day(0))
+    forget(engine, "small", before=day(1))
+    assert export_counts(engine, tmp_path, metric, first=day(0), last=day(0)) == []
+    assert not path.exists()
+
+
 def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
     """An export of the same days is repeated. Other days that overlap are refused."""
     metric = METRICS["page"]
-    commit(engine, upload_of(), today=day(0))
+    commit(engine, build_upload(), today=day(0))
     first = export_counts(engine, tmp_path, metric, first=day(0), last=day(1))
     assert export_counts(engine, tmp_path, metric, first=day(0), last=day(1)) == first
     for start, end in ((0, 0), (1, 2), (-1, 5)):
@@ -57,12 +93,13 @@ def test_consecutive_exports_leave_no_block_out(engine: Engine, tmp_path: Path) 
     metric = METRICS["small"]
     for offset in range(6):
         # Each day of cohort 1 is a block. Two days of cohort 2 are one block of 1 + 3 reports.
-        n_days, n_pairs = (5, 3) if offset % 2 else (6, 1)
-        cohorts = [1] * n_days + [2] * n_pairs
-        reports = [report_of("small", cohort=cohort) for cohort in cohorts]
-        commit(engine, *map(upload_of, reports), today=day(offset))
+        n_in_cohort_1, n_in_cohort_2 = (5, 3) if offset % 2 else (6, 1)
+        cohorts = [1] * n_in_cohort_1 + [2] * n_in_cohort_2
+        reports = [build_report("small", cohort=cohort) for cohort in cohorts]
+        commit(engine, *map(build_upload, reports), today=day(offset))
     close_days(engine, metric, day(7))
     expected = read_release(engine, metric, day(0), day(5)).n_reports
+    # Three pairs of days: 6 and 5 reports of cohort 1, and 1 + 3 reports of cohort 2.
     assert expected == 3 * (5 + 6 + 4)
     days = [(0, 0), (1, 2), (3, 4), (5, 5)]
     written = [export_counts(engine, tmp_path, metric, first=day(a), last=day(b)) for a, b in days]

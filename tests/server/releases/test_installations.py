@@ -6,6 +6,7 @@ when it has `min_cohort` reports for each of its intervals. The rules under test
 
     division        a block that touches d intervals counts with 1/d of its reports in each
     completeness    an interval is incomplete while reports of one of its days wait
+    sampling rate   each window is divided by the rate of its own night, or has no rate
     subtraction     no difference of numbers shows fewer reports of a segment than a window needs
 
 The metrics of the tests need 30 reports for a window (`min_reports`), and 10 for a block
@@ -18,20 +19,24 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from collectors import metric_of, rules_of
-from hypothesis import given
+from collectors import build_metric, build_rules
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_server.operations.closing import close_all
 from rappor_server.queries.counts import JSON, CountsTask
 from rappor_server.queries.query import Range
 from rappor_server.releases.installations import (
     Block,
+    Parts,
+    add_shares,
     join_small_shares,
+    list_parts,
     read_installations,
 )
 from rappor_server.storage import schema
@@ -40,17 +45,17 @@ from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import write_transaction
 from rappor_server.storage.forgetting import forget
 from rappor_server.storage.tallies import Tally
-from registries import registry_of
+from registries import build_registry
 from sqlalchemy import Engine
 
 from rappor import Metric, Params
 from rappor.counts.calendar_periods import DayRange
-from rappor.counts.installations import Installations
+from rappor.counts.installations import ActiveInterval, Installations
 from rappor.counts.released_counts import ReleasedCounts
 from rappor.protocol.segments import Dimension
 
 PARAMS = Params(k=2, h=1, m=4, f=0.5, p=0.25, q=0.75)
-DAILY = metric_of(params=PARAMS, interval="day", min_reports=30, min_cohort=10)
+DAILY = build_metric(params=PARAMS, interval="day", min_reports=30, min_cohort=10)
 WEEKLY = dataclasses.replace(DAILY, interval="week", epoch="quarter")
 MONTHLY = dataclasses.replace(DAILY, interval="epoch", epoch="month")
 MONDAY = datetime.date(2026, 11, 2)
@@ -82,12 +87,17 @@ def store(engine: Engine, on: datetime.date, metric: Metric, *cohorts: int) -> N
 
 def close(engine: Engine, today: datetime.date, *metrics: Metric) -> None:
     """Close the blocks of all days before a day, under registries with one metric each."""
-    close_all(engine, rules_in_force([registry_of(metric) for metric in metrics]), today)
+    close_all(engine, rules_in_force([build_registry(metric) for metric in metrics]), today)
 
 
 def list_numbers(installations: Installations) -> dict[str, float | None]:
     """Return the number of reports of each interval, by its name: a day, or first/last day."""
     return {interval.name: interval.reports for interval in installations.intervals}
+
+
+def list_devices(installations: Installations) -> list[Any]:
+    """Return the number of devices of each interval and its standard error, or None."""
+    return [interval.estimate_devices() for interval in installations.intervals]
 
 
 def list_incomplete(installations: Installations) -> list[str]:
@@ -305,7 +315,7 @@ def test_segments_and_parts_are_added_up(engine: Engine) -> None:
     )
     for segment, reports in ((version_1, 40), (version_2, 50), (other_versions, 12)):
         store(engine, day(0), segment, reports)
-    close_all(engine, rules_of(metric), day(1))
+    close_all(engine, build_rules(metric), day(1))
     installations = read_installations(engine, metric, FAR)
     assert list_numbers(installations) == {"2026-11-02": 90}
     assert list_incomplete(installations) == ["2026-11-02"]
@@ -317,6 +327,79 @@ def test_a_metric_without_windows_has_no_interval(engine: Engine) -> None:
     store(engine, day(0), DAILY, 5)
     close(engine, day(1), DAILY)
     assert read_installations(engine, DAILY, FAR).intervals == ()
+
+
+def sample(metric: Metric, rate: float) -> Metric:
+    """Return a metric with a sampling rate."""
+    return dataclasses.replace(metric, sampling_rate=rate)
+
+
+def test_each_day_is_divided_by_its_own_rate(engine: Engine) -> None:
+    """A change of the rate changes no number of the past.
+
+    The rate falls from 1/2 to 1/4 between the nights after the days 1 and 2. The reports of day 2
+    may have both rates, so there is no number of its devices.
+    """
+    rates = (0.5, 0.5, 0.25, 0.25)
+    for number, rate in enumerate(rates):
+        store(engine, day(number), DAILY, 40)
+        close(engine, day(number + 1), sample(DAILY, rate))
+    half, quarter = (80, pytest.approx(80**0.5)), (160, pytest.approx(480**0.5))
+    # The registry of today does not matter.
+    for rate in (1, 0.25):
+        installations = read_installations(engine, sample(DAILY, rate), FAR)
+        assert list_devices(installations) == [half, half, None, quarter]
+    assert list(list_numbers(installations).values()) == [40] * 4
+
+
+def test_registries_that_disagree_on_the_rate_give_no_number(engine: Engine) -> None:
+    """Reports have no known rate while `older` has another rate for their fingerprint.
+
+    The fingerprint of the older registry with other parameters has one rate, so its reports and
+    those of the current registry are divided by their own rates.
+    """
+    current, older = sample(DAILY, 1), sample(DAILY, 0.5)
+    other_params = dataclasses.replace(older, params=dataclasses.replace(PARAMS, p=0.2))
+    in_force = ((current, older), (current, older), (current,), (current, other_params))
+    for number, registries in enumerate(in_force):
+        store(engine, day(number), current, 40)
+        close(engine, day(number + 1), *registries)
+    store(engine, day(4), current, 40)
+    store(engine, day(4), other_params, 50)
+    close(engine, day(5), current, other_params)
+    installations = read_installations(engine, current, FAR)
+    both = (40 + 100, pytest.approx(100**0.5))
+    # Day 2 has the reports of the day on which the older registry was removed.
+    assert list_devices(installations) == [None, None, None, (40, 0), both]
+    assert installations.intervals[0].has_unknown_rate
+
+
+def test_a_block_across_a_change_of_the_rate_has_no_number(engine: Engine) -> None:
+    """The 4 reports of Monday wait for 56 of Wednesday. The rate changes on Tuesday.
+
+    Cohort 1 has 40 reports each day. The days that the block touches have no number, also Monday.
+    """
+    for number, (reports, rate) in enumerate(((4, 0.5), (0, 0.25), (56, 0.25), (60, 0.25))):
+        store(engine, day(number), DAILY, reports, 40)
+        close(engine, day(number + 1), sample(DAILY, rate))
+    devices = list_devices(read_installations(engine, DAILY, FAR))
+    assert devices == [None, None, None, (400, pytest.approx(1200**0.5))]
+
+
+def test_days_of_a_backlog_have_the_rate_of_no_registry(engine: Engine) -> None:
+    """The days 1 and 2 are moved after the change, in the night after day 2.
+
+    The rate may have changed on each of them.
+    """
+    store(engine, day(0), DAILY, 40)
+    close(engine, day(1), sample(DAILY, 0.5))
+    for number in (1, 2):
+        store(engine, day(number), DAILY, 40)
+    close(engine, day(3), sample(DAILY, 1))
+    store(engine, day(3), DAILY, 40)
+    close(engine, day(4), sample(DAILY, 1))
+    devices = list_devices(read_installations(engine, DAILY, FAR))
+    assert devices == [(80, pytest.approx(80**0.5)), None, None, (40, 0)]
 
 
 def test_at_most_eight_intervals_are_returned(engine: Engine) -> None:
@@ -332,14 +415,15 @@ def test_at_most_eight_intervals_are_returned(engine: Engine) -> None:
     }
 
 
-def test_deleted_days_are_not_counted(engine: Engine) -> None:
-    """With a retention, no interval begins before the date of the oldest window that remains.
+@pytest.mark.parametrize("retention", [None, "365 days"])
+def test_deleted_days_are_not_counted(engine: Engine, retention: str | None) -> None:
+    """No interval begins before the first day that `forget` kept.
 
     There are windows of the first two days of September, October and November. The windows before
     2 October are deleted, so October has lost a part of its reports, and is left out. December has
     not ended.
     """
-    metric = dataclasses.replace(MONTHLY, retention="365 days")
+    metric = dataclasses.replace(MONTHLY, retention=retention)
     for month in (9, 10, 11):
         for number in (1, 2):
             store(engine, datetime.date(2026, month, number), metric, 40)
@@ -349,6 +433,26 @@ def test_deleted_days_are_not_counted(engine: Engine) -> None:
     close(engine, datetime.date(2026, 12, 2), metric)
     forget(engine, metric.name, before=datetime.date(2026, 10, 2))
     assert list_numbers(read_installations(engine, metric, FAR)) == {"2026-11-01/2026-11-30": 80}
+
+
+def test_a_window_across_the_first_kept_day_counts_as_a_whole(engine: Engine) -> None:
+    """The window dated Wednesday has blocks of 12, 15 and 11 reports on three days.
+
+    `forget` keeps the days from Tuesday on. The window stays with the block of Monday, so each of
+    its days has a third of 38 reports. Monday is left out, because other windows of Monday may have
+    been deleted.
+    """
+    store(engine, day(-1), DAILY, 40)
+    for number, reports in enumerate((12, 15, 11)):
+        store(engine, day(number), DAILY, reports)
+        close(engine, day(number + 1), DAILY)
+    before = list_numbers(read_installations(engine, DAILY, FAR))
+    assert before == {f"{day(-1)}": 40} | {
+        f"{day(number)}": pytest.approx(38 / 3) for number in range(3)
+    }
+    forget(engine, DAILY.name, before=day(1))
+    after = list_numbers(read_installations(engine, DAILY, FAR))
+    assert after == {name: before[name] for name in (f"{day(1)}", f"{day(2)}")}
 
 
 def test_the_counts_of_the_metric_contain_the_number(engine: Engine) -> None:
@@ -393,7 +497,7 @@ def test_a_rare_segment_is_not_found_by_subtraction(engine: Engine) -> None:
     for number, reports in enumerate((12, 15, 11)):
         store(engine, day(number), common, 500 + number)
         store(engine, day(number), rare, reports)
-        close_all(engine, rules_of(metric), day(number + 1))
+        close_all(engine, build_rules(metric), day(number + 1))
     numbers = list_numbers(read_installations(engine, metric, FAR))
     shares = [(numbers[f"{day(number)}"] or 0) - (500 + number) for number in range(3)]
     assert shares == pytest.approx([38 / 3] * 3)
@@ -440,6 +544,44 @@ BLOCKS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3), st.integers(1,
 """First day, number of days and number of reports of each block of a window."""
 
 
+def make_blocks(sizes: list[tuple[int, int, int]]) -> list[Block]:
+    """Return blocks with a first day, a number of days and a number of reports."""
+    return [
+        Block(tuple((day(first + i), day(first + i)) for i in range(n_days)), reports)
+        for first, n_days, reports in sizes
+    ]
+
+
+def list_groups(joined: dict[DayRange, Fraction]) -> list[list[DayRange]]:
+    """Return the groups of a window: neighbouring days with equal numbers."""
+    days = sorted(joined)
+    groups: list[list[DayRange]] = [[days[0]]]
+    for interval in days[1:]:
+        is_same = joined[interval] == joined[groups[-1][0]]
+        groups[-1 if is_same else len(groups) :] = (
+            [[*groups[-1], interval]] if is_same else [[interval]]
+        )
+    return groups
+
+
+def divide_group(group: list[DayRange], blocks: list[Block], *, is_first: bool) -> list[Fraction]:
+    """Return, for each block, the fraction of its reports that the numbers of a group contain.
+
+    The sum of the numbers of a group is linear in the reports of the blocks: once the groups are
+    known, it is the sum over the blocks of this fraction times the reports. The first group also
+    contains the shares of all days before it.
+    """
+    return [
+        sum(
+            (group[0] <= touched or is_first) and touched <= group[-1]
+            for touched in block.intervals
+        )
+        / Fraction(len(block.intervals))
+        for block in blocks
+    ]
+
+
+@settings(max_examples=500)
 @given(sizes=BLOCKS, minimum=st.integers(1, 100))
 def test_no_sum_of_numbers_of_a_window_contains_less_than_the_minimum(
     sizes: list[tuple[int, int, int]], minimum: int
@@ -449,43 +591,88 @@ def test_no_sum_of_numbers_of_a_window_contains_less_than_the_minimum(
     All numbers together are the reports of the window, and days with enough reports stay single.
     """
     minimum = min(minimum, sum(reports for _, _, reports in sizes))
-    blocks = [
-        Block(tuple((day(first + i), day(first + i)) for i in range(n_days)), reports)
-        for first, n_days, reports in sizes
-    ]
+    blocks = make_blocks(sizes)
     joined = join_small_shares(blocks, minimum)
     assert sum(joined.values()) == sum(block.reports for block in blocks)
-    # The number of a day is linear in the blocks once the groups are known: the first group also
-    # gets all earlier shares. Days of one group have equal numbers.
-    days = sorted(joined)
-    groups: list[list[DayRange]] = [[days[0]]]
-    for interval in days[1:]:
-        is_same = joined[interval] == joined[groups[-1][0]]
-        groups[-1 if is_same else len(groups) :] = (
-            [[*groups[-1], interval]] if is_same else [[interval]]
-        )
-    parts = [
-        [
-            sum(
-                (group[0] <= touched or group is groups[0]) and touched <= group[-1]
-                for touched in block.intervals
-            )
-            / Fraction(len(block.intervals))
-            for block in blocks
-        ]
-        for group in groups
-    ]
-    for weights in itertools.product(range(-2, 3), repeat=len(groups)):
-        if any(weights):
-            visible = [
-                block.reports
-                for i, block in enumerate(blocks)
-                if sum(weight * part[i] for weight, part in zip(weights, parts, strict=True))
-            ]
-            assert sum(visible) >= minimum
+    groups = list_groups(joined)
+    parts = [divide_group(group, blocks, is_first=group is groups[0]) for group in groups]
+    scaled_parts = np.array([[int(SCALE * share) for share in part] for part in parts])
+    assert all(int(SCALE * share) == SCALE * share for part in parts for share in part)
+    weights = np.array([*itertools.product(range(-2, 3), repeat=len(groups))])
+    is_visible = weights[weights.any(axis=1)] @ scaled_parts != 0
+    assert (is_visible @ np.array([block.reports for block in blocks]) >= minimum).all()
     assert all(sum(joined[interval] for interval in group) >= minimum for group in groups)
     begun: Counter[DayRange] = Counter()
     for block in blocks:
         begun[block.intervals[0]] += block.reports
     if all(len(block.intervals) == 1 for block in blocks) and min(begun.values()) >= minimum:
         assert joined == begun
+
+
+RATES = st.sampled_from([0.1, 0.5, 1.0, None])
+SCALE = 6 * 420
+"""A multiple of all denominators of parts: a block has up to 3 days, and a group up to 7 days."""
+MULTIPLES = tuple(itertools.product((1, 2, 5, 10), repeat=2))
+"""Pairs of factors for two numbers. Their ratios contain those of all sampling rates."""
+WINDOWS = st.lists(st.tuples(BLOCKS, st.integers(1, 100), RATES), min_size=1, max_size=3)
+"""Blocks, minimum and sampling rate of some windows."""
+
+
+@given(windows=WINDOWS)
+@settings(max_examples=50, deadline=None)
+def test_rates_that_change_show_no_less_than_the_minimum(
+    windows: list[tuple[list[tuple[int, int, int]], int, float | None]],
+) -> None:
+    """Whatever numbers a reader subtracts, the blocks of a window that remain have its minimum.
+
+    The windows have fingerprints and sampling rates of their own. A reader reads all numbers after
+    each window: the reports by rate, all reports, and the devices. The reader subtracts a multiple
+    of one number from a multiple of another.
+    """
+    blocks_of_windows = [make_blocks(sizes) for sizes, _, _ in windows]
+    reports = np.array([block.reports for blocks in blocks_of_windows for block in blocks])
+    ends = np.cumsum([len(blocks) for blocks in blocks_of_windows])
+    slices = [
+        slice(end - len(blocks), end) for end, blocks in zip(ends, blocks_of_windows, strict=True)
+    ]
+    minimums = [
+        min(minimum, sum(reports[window]))
+        for window, (_, minimum, _) in zip(slices, windows, strict=True)
+    ]
+    numbers: Parts = defaultdict(dict)
+    # The part of each block in the reports of each interval and rate.
+    parts: dict[DayRange, dict[float | None, Any]] = defaultdict(dict)
+    read: list[Any] = []  # the parts of each block in each number that is read
+    for i, (blocks, window) in enumerate(zip(blocks_of_windows, slices, strict=True)):
+        rate = windows[i][2]
+        joined = join_small_shares(blocks, minimums[i])
+        add_shares(numbers, joined, rate)
+        groups = list_groups(joined)
+        for group in groups:
+            of_group = divide_group(group, blocks, is_first=group is groups[0])
+            for interval in group:
+                of_rate = parts[interval].setdefault(rate, np.zeros(len(reports), dtype=np.int64))
+                of_rate[window] += [int(SCALE * part / len(group)) for part in of_group]
+        for interval, by_rate in numbers.items():
+            active = ActiveInterval(
+                first=interval[0], last=interval[1], parts=list_parts(by_rate), is_complete=True
+            )
+            of_rates = [parts[interval][part.sampling_rate] for part in active.parts]
+            for part, of_rate in zip(active.parts, of_rates, strict=True):
+                assert part.reports == pytest.approx(of_rate @ reports / SCALE)
+            read += [*of_rates, sum(of_rates)]
+            estimate = active.estimate_devices()
+            if estimate is not None:
+                devices = sum(
+                    of_rate * round(1 / part.sampling_rate)
+                    for part, of_rate in zip(active.parts, of_rates, strict=True)
+                    if part.sampling_rate
+                )
+                assert estimate[0] == pytest.approx(devices @ reports / SCALE)
+                read.append(devices)
+    matrix = np.unique(np.array(read), axis=0)
+    for factor, other_factor in MULTIPLES:
+        differences = factor * matrix[:, None] - other_factor * matrix[None]
+        for window, minimum in zip(slices, minimums, strict=True):
+            visible = (differences[..., window] != 0) @ reports[window]
+            assert ((visible == 0) | (visible >= minimum)).all()

@@ -27,15 +27,15 @@ import numpy as np
 import pytest
 from collectors import (
     REGISTRY,
+    build_metric,
+    build_report,
+    build_upload,
     close_days,
     commit,
-    count_group,
+    count_reports,
     day,
-    metric_of,
-    report_of,
-    submission_of,
-    total,
-    upload_of,
+    parse_submission,
+    store_and_merge,
 )
 from numpy.typing import NDArray
 from rappor_server.base.errors import NotFoundError, StoreError
@@ -52,7 +52,7 @@ from rappor_server.releases.warning_signs import Refusals, read_refusals
 from rappor_server.storage import schema
 from rappor_server.storage.blocks import SET_ASIDE, rules_in_force
 from rappor_server.storage.database import write_transaction
-from registries import registry_of
+from registries import build_registry
 from sqlalchemy import Engine, event
 
 from rappor import Counts, Metric, Registry, decode
@@ -69,7 +69,7 @@ ALL_DAYS = (datetime.date.min, datetime.date.max)
 
 def send(engine: Engine, *cohorts: int, on: int = 0, bits: int = 0x0F0F) -> None:
     """Store one report for each cohort of `cohorts`, on the day `on`."""
-    bodies = (upload_of(report_of("small", bits=bits, cohort=j)) for j in cohorts)
+    bodies = (build_upload(build_report("small", bits=bits, cohort=j)) for j in cohorts)
     commit(engine, *bodies, today=day(on))
 
 
@@ -93,7 +93,7 @@ def read(
     return releases.read_release(engine, metric, *days)
 
 
-def by_cohort(release: releases.Release) -> list[int]:
+def count_by_cohort(release: releases.Release) -> list[int]:
     """Return the released reports of each cohort."""
     (counts,) = release.collections
     return [int(n) for n in counts.cohort_reports]
@@ -109,12 +109,12 @@ def test_days_of_a_cohort_wait_until_their_block_has_enough_reports(engine: Engi
     send(engine, 0, 0, 1, 2, 2, 2, on=0)
     send(engine, 0, 0, 3, on=1)
     before = read(engine, on=2)
-    assert by_cohort(before) == [2, 0, 3, 0]
+    assert count_by_cohort(before) == [2, 0, 3, 0]
     assert before.days == (DayReports(day(0), 5),)
     assert before.withheld == (day(0), day(1))
     send(engine, *[1] * 5, on=2)
     after = read(engine, on=3)
-    assert by_cohort(after) == [4, 6, 3, 0]
+    assert count_by_cohort(after) == [4, 6, 3, 0]
     assert after.days == (DayReports(day(0), 5), DayReports(day(2), 8))
     assert after.withheld == (day(1),)  # the report of cohort 3
 
@@ -129,10 +129,10 @@ def test_a_range_is_a_sum_of_whole_windows(engine: Engine) -> None:
     send(engine, *[0] * 5, on=1)
     assert read(engine, 0, 1, on=2).withheld == (day(0),)
     send(engine, *[0] * 5, *[1] * 5, on=2)
-    assert by_cohort(read(engine, 0, 2)) == [16, 6, 0, 0]
-    assert by_cohort(read(engine, 0, 1)) == [11, 0, 0, 0]
-    assert by_cohort(read(engine, 1, 2)) == [10, 6, 0, 0]
-    assert by_cohort(read(engine, 1, 1)) == [5, 0, 0, 0]
+    assert count_by_cohort(read(engine, 0, 2)) == [16, 6, 0, 0]
+    assert count_by_cohort(read(engine, 0, 1)) == [11, 0, 0, 0]
+    assert count_by_cohort(read(engine, 1, 2)) == [10, 6, 0, 0]
+    assert count_by_cohort(read(engine, 1, 1)) == [5, 0, 0, 0]
     assert read(engine, 0, 1).withheld == ()
 
 
@@ -141,10 +141,10 @@ def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
     page = Registry.loads(REGISTRY)["page"]
     changed = dataclasses.replace(page, params=dataclasses.replace(page.params, p=0.2))
     later = changed.params
-    accepted = AcceptedParams(registry_of(page), [registry_of(changed)])
+    accepted = AcceptedParams(build_registry(page), [build_registry(changed)])
     for on, params in ((0, page.params), (1, later), (1, later)):
-        body = upload_of(report_of("page", params=params))
-        count_group(engine, [submission_of(body, accepted, today=day(on))], today=day(on))
+        body = build_upload(build_report("page", params=params))
+        store_and_merge(engine, [parse_submission(body, accepted, today=day(on))], today=day(on))
     everything = releases.read_release(engine, page, *ALL_DAYS)
     only_later = releases.read_release(engine, page, *ALL_DAYS, params=later.fingerprint)
     assert everything.days == (DayReports(day(0), 1), DayReports(day(1), 2))
@@ -178,12 +178,12 @@ def test_without_a_minimum_everything_shows_at_once(engine: Engine) -> None:
     read(engine, on=1)
     send(engine, 1, on=1)
     metric = dataclasses.replace(SMALL, min_reports=0)
-    shown = releases.read_release(engine, metric, *ALL_DAYS)
-    assert by_cohort(shown) == [6, 2, 0, 0]
-    assert shown.days == (DayReports(day(0), 7), DayReports(day(1), 1))
-    assert shown.withheld == ()
-    commit(engine, upload_of(report_of("page")))
-    assert total(engine) == 1
+    release = releases.read_release(engine, metric, *ALL_DAYS)
+    assert count_by_cohort(release) == [6, 2, 0, 0]
+    assert release.days == (DayReports(day(0), 7), DayReports(day(1), 1))
+    assert release.withheld == ()
+    commit(engine, build_upload(build_report("page")))
+    assert count_reports(engine) == 1
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -233,12 +233,12 @@ def test_overview_counts_the_reports_of_a_release(engine: Engine) -> None:
     send(engine, 0, 0, 3, on=1)
     read(engine, on=2)
     for metric in (SMALL, dataclasses.replace(SMALL, min_reports=0)):
-        shown = releases.read_release(engine, metric, *ALL_DAYS)
+        release = releases.read_release(engine, metric, *ALL_DAYS)
         (overview,) = read_overviews(engine, [metric])
-        assert (overview.days, overview.withheld) == (shown.days, shown.withheld)
+        assert (overview.days, overview.withheld) == (release.days, release.withheld)
         assert [(row.fingerprint, row.reports.tolist()) for row in overview.cohorts] == [
             (counts.params.fingerprint, counts.cohort_reports.tolist())
-            for counts in shown.collections
+            for counts in release.collections
         ]
 
 
@@ -328,7 +328,7 @@ def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> 
     with write_transaction(engine) as db:
         db.execute(schema.block.update().values(reports=0))
     with pytest.raises(StoreError, match="impossible counts of small") as caught:
-        releases.read_release(engine, metric_of("small", min_reports=0), *ALL_DAYS)
+        releases.read_release(engine, build_metric("small", min_reports=0), *ALL_DAYS)
     assert not caught.value.retryable
 
 
@@ -372,14 +372,14 @@ def test_reports_that_no_block_can_contain_are_set_aside(engine: Engine) -> None
     """
     send(engine, 0, *[1] * 5)
     send(engine, 0, on=2)
-    assert by_cohort(read(engine, on=3)) == [0, 5, 0, 0]
+    assert count_by_cohort(read(engine, on=3)) == [0, 5, 0, 0]
     assert read_refusals(engine) == []
     send(engine, *[0] * 5, on=4)
-    assert by_cohort(read(engine, on=5)) == [5, 5, 0, 0]
+    assert count_by_cohort(read(engine, on=5)) == [5, 5, 0, 0]
     assert read_refusals(engine) == [Refusals(day(4), "small", SET_ASIDE, 2)]
     send(engine, 1, on=5)
     send(engine, 1, 1, 1, 1, on=6)
-    assert by_cohort(read(engine, on=7)) == [5, 10, 0, 0]
+    assert count_by_cohort(read(engine, on=7)) == [5, 10, 0, 0]
 
 
 def read_by(engine: Engine, by: str, first: int, last: int) -> list[releases.Release]:
@@ -403,7 +403,7 @@ def test_periods_add_up_to_the_range(engine: Engine) -> None:
     assert [(period.first, period.last) for period in by_day] == [
         (day(i), day(i)) for i in range(3)
     ]
-    assert [by_cohort(period) for period in by_day[:2]] == [[6, 0, 0, 0], [5, 4, 0, 0]]
+    assert [count_by_cohort(period) for period in by_day[:2]] == [[6, 0, 0, 0], [5, 4, 0, 0]]
     assert by_day[2].collections == ()
     assert by_day[2].withheld == (day(2),)
     whole = read(engine, 0, 1).collections[0]
@@ -422,15 +422,14 @@ def test_a_range_by_day_is_the_same_reports(engine: Engine) -> None:
         send(engine, *[0] * number, on=offset)
     release = read(engine)
     by_day = releases.read_release_by_day(engine, SMALL, *ALL_DAYS)
-    assert dataclasses.replace(by_day, collections=(), parts=()) == dataclasses.replace(
+    assert dataclasses.replace(by_day, collections=(), daily_counts=()) == dataclasses.replace(
         release, collections=()
     )
     (whole,) = release.collections
     assert [counts.sha256 for counts in by_day.collections] == [whole.sha256]
-    assert [counts.n_reports for counts in by_day.parts] == [6, 6, 8]
-    assert sum((counts.bit_counts for counts in by_day.parts), 0 * whole.bit_counts).tolist() == (
-        whole.bit_counts.tolist()
-    )
+    assert [counts.n_reports for counts in by_day.daily_counts] == [6, 6, 8]
+    bit_counts = np.sum([counts.bit_counts for counts in by_day.daily_counts], axis=0)
+    assert bit_counts.tolist() == whole.bit_counts.tolist()
 
 
 def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
@@ -454,7 +453,8 @@ def test_estimates_of_a_range_are_those_of_its_days(engine: Engine) -> None:
     )
     result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
     document = json.loads(result.files[JSON])
-    assert document["assumptions"] == separate.assumptions != together.assumptions
+    assert document["assumptions"] == separate.assumptions
+    assert document["assumptions"] != together.assumptions
     assert document["estimates"] == separate.to_dict()["estimates"]
 
 
@@ -470,14 +470,14 @@ def test_repeats_are_bounded_by_the_pace_of_each_fingerprint(
         dataclasses.replace(SMALL, interval=interval, min_reports=min_reports, min_cohort=1)
         for interval in ("day", "week")
     )
-    registries = [registry_of(weekly), registry_of(daily)]
+    registries = [build_registry(weekly), build_registry(daily)]
     accepted = AcceptedParams(registries[0], registries[1:])
     for metric, on, number in ((daily, 2, 30), (daily, 3, 20), (weekly, 3, 10), (weekly, 4, 5)):
-        reports = [report_of("small", params=metric.params)] * number
-        count_group(engine, [submission_of(upload_of(*reports), accepted)], today=day(on))
+        reports = [build_report("small", params=metric.params)] * number
+        store_and_merge(engine, [parse_submission(build_upload(*reports), accepted)], today=day(on))
     close_all(engine, rules_in_force(registries), day(5))
-    shown = releases.read_release(engine, weekly, day(2), day(4)).collections
-    squares = {counts.params.interval: counts.sum_squared_reports for counts in shown}
+    collections = releases.read_release(engine, weekly, day(2), day(4)).collections
+    squares = {counts.params.interval: counts.sum_squared_reports for counts in collections}
     # The 20 devices of day 3 may be among the 30 of day 2. A weekly device reports once.
     assert squares == {"day": 30 + 20 + 2 * 20, "week": 15}
 
@@ -492,7 +492,7 @@ def test_weeks_begin_on_monday_and_end_with_the_range(engine: Engine) -> None:
     send(engine, *[0] * 6, on=1)
     send(engine, *[0] * 6, on=9)
     weeks = read_by(engine, "week", 0, 10)
-    assert [(each.first, each.last) for each in weeks] == [(day(0), day(1)), (day(9), day(10))]
+    assert [(week.first, week.last) for week in weeks] == [(day(0), day(1)), (day(9), day(10))]
     (month,) = read_by(engine, "month", 0, 30)
     assert (month.first, month.last, month.n_reports) == (day(0), day(9), 18)
 
@@ -551,9 +551,9 @@ SPLIT = dataclasses.replace(SMALL, segments=(Dimension("version", ("1", "2")),))
 def send_segment(engine: Engine, version: str, *cohorts: int, on: int = 0) -> None:
     """Store one report of a version for each cohort of `cohorts`, on the day `on`."""
     params = SPLIT.in_segment({"version": version}).params
-    accepted = AcceptedParams(registry_of(SPLIT))
-    bodies = (upload_of(report_of("small", cohort=j, params=params)) for j in cohorts)
-    count_group(engine, [submission_of(body, accepted) for body in bodies], today=day(on))
+    accepted = AcceptedParams(build_registry(SPLIT))
+    bodies = (build_upload(build_report("small", cohort=j, params=params)) for j in cohorts)
+    store_and_merge(engine, [parse_submission(body, accepted) for body in bodies], today=day(on))
 
 
 def test_segments_are_added_up_by_default(engine: Engine) -> None:

@@ -1,4 +1,7 @@
-"""The writer: group commits, limits of its queue, failures, its end."""
+"""The writer: it queues uploads and commits them in batches, so many uploads share one commit.
+
+The tests cover batches, limits of the queue, failures of commits, and the end of the writer.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from collectors import PARAMS, TODAY, report_of, submission_of, upload_of
-from programs import become
+from collectors import PARAMS, TODAY, build_report, build_upload, parse_submission
+from programs import wait_in_event_loop
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
 from rappor_server.storage.batch_commit import Receiver, Writer
@@ -59,139 +62,154 @@ class Harness:
 
     def submit(self, *tickets: int) -> None:
         """Queue an upload for each ticket."""
-        self.writer.submit([(submission_of(upload_of()), ticket) for ticket in tickets])
+        self.writer.submit([(parse_submission(build_upload()), ticket) for ticket in tickets])
 
     async def wait_until_taken(self) -> None:
         """Wait until the writer has taken all queued uploads."""
-        await become(lambda: not len(self.writer))
+        await wait_in_event_loop(lambda: not len(self.writer))
 
-    async def wait(self, n: int) -> None:
+    async def wait_for_results(self, n: int) -> None:
         """Wait until n results were delivered."""
-        await become(lambda: len(self.delivered) >= n)
+        await wait_in_event_loop(lambda: len(self.delivered) >= n)
 
 
 @pytest.fixture
-async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-    """A writer with the limits of a test. The fixture closes it."""
-    made = Harness(**getattr(request, "param", {}))
-    yield made
-    made.store.permit(1000)
-    await made.writer.close()
+async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    """Yield a writer with the limits of a test, and close it at the end."""
+    harness = Harness(**getattr(request, "param", {}))
+    yield harness
+    harness.store.permit(1000)
+    await harness.writer.close()
 
 
-async def test_uploads_share_a_commit(desk: Harness) -> None:
-    """Uploads that come during a commit share the next commit. No result is delivered before."""
-    desk.submit(0)
-    await desk.wait_until_taken()
-    desk.submit(*range(1, 40))
-    assert desk.delivered == {}
-    desk.store.permit(2)
-    await desk.wait(40)
-    assert [len(batch) for batch in desk.store.batches] == [1, 39]
-    assert desk.observed == [1, 39]
-    assert all(isinstance(answer, bytes) for answer in desk.delivered.values())
+async def test_uploads_share_a_commit(harness: Harness) -> None:
+    """Uploads that come during a commit share the next commit.
+
+    A result is delivered after the commit of its upload, and not before.
+    """
+    harness.submit(0)
+    await harness.wait_until_taken()
+    harness.submit(*range(1, 40))
+    assert harness.delivered == {}
+    harness.store.permit(2)
+    await harness.wait_for_results(40)
+    assert [len(batch) for batch in harness.store.batches] == [1, 39]
+    assert harness.observed == [1, 39]
+    assert all(isinstance(response, bytes) for response in harness.delivered.values())
 
 
 @pytest.mark.parametrize(
-    ("desk", "n_uploads", "batches"),
+    ("harness", "n_uploads", "batches"),
     [({"max_uploads": 8}, 30, [8, 8, 8, 6]), ({"max_reports": 11}, 7, [3, 3, 1])],
-    indirect=["desk"],
+    indirect=["harness"],
 )
-async def test_batches_are_limited(desk: Harness, n_uploads: int, batches: list[int]) -> None:
-    """A batch is complete with the upload that reaches the limit of uploads or of reports."""
-    body = upload_of(*[report_of()] * 5)
-    desk.writer.submit([(submission_of(body), ticket) for ticket in range(n_uploads)])
-    desk.store.permit(100)
-    await desk.wait(n_uploads)
-    assert [len(batch) for batch in desk.store.batches] == batches
+async def test_batches_are_limited(harness: Harness, n_uploads: int, batches: list[int]) -> None:
+    """A batch ends with the upload that reaches the largest number of uploads or of reports.
+
+    Each upload has five reports, so the third upload of a batch reaches 11 reports.
+    """
+    body = build_upload(*[build_report()] * 5)
+    harness.writer.submit([(parse_submission(body), ticket) for ticket in range(n_uploads)])
+    harness.store.permit(100)
+    await harness.wait_for_results(n_uploads)
+    assert [len(batch) for batch in harness.store.batches] == batches
 
 
-async def test_dropped_uploads_leave_the_queue(desk: Harness) -> None:
+async def test_dropped_uploads_leave_the_queue(harness: Harness) -> None:
     """A dropped upload is not stored, unless its batch is being committed."""
-    desk.submit(0)
-    await desk.wait_until_taken()
-    desk.submit(1, 2, 3)
-    desk.writer.drop(lambda ticket: ticket != 2)
-    assert len(desk.writer) == 1
-    desk.store.permit(100)
-    await desk.wait(2)
-    assert desk.delivered.keys() == {0, 2}
+    harness.submit(0)
+    await harness.wait_until_taken()
+    harness.submit(1, 2, 3)
+    harness.writer.drop(lambda ticket: ticket != 2)
+    assert len(harness.writer) == 1
+    harness.store.permit(100)
+    await harness.wait_for_results(2)
+    assert harness.delivered.keys() == {0, 2}
 
 
-async def test_probe_commits_an_empty_batch(desk: Harness) -> None:
-    """A successful probe is observed like any other commit."""
-    desk.store.permit(100)
-    desk.store.is_broken = True
-    desk.writer.probe()
-    await become(lambda: desk.store.n_failures > 0)
-    assert desk.observed == []
-    desk.store.is_broken = False
-    desk.writer.probe()
-    await become(lambda: desk.observed == [0])
+async def test_probe_commits_an_empty_batch(harness: Harness) -> None:
+    """A probe commits an empty batch. If the commit succeeds, it is observed like other commits."""
+    harness.store.permit(100)
+    harness.store.is_broken = True
+    harness.writer.probe()
+    await wait_in_event_loop(lambda: harness.store.n_failures > 0)
+    assert harness.observed == []
+    harness.store.is_broken = False
+    harness.writer.probe()
+    await wait_in_event_loop(lambda: harness.observed == [0])
 
 
-@pytest.mark.parametrize("desk", [{"max_queued": 5}], indirect=True)
-async def test_full_queue_refuses_uploads(desk: Harness) -> None:
+@pytest.mark.parametrize("harness", [{"max_queued": 5}], indirect=True)
+async def test_full_queue_refuses_uploads(harness: Harness) -> None:
     """A full queue raises a retryable error, and keeps the queued uploads."""
-    desk.submit(0)
-    await desk.wait_until_taken()
-    desk.submit(*range(1, 6))
-    assert len(desk.writer) == 5
+    harness.submit(0)
+    await harness.wait_until_taken()
+    harness.submit(*range(1, 6))
+    assert len(harness.writer) == 5
     with pytest.raises(StoreError) as caught:
-        desk.submit(6)
+        harness.submit(6)
     assert caught.value.retryable
-    desk.store.permit(100)
-    await desk.wait(6)
+    harness.store.permit(100)
+    await harness.wait_for_results(6)
 
 
-@pytest.mark.parametrize("error", [StoreError("gone"), RuntimeError("a bug")])
-async def test_writer_continues_after_a_failed_batch(desk: Harness, error: Exception) -> None:
-    """After a failure the writer continues. It writes the numbers of refusals later."""
-    desk.store.error = error
-    desk.store.permit(100)
-    desk.store.is_broken = True
-    desk.writer.refuse("", "malformed")
-    desk.submit(0)
-    await desk.wait(1)
-    assert isinstance(desk.delivered[0], StoreError)
-    assert desk.delivered[0].retryable
-    assert "bug" not in str(desk.delivered[0])
-    desk.store.is_broken = False
-    desk.submit(1)
-    await desk.wait(2)
-    assert isinstance(desk.delivered[1], bytes)
-    assert sum(sum(batch.values()) for batch in desk.store.refusals) == 1
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(StoreError("gone"), "gone"), (RuntimeError("a bug"), "the store failed: RuntimeError")],
+)
+async def test_writer_continues_after_a_failed_batch(
+    harness: Harness, error: Exception, message: str
+) -> None:
+    """After a failed commit the writer commits the next batch, with the refusals of both.
+
+    Uploads of the failed batch get a retryable error. If the exception is no StoreError, its text
+    may contain a part of an upload, so the error has only the name of its class.
+    """
+    harness.store.error = error
+    harness.store.permit(100)
+    harness.store.is_broken = True
+    harness.writer.refuse("", "malformed")
+    harness.submit(0)
+    await harness.wait_for_results(1)
+    assert isinstance(harness.delivered[0], StoreError)
+    assert harness.delivered[0].retryable
+    assert str(harness.delivered[0]) == message
+    harness.store.is_broken = False
+    harness.submit(1)
+    await harness.wait_for_results(2)
+    assert isinstance(harness.delivered[1], bytes)
+    assert sum(sum(batch.values()) for batch in harness.store.refusals) == 1
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-async def test_close_commits_queued_uploads(desk: Harness, *, is_broken: bool) -> None:
+async def test_close_commits_queued_uploads(harness: Harness, *, is_broken: bool) -> None:
     """Every result is delivered before `close` returns. Later uploads are refused.
 
     A writer also closes if its last uploads and numbers of refusals cannot be stored.
     """
-    desk.store.is_broken = is_broken
-    desk.writer.refuse("", "malformed")
-    desk.submit(*range(20))
-    desk.store.permit(100)
-    await desk.writer.close()
-    assert len(desk.delivered) == 20
-    kinds = {type(each) for each in desk.delivered.values()}
+    harness.store.is_broken = is_broken
+    harness.writer.refuse("", "malformed")
+    harness.submit(*range(20))
+    harness.store.permit(100)
+    await harness.writer.close()
+    assert len(harness.delivered) == 20
+    kinds = {type(response) for response in harness.delivered.values()}
     assert kinds == {StoreError if is_broken else bytes}
     with pytest.raises(StoreError):
-        desk.submit(20)
+        harness.submit(20)
 
 
-async def test_refusals_are_written_without_an_upload(desk: Harness) -> None:
-    """Numbers of refusals are written within seconds, even if no upload comes."""
-    desk.store.permit(100)
-    desk.writer.refuse("", "malformed")
-    desk.writer.refuse("", "malformed")
-    await become(lambda: bool(desk.store.refusals))
-    assert desk.store.refusals[0] == {("", "malformed"): 2}
+async def test_refusals_are_written_without_an_upload(harness: Harness) -> None:
+    """Numbers of refusals are written, even if no upload comes."""
+    harness.store.permit(100)
+    harness.writer.refuse("", "malformed")
+    harness.writer.refuse("", "malformed")
+    await wait_in_event_loop(lambda: bool(harness.store.refusals))
+    assert harness.store.refusals[0] == {("", "malformed"): 2}
 
 
 class FakeInbox:
-    """An inbox in memory on a disk with a settable free space."""
+    """An inbox in memory. A test sets the free space of its disk."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -211,30 +229,31 @@ class FakeInbox:
 
 
 @pytest.mark.parametrize(("field", "value"), [("free", 64e6 + 4000 - 1), ("waiting", 2e9 + 1)])
-async def test_uploads_are_refused_while_a_merge_has_room(field: str, value: float) -> None:
-    """A full disk could not be emptied, because a merge needs space.
+async def test_uploads_are_refused_before_a_merge_lacks_space(field: str, value: float) -> None:
+    """Uploads are refused if the disk has less free space than a merge of the inbox needs.
 
-    Uploads are accepted again when there is room. The size of the inbox has a limit, too.
+    A merge needs free space, so a full disk could not be emptied. A merge needs 2000 + 2 * 1000
+    bytes here, and 64 MB are kept free. The inbox may have at most 2 GB.
     """
     disk = FakeInbox()
-    given = [submission_of(upload_of())]
+    submissions = [parse_submission(build_upload())]
 
     receiver = Receiver(
         disk,  # type: ignore[arg-type]
         merge_bytes=lambda n, reports: n + 2 * reports,
         today=lambda: TODAY,
     )
-    await receiver.commit(given, {})
+    await receiver.commit(submissions, {})
     disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
-    await receiver.commit(given, {})
+    await receiver.commit(submissions, {})
     disk.free, receiver.waiting_bytes, receiver.waiting_reports = 64e6 + 4000, 2000, 1000
-    await receiver.commit(given, {})
+    await receiver.commit(submissions, {})
     if field == "free":
         disk.free = value
     else:
         receiver.waiting_bytes = int(value)
     with pytest.raises(StoreError, match="full") as caught:
-        await receiver.commit(given, {})
+        await receiver.commit(submissions, {})
     assert caught.value.retryable
     await receiver.close()
 

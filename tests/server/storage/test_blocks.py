@@ -1,12 +1,13 @@
-"""Tests of the rule of blocks.
+"""The rule of blocks.
 
 A block is the sum of a cohort's reports on consecutive days. The rule decides when a block has
-enough reports to be closed, that is shown as one sum. Its promise is: one device made at most one
-in `min_cohort` of the reports of a closed block. A device sends one report in an interval, so a
+enough reports to be closed, which means that its sum may be released. No device has sent more than
+one in `min_cohort` of the reports of a closed block. A device sends one report in an interval, so a
 block needs `min_cohort` reports for each interval that contains a day of the block.
 
-Reports of days that are not closed wait in an open block, or are set aside (never shown). A pace is
-the length of an interval in the calendar: a day, a week, or the epoch.
+Reports of days that are not closed wait in an open block, or are set aside and never released. A
+pace is the length of an interval in the calendar: a day, a week, or the epoch. Blocks are closed
+separately for each fingerprint, the short hash of a parameter set that every report carries.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from collectors import metric_of
+from collectors import build_metric
 from hypothesis import given
 from hypothesis import strategies as st
 from rappor_server.storage.block_rules import Block, Rule
 from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.tallies import Tally
-from registries import registry_of
+from registries import build_registry
 
 from rappor import Params
 from rappor.protocol.parts import Part
@@ -43,14 +44,18 @@ CALENDARS = [
     ("quarter", "quarter"),
 ]
 """Pairs of a pace and an epoch. The pace is the length of an interval of days. An interval ends at
-the latest with the epoch."""
+the latest with the epoch. The epoch "life" has no end."""
 STRICT = Params.profile("strict")
 
 
 def make_rule(calendar: tuple[str, str], min_cohort: int = MIN_COHORT) -> Rule:
-    """Return the rule of a calendar, which is a pair of a pace and an epoch."""
+    """Return the rule of a calendar, which is a pair of a pace and an epoch.
+
+    `min_reports` and the sampling rate are the defaults of a registry. They are for the release of
+    closed blocks, and do not affect which blocks are closed.
+    """
     pace, epoch = calendar
-    return Rule(pace=pace, epoch=epoch, min_cohort=min_cohort, min_reports=100)
+    return Rule(pace=pace, epoch=epoch, min_cohort=min_cohort, min_reports=100, sampling_rate=1.0)
 
 
 def make_block(day: int, reports: int) -> Block:
@@ -89,35 +94,81 @@ def test_every_report_is_closed_waits_or_is_set_aside(
     """No report is lost or counted twice, and the days of closed blocks do not overlap."""
     closed, n_waiting, set_aside = close_days(make_rule(calendar, min_cohort), counts)
     assert sum(block.tally.reports for block in closed) + n_waiting + set_aside == sum(counts)
-    for one, two in itertools.pairwise(closed):
-        assert one.last < two.first
+    for earlier, later in itertools.pairwise(closed):
+        assert earlier.last < later.first
 
 
 @given(
     calendar=st.sampled_from(CALENDARS),
     min_cohort=st.integers(1, 12),
     days=st.dictionaries(st.integers(0, 9), st.integers(1, 40), min_size=1),
-    moved=st.integers(0, 9),
+    day_offset=st.integers(0, 9),
     n_waiting=st.integers(0, 2),
 )
-def test_late_reports_beside_a_block_of_a_later_day_count_once(
-    calendar: tuple[str, str], min_cohort: int, days: dict[int, int], moved: int, n_waiting: int
+def test_late_reports_after_a_block_of_a_later_day_count_once(
+    calendar: tuple[str, str],
+    min_cohort: int,
+    days: dict[int, int],
+    day_offset: int,
+    n_waiting: int,
 ) -> None:
     """No report is lost or counted twice if a late day comes after a block of a later day.
 
-    A run that was killed has left open blocks of days after `moved`, the day that the next run
-    moves into blocks. Then reports came for the day `moved`, and late reports for earlier days.
+    A collector adds the reports of each ended day to the blocks. Here its process was killed while
+    it did so, and has left `n_waiting` open blocks of days after `day`. The next process adds the
+    reports of `day`, and late reports of earlier days.
     """
     blocks = [make_block(day, reports) for day, reports in sorted(days.items())]
-    day = START + datetime.timedelta(moved)
+    day = START + datetime.timedelta(day_offset)
     late = [block for block in blocks if block.first <= day]
     if not late:
         return
     waiting = [block for block in blocks if block not in late][:n_waiting]
     decision = make_rule(calendar, min_cohort).decide_day(waiting, late, day)
-    kept = [block for block in (decision.closed, *decision.waiting) if block is not None]
+    n_kept = sum(
+        block.tally.reports for block in (decision.closed, *decision.waiting) if block is not None
+    )
     n_reports = sum(block.tally.reports for block in (*waiting, *late))
-    assert sum(block.tally.reports for block in kept) + decision.set_aside == n_reports
+    assert n_kept + decision.set_aside == n_reports
+
+
+@given(
+    calendar=st.sampled_from(CALENDARS),
+    min_cohort=st.integers(1, 12),
+    earlier=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 9)), max_size=4),
+    runs=st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1), min_size=2
+    ),
+)
+def test_waiting_blocks_of_repeated_runs_end_on_different_days(
+    calendar: tuple[str, str],
+    min_cohort: int,
+    earlier: list[tuple[int, int]],
+    runs: list[list[tuple[int, int]]],
+) -> None:
+    """No report is lost or counted twice if runs are killed before they finish a day.
+
+    `earlier` and `runs` contain pairs of a day and a number of reports. The days of `earlier` were
+    finished. Each of the runs then moves the day 9, with its counters and late counters of days
+    before, until one of them closes a block. The database stores one block for each last day, so
+    two waiting blocks must not end on the same day.
+    """
+    rule = make_rule(calendar, min_cohort)
+    waiting: tuple[Block, ...] = ()
+    for day, reports in sorted(dict(earlier).items()):
+        decision = rule.decide([*waiting, make_block(day, reports)])
+        waiting = decision.waiting
+    for run in runs:
+        counters = [make_block(day, reports) for day, reports in sorted(dict(run).items())]
+        n_reports = sum(block.tally.reports for block in (*waiting, *counters))
+        decision = rule.decide_day(waiting, counters, START + datetime.timedelta(9))
+        waiting = decision.waiting
+        blocks = [block for block in (decision.closed, *waiting) if block is not None]
+        assert sum(block.tally.reports for block in blocks) + decision.set_aside == n_reports
+        assert len({block.last for block in blocks}) == len(blocks)
+        assert all(first.last < second.first for first, second in itertools.pairwise(waiting))
+        if decision.closed is not None:
+            return
 
 
 def draw_arrivals(rng: random.Random, calendar: tuple[str, str], days: int) -> list[int]:
@@ -150,6 +201,7 @@ def draw_arrivals(rng: random.Random, calendar: tuple[str, str], days: int) -> l
     return arrivals
 
 
+# `draw_arrivals` has no quarters, because the 92 days contain no whole quarter.
 @pytest.mark.parametrize("calendar", CALENDARS[:4])
 @pytest.mark.parametrize(("devices", "newcomers"), [(100, 0), (400, 0), (100, 1500)])
 def test_no_device_has_more_than_a_tenth_of_a_block(
@@ -158,8 +210,8 @@ def test_no_device_has_more_than_a_tenth_of_a_block(
     """No device made more than a tenth of the reports of a closed block, for `min_cohort` = 10.
 
     The populations are 100 devices, 400 devices, and 100 devices that 1,500 devices join after half
-    of the days. Each population is divided among 128 cohorts, and among 16. In 128 cohorts, 100
-    devices are too few for any block.
+    of the days. Each population is divided among 128 cohorts, among 16, and among 4. The fewer
+    cohorts, the more blocks are closed. In 16 cohorts, 100 devices close one block at most.
     """
     rng = random.Random(f"{calendar} {devices} {newcomers}")  # noqa: S311 - a seeded population
     rule, days, n_blocks = make_rule(calendar), 92, 0
@@ -167,7 +219,7 @@ def test_no_device_has_more_than_a_tenth_of_a_block(
     population += [
         [day for day in draw_arrivals(rng, calendar, days) if day > 45] for _ in range(newcomers)
     ]
-    for m in (128, 16):
+    for m in (128, 16, 4):
         cohorts = [rng.randrange(m) for _ in population]
         for cohort in range(m):
             members = [
@@ -180,17 +232,17 @@ def test_no_device_has_more_than_a_tenth_of_a_block(
                 first, last = ((day - START).days for day in (block.first, block.last))
                 most = max(sum(first <= day <= last for day in arrivals) for arrivals in members)
                 assert MIN_COHORT * most <= block.tally.reports
-    # The test would prove nothing if hardly any block was closed. Populations that begin with 100
-    # devices may close fewer.
-    assert n_blocks > 10 or devices == 100
+    # Without closed blocks, the loop above would check nothing.
+    assert n_blocks > 10
 
 
-def test_a_week_in_which_a_month_begins_needs_twice_as_many_reports() -> None:
+def test_a_week_with_the_start_of_a_month_needs_twice_as_many_reports() -> None:
     """A week in which a month begins is two intervals if the epoch is a month.
 
     Five devices may report on Monday, 30 November, and again on Tuesday, 1 December. Their ten
     reports are those of five devices, so ten reports are not enough for a block with a `min_cohort`
-    of ten. Without the epoch, ten reports of the week are of ten devices, and are enough.
+    of ten. If the epoch is the life of the device, the week is one interval. Its ten reports are
+    those of ten devices, and are enough.
     """
     monday, tuesday = make_block(29, 5), make_block(30, 5)
     rule = make_rule(("week", "month"))
@@ -201,17 +253,19 @@ def test_a_week_in_which_a_month_begins_needs_twice_as_many_reports() -> None:
     assert (decision.closed, decision.set_aside) == (make_block(30, 10), 5)
 
 
-def test_each_fingerprint_is_judged_by_its_own_interval() -> None:
+def test_each_fingerprint_has_the_rule_of_its_interval() -> None:
     """Each fingerprint has the rule of its own interval.
 
     A registry that changes the interval from a day to a week has a new fingerprint. Devices with
     the older registry still report every day, under the older fingerprint.
     """
     daily, weekly, once = (
-        metric_of(params=STRICT, interval=interval, epoch="quarter")
+        build_metric(params=STRICT, interval=interval, epoch="quarter")
         for interval in ("day", "week", "epoch")
     )
-    rules = rules_in_force([registry_of(once), registry_of(weekly), registry_of(daily)])["page"]
+    rules = rules_in_force([build_registry(once), build_registry(weekly), build_registry(daily)])[
+        "page"
+    ]
     assert rules == {
         daily.fingerprint: make_rule(("day", "quarter")),
         weekly.fingerprint: make_rule(("week", "quarter")),
@@ -223,19 +277,22 @@ def test_the_largest_min_cohort_in_force_holds() -> None:
     """The largest `min_cohort` of all registries in force holds for a fingerprint.
 
     The fingerprint does not depend on `min_cohort`, so a block may contain reports of devices with
-    different registries. `current` and `older` have one fingerprint, and `other` has another one.
+    different registries. `current` and `older` have one fingerprint, and `newer` has another one.
     """
-    current, older, other = (
-        metric_of(params=params, min_cohort=min_cohort)
+    current, older, newer = (
+        build_metric(params=params, min_cohort=min_cohort)
         for params, min_cohort in ((STRICT, 20), (STRICT, 30), (Params.profile("balanced"), 40))
     )
-    removed = metric_of("removed")
-    orders = ([current, older, other], [older, current, other], [current, other, older])
-    for first, *others in orders:
-        registries = [registry_of(first), *(registry_of(metric, removed) for metric in others)]
+    removed = build_metric("removed")
+    orders = ([current, older, newer], [older, current, newer], [current, newer, older])
+    for first, *other_metrics in orders:
+        registries = [
+            build_registry(first),
+            *(build_registry(metric, removed) for metric in other_metrics),
+        ]
         rules = rules_in_force(registries)
         minimums = {fingerprint: rule.min_cohort for fingerprint, rule in rules["page"].items()}
-        assert minimums == {current.fingerprint: 30, other.fingerprint: 40}
+        assert minimums == {current.fingerprint: 30, newer.fingerprint: 40}
         assert rules.keys() == {"page"}  # a metric that left the current registry has no rule
 
 
@@ -244,14 +301,14 @@ def test_every_part_and_segment_has_a_rule() -> None:
 
     The older registry has a segment that the current registry has removed.
     """
-    old = metric_of(
+    old = build_metric(
         params=STRICT,
         epoch="quarter",
         parts=(Part("prefix:3", 0.25), Part("whole")),
         segments=(Dimension("version", ("1", "2")),),
     )
     new = dataclasses.replace(old, segments=(Dimension("version", ("2", "3")),))
-    rules = rules_in_force([registry_of(new), registry_of(old)])["page"]
+    rules = rules_in_force([build_registry(new), build_registry(old)])["page"]
     assert rules.keys() == old.accepted.keys() | new.accepted.keys()
     # Two parts, each without a segment, and with the versions 1, 2, 3 and all other versions.
     assert len(rules) == 2 * (1 + 4)
@@ -262,5 +319,5 @@ def test_metrics_without_a_minimum_have_no_blocks() -> None:
 
     The minimum of an older registry does not count.
     """
-    without, bounded = metric_of(min_reports=0), metric_of(min_reports=5)
-    assert rules_in_force([registry_of(without), registry_of(bounded)]) == {}
+    without, bounded = build_metric(min_reports=0), build_metric(min_reports=5)
+    assert rules_in_force([build_registry(without), build_registry(bounded)]) == {}

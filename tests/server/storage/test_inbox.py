@@ -1,13 +1,13 @@
-"""Tests of the inbox: a batch survives every failure between its response and its merge.
+"""The inbox: a batch survives every failure between its response and its merge.
 
 A collector stores a batch of uploads in the inbox, and then responds to the devices. A merge seals
 the inbox (new batches go to a new table), takes the batches of the sealed table, counts them in one
 transaction, and clears the sealed table afterwards.
 
 PostgreSQL has tables with the names inbox_1, inbox_2, and so on, in the database of the counters.
-SQLite has a file of its own beside the database. If an operator replaces the SQLite file while a
-collector runs, nothing may be written to the old file. The tests with `path` and `local` have an
-SQLite database.
+With SQLite, the inbox is another file in the folder of the database. If an operator replaces the
+SQLite file while a collector runs, nothing may be written to the old file. The tests with `path`
+and `local` have an SQLite database.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collectors import TODAY, append, commit, merge_now, submission_of, total, upload_of
+from collectors import (
+    TODAY,
+    append,
+    build_upload,
+    commit,
+    count_reports,
+    merge_now,
+    parse_submission,
+)
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.backup import backup, restore
 from rappor_server.storage.database import open_database, sqlite_url, write_transaction
@@ -34,7 +42,7 @@ from sqlalchemy import Engine, event, inspect, text
 
 def make_batch() -> Batch:
     """Return a batch of one upload."""
-    return Batch(TODAY, 1, encode([submission_of(upload_of())], {}))
+    return Batch(TODAY, 1, encode([parse_submission(build_upload())], {}))
 
 
 def test_contents_of_the_inbox(engine: Engine) -> None:
@@ -45,7 +53,7 @@ def test_contents_of_the_inbox(engine: Engine) -> None:
     """
     with contextlib.closing(open_inbox(engine)) as inbox:
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
-        append(engine, [submission_of(upload_of()) for _ in range(3)])
+        append(engine, [parse_submission(build_upload()) for _ in range(3)])
         append(engine, [], {("", "malformed"): 1})
         waiting = inbox.count_contents()
         assert (waiting.batches, waiting.reports, waiting.unreadable) == (2, 3, 0)
@@ -64,8 +72,8 @@ def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
     `count_contents` reads the numbers of the tables first. The listener `drop` runs after this
     statement, and clears the sealed table by another connection.
     """
-    append(engine, [submission_of(upload_of())])
-    with contextlib.closing(open_inbox(engine)) as inbox, open_database(database) as other:
+    append(engine, [parse_submission(build_upload())])
+    with contextlib.closing(open_inbox(engine)) as inbox, open_database(database) as other_engine:
         inbox.seal()
         with write_transaction(engine) as db:
             assert len(inbox.take(db)) == 1
@@ -73,7 +81,7 @@ def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
         @event.listens_for(engine, "after_cursor_execute")
         def drop(*args: Any) -> None:
             if "FROM inbox_number" in args[2]:
-                open_inbox(other).clear()
+                open_inbox(other_engine).clear()
 
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
         event.remove(engine, "after_cursor_execute", drop)
@@ -92,13 +100,13 @@ def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> No
 
     The next merge process does not count the batch again.
     """
-    append(engine, [submission_of(upload_of())])
+    append(engine, [parse_submission(build_upload())])
 
     class KilledError(Exception):
         """Error that ends the merge process."""
 
     class KilledInbox:
-        """An inbox whose merge process is killed before it deletes merged batches."""
+        """An inbox whose `clear` raises, as if the merge process were killed there."""
 
         def __init__(self) -> None:
             self._inbox = open_inbox(engine)
@@ -113,8 +121,8 @@ def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> No
     with contextlib.closing(inbox), pytest.raises(KilledError):  # type: ignore[type-var]
         merge(engine, inbox, wait=True, today=TODAY)  # type: ignore[arg-type]
     for _ in range(2):
-        commit(engine, upload_of())
-    assert total(engine) == 3
+        commit(engine, build_upload())
+    assert count_reports(engine) == 3
 
 
 @pytest.mark.slow
@@ -128,14 +136,14 @@ def test_commit_order_differs_from_sequence_order(engine: Engine) -> None:
     """
     with engine.connect() as late:
         late.exec_driver_sql("SELECT append_batch(%s, %s, %s)", tuple(make_batch()))
-        append(engine, [submission_of(upload_of())])
+        append(engine, [parse_submission(build_upload())])
         with contextlib.closing(open_inbox(engine)) as inbox:
             with pytest.raises(StoreError):
                 merge(engine, inbox, wait=True, today=TODAY)
-            assert total(engine) == 0
+            assert count_reports(engine) == 0
         late.commit()
     merge_now(engine)
-    assert total(engine) == 2
+    assert count_reports(engine) == 2
 
 
 def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
@@ -143,19 +151,21 @@ def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
 
     If a merge took the batches that come while it runs, it would never end under load.
     """
-    append(engine, [submission_of(upload_of())])
+    append(engine, [parse_submission(build_upload())])
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.seal()
         with write_transaction(engine) as db:
             assert len(inbox.take(db)) == 1
-            thread = threading.Thread(target=append, args=(engine, [submission_of(upload_of())]))
+            thread = threading.Thread(
+                target=append, args=(engine, [parse_submission(build_upload())])
+            )
             thread.start()
             thread.join(20)  # seconds
             assert not thread.is_alive()
             assert not inbox.take(db)
             db.get_transaction().rollback()  # type: ignore[union-attr]
     merge_now(engine)
-    assert total(engine) == 2
+    assert count_reports(engine) == 2
 
 
 @pytest.mark.slow
@@ -166,22 +176,22 @@ def test_dump_delays_neither_uploads_nor_merges(engine: Engine) -> None:
     A table that the dump reads cannot be dropped before the dump ends. Merges use new tables
     meanwhile, and drop the old ones later, so two tables remain.
     """
-    append(engine, [submission_of(upload_of())])
+    append(engine, [parse_submission(build_upload())])
     with engine.connect() as dump:
         for name in list_tables(engine):
             dump.execute(text(f'SELECT * FROM "{name}"'))  # noqa: S608
         for n in range(1, 4):
             merge_now(engine)
-            assert total(engine) == n
-            append(engine, [submission_of(upload_of())])
+            assert count_reports(engine) == n
+            append(engine, [parse_submission(build_upload())])
     merge_now(engine)
-    assert total(engine) == 4
+    assert count_reports(engine) == 4
     assert len([name for name in list_tables(engine) if name.startswith("inbox_")]) == 2
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Path of an SQLite database with the schema of this version."""
+    """Return the path of an SQLite database with the schema of this version."""
     path = tmp_path / "counts.sqlite3"
     migrate(sqlite_url(path))
     return path
@@ -189,14 +199,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def local(path: Path) -> Iterator[Engine]:
-    """The SQLite database at `path`."""
+    """Open the SQLite database at `path`."""
     with open_database(sqlite_url(path)) as engine:
         yield engine
 
 
 def test_only_the_owner_can_read_the_files(path: Path, local: Engine) -> None:
     """Only the owner can read the database, its inbox, and the logs of both."""
-    append(local, [submission_of(upload_of())])
+    append(local, [parse_submission(build_upload())])
     files = list(path.parent.glob(f"{path.name}*"))
     assert len(files) > 2
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
@@ -208,11 +218,11 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
     Without its inbox, a database would have lost batches silently. It works again with its inbox.
     A restored copy of the database works with a new inbox.
     """
-    commit(local, upload_of())
+    commit(local, build_upload())
     inbox = path.with_name(f"{path.name}-inbox")
     older = path.with_name("older")
     shutil.copy(inbox, older)
-    commit(local, upload_of())
+    commit(local, build_upload())
     newer = path.with_name("newer")
     inbox.rename(newer)
     for wrong in (None, older):
@@ -223,12 +233,37 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
             open_inbox(local)
     fresh = path.with_name("fresh.sqlite3")
     restore(path, sqlite_url(fresh))
-    with open_database(sqlite_url(fresh)) as other:
-        commit(other, upload_of())
-        assert total(other) == 3
+    with open_database(sqlite_url(fresh)) as fresh_engine:
+        commit(fresh_engine, build_upload())
+        assert count_reports(fresh_engine) == 3
     newer.rename(inbox)
-    commit(local, upload_of())
-    assert total(local) == 3
+    commit(local, build_upload())
+    assert count_reports(local) == 3
+
+
+def test_right_inbox_is_accepted_while_another_collector_merges(
+    local: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collector starts while another collector adds and merges a batch.
+
+    The start compares a number of the database with a number of the inbox. The other collector
+    changes both numbers immediately before the start reads the number of the database.
+    """
+    read_last_merged = SqliteInbox._read_last_merged
+    is_merged = False
+
+    def read_after_a_merge(inbox: SqliteInbox) -> int:
+        nonlocal is_merged
+        if not is_merged:
+            is_merged = True  # set first, because the other collector reads the number, too
+            commit(local, build_upload())
+        return read_last_merged(inbox)
+
+    monkeypatch.setattr(SqliteInbox, "_read_last_merged", read_after_a_merge)
+    with contextlib.closing(open_inbox(local)) as inbox:
+        assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
+    assert is_merged
+    assert count_reports(local) == 1
 
 
 def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
@@ -236,7 +271,7 @@ def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
 
     SQLite would still write to the deleted file, and the upload would be lost.
     """
-    commit(local, upload_of())
+    commit(local, build_upload())
     with contextlib.closing(open_inbox(local)) as inbox:
         inbox.append(make_batch(), {})
         for file in path.parent.glob(f"{path.name}-inbox*"):
@@ -252,20 +287,20 @@ def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_pat
 
     A batch that cannot be read is left out.
     """
-    submissions = [submission_of(upload_of()) for _ in range(3)]
+    submissions = [parse_submission(build_upload()) for _ in range(3)]
     append(engine, submissions)
     with contextlib.closing(open_inbox(engine)) as inbox:
         inbox.append(Batch(TODAY, 1, b"\x09telltale"), {})
     backup(database, tmp_path / "copy")
-    assert total(engine) == 3
+    assert count_reports(engine) == 3
     assert [file.name for file in tmp_path.glob("copy*")] == ["copy"]
     assert b"\x09telltale" not in (tmp_path / "copy").read_bytes()
     with open_database(sqlite_url(tmp_path / "copy")) as copied:
-        assert total(copied) == 3
+        assert count_reports(copied) == 3
         append(copied, submissions)  # retries, which are not counted again
-        append(copied, [submission_of(upload_of())])
+        append(copied, [parse_submission(build_upload())])
         merge_now(copied)
-        assert total(copied) == 4  # three reports before the backup, and one new report
+        assert count_reports(copied) == 4  # three reports before the backup, and one new report
 
 
 def test_commits_of_sqlite_are_on_the_disk(path: Path, local: Engine) -> None:
@@ -288,21 +323,21 @@ def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:
     The backup contains `first`. The second upload is lost with the old file. Then `first` is sent
     again, and two new uploads come.
     """
-    commit(local, first := upload_of())
+    commit(local, first := build_upload())
     saved = path.with_name("saved.bak")
     backup(sqlite_url(path), saved)
-    commit(local, upload_of())  # lost with the old file
+    commit(local, build_upload())  # lost with the old file
     fresh = path.with_name("restored.sqlite3")
     restore(saved, sqlite_url(fresh))
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
     fresh.rename(path)
-    bodies = [first, upload_of(), upload_of()]
+    bodies = [first, build_upload(), build_upload()]
     for body in bodies:
-        assert commit(local, body) == [submission_of(body).response]
-    assert total(local) == 3
-    with open_database(sqlite_url(path)) as other:
-        assert total(other) == 3
+        assert commit(local, body) == [parse_submission(body).response]
+    assert count_reports(local) == 3
+    with open_database(sqlite_url(path)) as new_engine:
+        assert count_reports(new_engine) == 3
 
 
 def test_no_upload_is_stored_in_a_moved_file(path: Path, local: Engine) -> None:
@@ -310,17 +345,17 @@ def test_no_upload_is_stored_in_a_moved_file(path: Path, local: Engine) -> None:
 
     After the file is back, the retry of the upload is counted.
     """
-    commit(local, upload_of())
-    moved = path.with_name("moved.sqlite3")
+    commit(local, build_upload())
+    moved_path = path.with_name("moved.sqlite3")
     with local.connect() as db:
         # The log stays behind, so its changes go to the file before the file is moved.
         db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
-    path.rename(moved)
-    body = upload_of()
+    path.rename(moved_path)
+    body = build_upload()
     with pytest.raises(StoreError) as caught:
         commit(local, body)
     assert caught.value.retryable
     assert not path.exists()
-    moved.rename(path)
+    moved_path.rename(path)
     commit(local, body)
-    assert total(local) == 2
+    assert count_reports(local) == 2

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from collectors import day, metric_of, rules_of
+from collectors import build_metric, build_rules, day
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rappor_server.operations.closing import close_all
@@ -33,8 +33,10 @@ from rappor_server.storage import blocks, schema
 from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import open_database, write_transaction
+from rappor_server.storage.forgetting import forget
+from rappor_server.storage.release_windows import store_rates
 from rappor_server.storage.tallies import Tally
-from registries import registry_of
+from registries import build_registry
 from sqlalchemy import Engine, event, func, select
 
 from rappor import Metric, Params
@@ -42,16 +44,16 @@ from rappor.protocol.segments import Dimension
 
 PARAMS = Params(k=2, h=1, m=4097, f=0.5, p=0.25, q=0.75)
 """With 4,097 cohorts, a day is moved in two transactions, between which a process can be killed."""
-METRIC = metric_of(params=PARAMS, interval="day", segments=(Dimension("version", ("1", "2")),))
+METRIC = build_metric(params=PARAMS, interval="day", segments=(Dimension("version", ("1", "2")),))
 OLDER = dataclasses.replace(METRIC, params=dataclasses.replace(PARAMS, p=0.2))
-"""The registry before contains the metric under this other fingerprint."""
+"""The metric in the previous registry. It has another fingerprint."""
 FINGERPRINTS = {
     metric.in_segment({"version": version}).fingerprint: metric.in_segment({"version": version})
     for metric in (METRIC, OLDER)
     for version in ("1", "2")
 }
 COHORTS = (0, 4096)
-"""Contains one cohort of each of the two transactions."""
+"""A cohort of each of the two transactions has reports."""
 N_NIGHTS = 4
 
 
@@ -65,14 +67,15 @@ class Arrival(NamedTuple):
 
 
 class Night(NamedTuple):
-    """What happens on a day and in the night after it.
+    """Reports of a day, and rules and a possible kill of the night after it.
 
     Attributes
     ----------
     arrivals : reports of the day
     min_reports, min_cohort : minimums of the registry in the night
-    has_older : whether the registry before is in force, so that its reports have a rule
+    has_older : whether the previous registry is in force, so that its reports have a rule
     is_killed : whether the process is killed after the first of two transactions
+    days_kept : number of days that are kept by `forget` after the night; None if nothing is deleted
     """
 
     arrivals: list[Arrival]
@@ -80,6 +83,7 @@ class Night(NamedTuple):
     min_cohort: int
     has_older: bool
     is_killed: bool
+    days_kept: int | None
 
 
 ARRIVALS = st.builds(
@@ -96,11 +100,12 @@ NIGHTS = st.builds(
     min_cohort=st.integers(1, 4),
     has_older=st.booleans(),
     is_killed=st.booleans(),
+    days_kept=st.sampled_from([None, None, None, 0, 1, 2]),
 )
 
 
 def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
-    """Add the reports of a day to the counters. Every report has the bits 01."""
+    """Add the reports of a day to the counters. In every report bit 0 is 1, and bit 1 is 0."""
     numbers: Counter[tuple[str, datetime.date, int]] = Counter()
     for arrival in arrivals:
         numbers[arrival.fingerprint, day(on - arrival.days_late), arrival.cohort] += arrival.reports
@@ -120,7 +125,7 @@ def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
 
 
 def close(engine: Engine, on: int, night: Night) -> Metric:
-    """Close the blocks of a night; return the metric with the minimums of the night.
+    """Close the blocks of a night, and return the metric with the minimums of the night.
 
     A killed process has moved only the first piece of the counters.
     """
@@ -128,13 +133,14 @@ def close(engine: Engine, on: int, night: Night) -> Metric:
         dataclasses.replace(version, min_reports=night.min_reports, min_cohort=night.min_cohort)
         for version in (METRIC, OLDER)
     )
-    registries = [registry_of(metric), *([registry_of(older)] if night.has_older else [])]
+    registries = [build_registry(metric), *([build_registry(older)] if night.has_older else [])]
     rules = rules_in_force(registries)
     if night.is_killed:
         with engine.connect() as db:
             pieces = list(blocks._list_pieces(db, "page", day(on + 1)))
         if pieces:
             with write_transaction(engine) as db:
+                store_rates(db, "page", rules["page"], day(on))
                 blocks._move_piece(db, "page", pieces[0], rules["page"])
     else:
         close_all(engine, rules, day(on + 1))
@@ -189,11 +195,12 @@ def test_two_results_differ_by_whole_windows(
 ) -> None:
     """The difference of any two results is a sum of whole windows, in random histories.
 
-    The histories have late reports, rules that change, killed processes, and four fingerprints. The
-    test reads each single day every night, and asserts two facts, from which the promise follows:
+    The histories have late reports, rules that change, killed processes, deleted days, and four
+    fingerprints. The test reads each single day every night, and asserts two facts, from which the
+    promise follows:
 
     - The result of a day is empty, or has a window with the `min_reports` of its night. After the
-      day was moved into blocks, its result never changes.
+      day was moved into blocks, its result never changes, until it is deleted.
     - The result of every range is the sum of the results of its days.
     """
     folder = tmp_path_factory.mktemp("history")
@@ -205,6 +212,10 @@ def test_two_results_differ_by_whole_windows(
         for on, night in enumerate(nights):
             store(engine, on, night.arrivals)
             metric = close(engine, on, night)
+            if night.days_kept is not None:
+                first_kept = on + 1 - night.days_kept
+                forget(engine, "page", before=day(first_kept))
+                final |= {i: {} for i in final if i < first_kept}
             # The earliest late reports are two days late, so the first day is -2.
             single = {i: read_numbers(engine, metric, i, i) for i in range(-2, on + 1)}
             for i, windows in single.items():
@@ -259,7 +270,7 @@ def check_totals(engine: Engine, metric: Metric) -> None:
     }
 
 
-SMALL = metric_of("small", Params(k=2, h=1, m=1, f=0.5, p=0.25, q=0.75), min_cohort=2)
+SMALL = build_metric("small", Params(k=2, h=1, m=1, f=0.5, p=0.25, q=0.75), min_cohort=2)
 """A metric with one cohort, so a day has at most one block. It needs two reports."""
 
 
@@ -273,7 +284,7 @@ def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int,
         if reports:
             store_small(engine, on, reports)
         metric = dataclasses.replace(SMALL, min_reports=min_reports)
-        close_all(engine, rules_of(metric), day(on + 1))
+        close_all(engine, build_rules(metric), day(on + 1))
         query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
         releases = read_releases_by_period(engine, query, "day")
         windows.append(
@@ -337,7 +348,8 @@ def test_the_larger_min_reports_of_two_registries_holds(engine: Engine) -> None:
     with different registries. 15 reports are enough for the first registry, and 20 for both.
     """
     registries = [
-        registry_of(dataclasses.replace(SMALL, min_reports=min_reports)) for min_reports in (10, 20)
+        build_registry(dataclasses.replace(SMALL, min_reports=min_reports))
+        for min_reports in (10, 20)
     ]
     for on, reports in enumerate((15, 5)):
         store_small(engine, on, reports)
@@ -366,9 +378,9 @@ def test_windows_and_through_are_one_transaction(engine: Engine) -> None:
     event.listen(engine, "before_cursor_execute", kill)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            close_all(engine, rules_of(SMALL), day(1))
+            close_all(engine, build_rules(SMALL), day(1))
         assert count_rows() == [1, 0, 0, 0, 0]
     event.remove(engine, "before_cursor_execute", kill)
     for _ in range(2):
-        close_all(engine, rules_of(SMALL), day(1))
+        close_all(engine, build_rules(SMALL), day(1))
         assert count_rows() == [0, 1, 1, 1, 1]

@@ -45,16 +45,23 @@ def test_rows_equal_counts(params: Params, drawn: list[tuple[int, int]]) -> None
     [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4), ((1 << 32) - 1, 4), (1 << 32, 8)],
 )
 def test_sums_are_stored_in_the_narrowest_width(reports: int, width: int) -> None:
-    """A sum of bits is at most the number of reports, which determines the width."""
+    """Sums are stored in the fewest bytes (1, 2, 4 or 8) that can store the number of reports.
+
+    A sum of bits is at most the number of reports.
+    """
     tally = Tally(reports, np.array([0, reports // 2, reports], dtype=np.int64))
     data = tally.to_bytes()
     assert len(data) == 3 * width
-    again = Tally.from_bytes(reports, data, k=3)
-    assert (again.reports, again.ones.tolist()) == (reports, tally.ones.tolist())
+    loaded = Tally.from_bytes(reports, data, k=3)
+    assert (loaded.reports, loaded.ones.tolist()) == (reports, tally.ones.tolist())
 
 
 def test_damaged_sums_are_refused() -> None:
-    """A wrong number of sums is never added to the sums of other rows."""
+    """Stored sums of a wrong length are an error, and so is adding sums of different lengths.
+
+    Each sum of 300 reports has two bytes. So three bytes are no whole number of sums, which is an
+    error even if the number k of sums is unknown (None).
+    """
     data = Tally(300, np.array([1, 2])).to_bytes()
     for k, damaged in ((2, data[:2]), (2, data[:3]), (None, data[:3]), (3, data)):
         with pytest.raises(StoreError, match="sums in it are damaged"):

@@ -28,16 +28,16 @@ import pytest
 from collectors import (
     TODAY,
     UNBOUNDED,
+    build_metric,
+    build_upload,
     close_days,
-    count_group,
-    entry,
+    format_entry,
     merge_now,
-    metric_of,
-    serving,
-    submission_of,
-    upload_of,
+    parse_submission,
+    run_collector,
+    store_and_merge,
 )
-from collectors import report_of as page_report
+from collectors import build_report as page_report
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.operations.backup import backup
@@ -59,12 +59,12 @@ AS_USUAL = {"min_reports": None}
 """Leaves `min_reports` out of an entry, so the metric has the default minimum."""
 REGISTRY = Registry.loads(
     UNBOUNDED
-    + entry("sound", encoding="boolean", **AS_USUAL)
-    + entry("theme", encoding="onehot", categories=["light", "dark", "red"], **AS_USUAL)
-    + entry("page", k=16, m=2, **AS_USUAL)
+    + format_entry("sound", encoding="boolean", **AS_USUAL)
+    + format_entry("theme", encoding="onehot", categories=["light", "dark", "red"], **AS_USUAL)
+    + format_entry("page", k=16, m=2, **AS_USUAL)
 )
 ACCEPTED = AcceptedParams(REGISTRY)
-WIDE = metric_of(params=Params(k=128, m=4, f=0.5, p=0.25, q=0.75))
+WIDE = build_metric(params=Params(k=128, m=4, f=0.5, p=0.25, q=0.75))
 
 
 def make_report(metric: str, bits: int, cohort: int = 0) -> Report:
@@ -104,8 +104,8 @@ def store_day(database: str, batches: list[list[bytes]]) -> Iterator[Engine]:
     for start in range(0, len(batches), 4):
         with open_database(database) as engine:
             for batch in batches[start : start + 4]:
-                submissions = [submission_of(body, ACCEPTED) for body in batch]
-                count_group(engine, submissions, {("", "malformed"): 1}, today=TODAY)
+                submissions = [parse_submission(body, ACCEPTED) for body in batch]
+                store_and_merge(engine, submissions, {("", "malformed"): 1}, today=TODAY)
                 yield engine
 
 
@@ -152,7 +152,7 @@ class Loot:
 
 @pytest.fixture(params=["database", "backup"])
 def loot(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[Loot]:
-    """A database on the day after a busy day, or a backup of it."""
+    """Yield the database of a collector on the day after the stored day, or a backup of it."""
     migrate(database)
     batches = make_day(1)
     for _ in store_day(database, batches):
@@ -329,14 +329,18 @@ def test_sqlite_files_contain_no_earlier_sums(tmp_path: Path) -> None:
     for engine in store_day(address, make_day(3)):
         with engine.connect() as db:
             last = {bytes(row.ones) for row in db.execute(text("SELECT ones FROM tally"))}
-        states |= {ones for ones in last if len(ones) == 16}
+        states |= {sums for sums in last if len(sums) == 16}
     data = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert sum(ones in data for ones in states) == len(states & last) == 2
+    assert len(states & last) == 2  # one state of each cohort of `page`
+    assert {sums for sums in states if sums in data} == states & last
     assert len(states) > 15  # the 12 batches have made many different states
 
 
-N_THIRDS, N_STOLEN = 3, 300
-"""The test stores 300 reports, and merges them for the first time after a third of them."""
+N_STOLEN = 300
+"""Number of reports that the next test stores, in batches of ten."""
+N_UNREADABLE = 110
+"""Number of reports in batches that the first merge cannot read. They are the first eleven batches.
+The first merge comes directly after them."""
 
 
 @pytest.mark.slow
@@ -353,16 +357,16 @@ def test_data_files_contain_no_report_after_a_merge(engine: Engine) -> None:
     names = {WIDE.params.fingerprint: WIDE.params.to_json()}
     for start in range(0, N_STOLEN, 10):
         submissions = [
-            submission_of(upload_of(report), known) for report in reports[start : start + 10]
+            parse_submission(build_upload(report), known) for report in reports[start : start + 10]
         ]
-        is_readable = start > N_STOLEN // N_THIRDS
+        is_readable = start >= N_UNREADABLE
         with contextlib.closing(open_inbox(engine)) as inbox:
             batch = Batch(TODAY, 10, encode(submissions, {}))
             inbox.append(batch, names if is_readable else {})
-        if start == N_STOLEN // N_THIRDS:
-            assert count_in_files(engine, reports) == start + 10
-            assert merge_now(engine).failed == start // 10 + 1
-            assert count_in_files(engine, reports) == start + 10
+        if start + 10 == N_UNREADABLE:
+            assert count_in_files(engine, reports) == N_UNREADABLE
+            assert merge_now(engine).failed == N_UNREADABLE // 10
+            assert count_in_files(engine, reports) == N_UNREADABLE
     merge_now(engine)
     retry_unreadable(engine, today=TODAY)
     merge_now(engine)
@@ -389,23 +393,25 @@ def count_in_files(engine: Engine, reports: Iterable[Report]) -> int:
 @pytest.mark.acceptance
 @pytest.mark.timeout(300)
 def test_files_contain_no_report_after_a_minute(tmp_path: Path) -> None:
-    """After a minute the files of a running collector contain no report and no id of an upload.
+    """After a minute the inbox of a running collector contains none of 20 uploads.
 
-    Uploads come every 0.4 seconds. They are too few for a merge that begins early.
+    The test searches the deduplication keys, which the inbox stores beside the reports. The 16 bits
+    of a report could be in the files by chance. No file contains an id of an upload. Further
+    uploads come every 0.4 seconds. They are too few for a merge that begins early.
     """
     path = tmp_path / "counts.sqlite3"
-    bodies = [upload_of(page_report(bits=i + 1)) for i in range(20)]
+    bodies = [build_upload(page_report(bits=i + 1)) for i in range(20)]
     keys = [
         key_of_upload(upload_id, body)
         for upload_id, body in zip(Loot.list_ids(bodies), bodies, strict=True)
     ]
-    with serving(tmp_path, sqlite_url(path), "--suspicious", "accept") as running:
+    with run_collector(tmp_path, sqlite_url(path), "--suspicious", "accept") as running:
         for body in bodies:
             assert running.post(body).status_code == 200
         assert count_in_folder(tmp_path, keys) == 20
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            assert running.post(upload_of()).status_code == 200
+            assert running.post(build_upload()).status_code == 200
             time.sleep(0.4)
         inbox = tmp_path / "counts.sqlite3-inbox"
         data = b"".join(file.read_bytes() for file in tmp_path.glob(f"{inbox.name}*"))
@@ -413,7 +419,7 @@ def test_files_contain_no_report_after_a_minute(tmp_path: Path) -> None:
         assert count_in_folder(tmp_path, Loot.list_ids(bodies)) == 0
 
 
-def count_in_folder(folder: Path, secrets: Iterable[bytes]) -> int:
+def count_in_folder(folder: Path, strings: Iterable[bytes]) -> int:
     """Return how many byte strings are in the files of the SQLite database of a folder."""
     data = b"".join(file.read_bytes() for file in folder.glob("counts.sqlite3*"))
-    return sum(secret in data for secret in secrets)
+    return sum(string in data for string in strings)

@@ -12,32 +12,42 @@ from sqlalchemy import Engine, select, update
 
 
 def test_database_stores_a_hash_of_the_token(engine: Engine) -> None:
-    """The stored row does not contain the secret, and the hash in it is no valid token."""
+    """The stored row does not contain the secret of the token, and its hash does not replace it.
+
+    A thief of the database could send the hash alone, or behind the public name of the token.
+    """
     token = tokens.create(engine, metrics=None, expires=None, today=TODAY)
-    found = require_found(tokens.verify(engine, token, today=TODAY))
-    assert found.allows("anything")
+    verified = require_found(tokens.verify(engine, token, today=TODAY))
+    assert verified.allows("anything")
     with engine.connect() as db:
         row = db.execute(select(schema.token)).mappings().one()
-    secret = token.split(".")[2]
+    prefix, public_name, secret = token.split(".")
     assert secret not in str(dict(row))
     assert secret.encode() not in bytes(row["digest"])
-    assert tokens.verify(engine, row["digest"].hex(), today=TODAY) is None
+    digest = row["digest"].hex()
+    for forged in (digest, f"{prefix}.{public_name}.{digest}"):
+        assert tokens.verify(engine, forged, today=TODAY) is None
 
 
 def test_expired_and_revoked_tokens_are_invalid(engine: Engine) -> None:
-    """A token is invalid after its last day, and after it was revoked."""
+    """A token is invalid after its last day, and after it was revoked.
+
+    `token_for_good` has no last day.
+    """
     token = tokens.create(engine, metrics=["page"], expires=TODAY, today=TODAY)
     assert tokens.verify(engine, token, today=TODAY) is not None
     assert tokens.verify(engine, token, today=TODAY + datetime.timedelta(days=1)) is None
-    other = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
-    found = require_found(tokens.verify(engine, other, today=TODAY + datetime.timedelta(days=1000)))
-    assert found.allows("page")
-    assert not found.allows("sound")
-    assert tokens.revoke(engine, found.id, today=TODAY)
+    token_for_good = tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
+    verified = require_found(
+        tokens.verify(engine, token_for_good, today=TODAY + datetime.timedelta(days=1000))
+    )
+    assert verified.allows("page")
+    assert not verified.allows("sound")
+    assert tokens.revoke(engine, verified.id, today=TODAY)
     assert not tokens.revoke(engine, "nothing", today=TODAY)
-    assert tokens.verify(engine, other, today=TODAY) is None
+    assert tokens.verify(engine, token_for_good, today=TODAY) is None
     listed = {token.id: token.revoked for token in tokens.list_all(engine)}
-    assert listed[found.id] == TODAY
+    assert listed[verified.id] == TODAY
     assert len(listed) == 2
 
 
@@ -51,10 +61,10 @@ def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
     with write_transaction(engine) as db:
         db.execute(update(schema.token).values(metrics=metrics))
     tokens.create(engine, metrics=["page"], expires=None, today=TODAY)
-    found = tokens.verify(engine, token, today=TODAY)
-    assert found is not None
-    assert not found.allows("page")
-    assert sorted(each.metrics or () for each in tokens.list_all(engine)) == [(), ("page",)]
+    verified = tokens.verify(engine, token, today=TODAY)
+    assert verified is not None
+    assert not verified.allows("page")
+    assert sorted(row.metrics or () for row in tokens.list_all(engine)) == [(), ("page",)]
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "rappor.a.b", "rappor..", "a.b.c.d", "ü.ü.ü"])

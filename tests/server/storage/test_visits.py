@@ -9,23 +9,23 @@ from sqlalchemy import Engine
 
 def test_a_visit_ends_after_half_an_hour_without_a_request(engine: Engine) -> None:
     """Each request begins another half hour. A request after a longer pause finds no visit."""
+    half_hour = 30 * 60.0  # seconds
     now = 0.0
     secret = visits.begin(engine, "token", now=now)
     for _ in range(3):
-        now += visits.IDLE_SECONDS
+        now += half_hour
         assert visits.find(engine, secret, now=now) == "token"
-    assert visits.find(engine, secret, now=now + visits.IDLE_SECONDS + 1) is None
+    assert visits.find(engine, secret, now=now + half_hour + 1) is None
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_visit_ends_after_twelve_hours_with_requests(engine: Engine) -> None:
     """A request every quarter of an hour does not extend a visit beyond twelve hours."""
-    now = 0.0
-    secret = visits.begin(engine, "token", now=now)
-    while now < visits.LONGEST_SECONDS:
-        assert visits.find(engine, secret, now=now) == "token"
-        now += visits.IDLE_SECONDS / 2
-    assert visits.find(engine, secret, now=now + 1) is None
+    quarter_hour = 15 * 60.0  # seconds
+    secret = visits.begin(engine, "token", now=0.0)
+    for i in range(4 * 12):
+        assert visits.find(engine, secret, now=i * quarter_hour) == "token"
+    assert visits.find(engine, secret, now=4 * 12 * quarter_hour + 1) is None
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -44,10 +44,11 @@ def test_a_link_signs_in_once_within_ten_minutes(engine: Engine) -> None:
 
     The secret of a link is not accepted as the secret of a visit, and the other way round.
     """
+    ten_minutes = 10 * 60.0  # seconds
     link, late_link = (visits.begin(engine, "token", now=0.0, once=True) for _ in range(2))
     visit = visits.begin(engine, "token", now=0.0)
     assert visits.find(engine, link, now=0.0) is None
     assert visits.open_link(engine, visit, now=0.0) is None
-    assert visits.open_link(engine, link, now=1.0) == "token"
-    assert visits.open_link(engine, link, now=1.0) is None
-    assert visits.open_link(engine, late_link, now=visits.LINK_SECONDS + 1) is None
+    assert visits.open_link(engine, link, now=ten_minutes) == "token"
+    assert visits.open_link(engine, link, now=ten_minutes) is None
+    assert visits.open_link(engine, late_link, now=ten_minutes + 1) is None
