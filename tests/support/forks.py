@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Callable, Container, Iterator
 from types import FrameType
 from typing import Any, Final
@@ -64,24 +63,15 @@ def run_before_call(
         end_folder_threads()
 
 
-_UNENDED: Final = weakref.WeakSet[FolderThread]()
-"""Folder threads that did not end when they were asked to."""
-
-
 def end_folder_threads() -> None:
     """End the folder threads of all clients.
 
     `threading.setprofile` reaches new threads only. A client starts a new folder thread at its next
     call, so the calls of that thread are profiled, or are not profiled any more.
-
-    A client of an earlier test may have a thread that does not end. Each call of this function
-    would wait for it again, so it is waited for once.
     """
     for thread in list(forking._ALL.values()):
-        if isinstance(thread, FolderThread) and thread not in _UNENDED:
+        if isinstance(thread, FolderThread):
             thread.end(20.0)
-            if thread._has_thread():
-                _UNENDED.add(thread)
 
 
 def run_until_killed(n: int, functions: Container[str], work: Callable[[], object]) -> bool:

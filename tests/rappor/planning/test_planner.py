@@ -463,7 +463,7 @@ def test_a_detection_limit_exists_for_every_level() -> None:
 def test_a_table_of_designs_has_the_plan_once() -> None:
     """The table of a plan has one row for the plan and one for each other design."""
     planned = plan(100, epsilon_1=2, epsilon_inf=4, reports=1e6)
-    names = list(planned.to_pandas()["name"])
+    names = planned.to_arrow()["name"].to_pylist()
     assert names == ["this plan", *(design.name for design in planned.alternatives[1:])]
 
 
