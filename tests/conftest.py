@@ -17,6 +17,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 from postgres import share_postgres
+from stages import FAST, TESTS, is_needed
 
 # Tests start hundreds of interpreters, and pytest rewrites each file of tests. Without stored byte
 # code, each interpreter compiles the packages again, and each worker of pytest rewrites the files
@@ -24,6 +25,12 @@ from postgres import share_postgres
 # containers do. The workers and the children of tests inherit the variable.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The workers of pytest already use all cores. Further threads of the matrix library (BLAS) and of
+# OpenMP in each worker wait for each other, and waiting threads take CPU. The libraries read the
+# variables when they are loaded. The children of tests inherit the variables, too.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - Linux mounts a file system in memory here
 """Folder for the temporary files of all tests and of their children, if the system has it."""
@@ -57,22 +64,12 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-HERE: Final = Path(__file__).parent
-
-FAST: Final = tuple(HERE / "rappor" / name for name in ("protocol", "registry", "privacy"))
-"""Folders of the fast stage. Their tests with the marker `slow` or `acceptance` do not belong to
-it."""
-
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files without a test of the stage: slow files, and all other folders if it is fast."""
-    stage = config.getoption("markexpr")
-    if not collection_path.is_relative_to(HERE):
+    """Skip files without a test of the stage."""
+    if not collection_path.is_relative_to(TESTS):
         return None
-    if stage == "fast" and not any(_are_nested(collection_path, folder) for folder in FAST):
-        return True
-    is_without_slow = stage == "fast" or "not slow" in stage
-    return True if is_without_slow and _is_slow(collection_path) else None
+    return None if is_needed(collection_path, config.getoption("markexpr")) else True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -96,17 +93,3 @@ def postgres(shared_folder: Path, testrun_uid: str) -> Iterator[str]:
     """Yield the address of the PostgreSQL server of all workers."""
     with share_postgres(testrun_uid, shared_folder / "postgres.lock") as server:
         yield server
-
-
-def _is_slow(path: Path) -> bool:
-    """Return whether a file marks all its tests as slow.
-
-    The extra `test` lacks packages that some of these files import, and the import of others takes
-    seconds.
-    """
-    return path.suffix == ".py" and "\npytestmark = pytest.mark.slow" in path.read_text("utf-8")
-
-
-def _are_nested(path: Path, folder: Path) -> bool:
-    """Return whether one of two paths contains the other."""
-    return path.is_relative_to(folder) or folder.is_relative_to(path)

@@ -12,9 +12,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from places import ROOT
+from stages import may_have_slow_test
 from tools import PACKAGES
 
 FAST = {"tests/rappor/protocol", "tests/rappor/registry", "tests/rappor/privacy"}
+
+LEFT_OUT = [path for path in (ROOT / "tests").rglob("test_*.py") if not may_have_slow_test(path)]
+"""Files that `pytest -m slow` does not import."""
 
 
 def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +45,27 @@ def test_slow_tests_are_not_in_the_fast_stage() -> None:
     texts = [path.read_text("utf-8") for folder in FAST for path in (ROOT / folder).glob("*.py")]
     assert any("@pytest.mark.slow\n" in text for text in texts)
     assert any("pytest.mark.acceptance" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_slow_stage_has_every_slow_test() -> None:
+    """The stage of slow tests is the same set of tests with and without the files that it skips.
+
+    pytest collects the skipped files alone, and finds no slow test in them. The parentheses keep
+    the expression from being recognised as a stage, so pytest imports all these files.
+    """
+    assert len(LEFT_OUT) > 50
+    process = collect("-v", "-m", "(slow)", *map(str, LEFT_OUT))
+    assert process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, process.stdout
+    assert "deselected" in process.stdout
+
+
+def test_stage_without_a_slow_file() -> None:
+    """A file is skipped unless its text or a fixture of a folder above it has the marker."""
+    assert ROOT / "tests" / "client" / "test_periods.py" in LEFT_OUT
+    assert Path(__file__) not in LEFT_OUT
+    # The fixture `database` of tests/server/conftest.py marks the tests on PostgreSQL.
+    assert not any(path.is_relative_to(ROOT / "tests" / "server") for path in LEFT_OUT)
 
 
 def test_every_helper_is_explained() -> None:
