@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ast
+import functools
 import re
-from pathlib import Path
 from typing import Final
 
 from language import (
+    CodeBase,
     count_missing_nouns,
     has_verb,
     is_participle,
-    iterate_docstrings,
     iterate_quoted_names,
-    measure,
 )
 from places import ROOT
 
@@ -45,15 +43,18 @@ FOREIGN: Final = {"gen_counts", "R"}
 """Names of other software that docstrings quote. The repository has no such code, so
 `test_names_in_backticks_exist` would not find these names."""
 
-
-_NAMES: Final = frozenset({"id", "attr", "arg", "name", "module"})
-"""Attributes of the nodes of a syntax tree that contain a name: of a variable, an attribute, an
-argument, a function or class, and a module."""
+LEFT_OUT: Final = {"data", "vectors", "node_modules", "__pycache__"}
+"""Folders whose files contain no name that a docstring may quote."""
 
 
-def python_files() -> list[Path]:
-    """Return the Python files of source, tests and benchmarks."""
-    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+@functools.cache
+def read_code_base() -> CodeBase:
+    """Return the facts about the Python files of source, tests and benchmarks."""
+    code_base = CodeBase()
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            code_base.add(path)
+    return code_base
 
 
 def test_language_does_not_slide_back() -> None:
@@ -63,7 +64,7 @@ def test_language_does_not_slide_back() -> None:
     in place of nouns is seldom understood. One test has all bounds, because the measurement of
     the code base takes seconds.
     """
-    figures = measure(python_files())
+    figures = read_code_base().figures
     value_of = {name: getattr(figures, name) for name in BOUNDS}
     value_of["riddles"] = len(figures.riddles)
     bounds = BOUNDS | {"riddles": RIDDLES}
@@ -94,9 +95,7 @@ def test_names_in_backticks_exist() -> None:
     known = known_names() | FOREIGN
     missing = [
         f"{path.relative_to(ROOT)}:{line} {name}"
-        for path in python_files()
-        for line, docstring in iterate_docstrings(ast.walk(ast.parse(path.read_text("utf-8"))))
-        for name in iterate_quoted_names(docstring)
+        for path, line, name in read_code_base().quoted_names
         if not set(name.split(".")) <= known
     ]
     assert not missing, missing
@@ -104,29 +103,11 @@ def test_names_in_backticks_exist() -> None:
 
 def known_names() -> set[str]:
     """Return every word of code and configuration: docstrings and comments are left out."""
-    words: set[str] = set()
+    words = set(read_code_base().words)
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
-            if {"data", "vectors", "node_modules", "__pycache__"} & set(path.parts):
-                continue
-            words |= set(path.relative_to(ROOT).with_suffix("").parts)
-            if path.suffix == ".py":
-                words |= words_of_code(path.read_text(encoding="utf-8"))
-            elif path.suffix in CONFIGURATION:
-                words |= set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-    return words
-
-
-def words_of_code(text: str) -> set[str]:
-    """Return identifiers, and the words of strings that are no docstrings."""
-    nodes = list(ast.walk(ast.parse(text)))
-    statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    words: set[str] = set()
-    for node in nodes:
-        for field in _NAMES.intersection(node._fields):
-            value = getattr(node, field)
-            if isinstance(value, str):
-                words.update(value.split("."))
-        if isinstance(node, ast.Constant) and id(node) not in statements:
-            words.update(re.findall(r"\w+", str(node.value)))
+            if LEFT_OUT.isdisjoint(path.parts):
+                words |= set(path.relative_to(ROOT).with_suffix("").parts)
+                if path.suffix in CONFIGURATION:
+                    words |= set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     return words

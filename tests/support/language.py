@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -92,6 +92,10 @@ preposition after it, for example "Counts of reports", the word is a noun."""
 
 _IMPERATIVE: Final = re.compile(r"^(?:Do|Keep|Use|Compute|Count|Limit|Bound|Wait|Match|Test)\b")
 
+_NAMES: Final = frozenset({"id", "attr", "arg", "name", "module"})
+"""Attributes of the nodes of a syntax tree that contain a name: of a variable, an attribute, an
+argument, a function or class, and a module."""
+
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _CODE: Final = re.compile(r">>>.*|\.\.\. .*|`[^`]*`|^\s*[-=]{3,}\s*$", re.MULTILINE)
 _IDENTIFIER: Final = re.compile(r"^[A-Za-z_]\w*(?:\.\w+)*(?:\(\))?$")
@@ -139,25 +143,70 @@ class Figures:
         return 100 * len(self.constants_without_verb) / max(self.constants, 1)
 
 
-def measure(paths: Iterable[Path]) -> Figures:
-    """Measure Python files together."""
-    figures = Figures()
-    for path in paths:
+@dataclass(slots=True)
+class CodeBase:
+    """Facts about a group of Python files. Each file is parsed once, which takes most of the time.
+
+    Attributes
+    ----------
+    figures
+        The figures of the language.
+    words
+        Identifiers, and the words of strings that are no docstrings.
+    quoted_names
+        Identifiers between backticks in docstrings, with path and line.
+    """
+
+    figures: Figures = field(default_factory=Figures)
+    words: set[str] = field(default_factory=set)
+    quoted_names: list[tuple[Path, int, str]] = field(default_factory=list)
+
+    def add(self, path: Path) -> None:
+        """Add the facts of a file."""
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        nodes = list(
-            ast.walk(tree)
-        )  # walked once for both measures: a walk takes a third of the time
+        nodes = list(walk(tree))
+        self.words |= list_words(nodes)
         for line, docstring in iterate_docstrings(nodes):
-            _measure_docstring(figures, f"{path.name}:{line}", docstring)
+            _measure_docstring(self.figures, f"{path.name}:{line}", docstring)
+            self.quoted_names += [(path, line, name) for name in iterate_quoted_names(docstring)]
         for function in iterate_functions(nodes):
-            figures.functions += 1
+            self.figures.functions += 1
             if is_participle(function.name):
-                figures.participles.append(f"{path.name}:{function.lineno} {function.name}")
+                self.figures.participles.append(f"{path.name}:{function.lineno} {function.name}")
         for line, docstring in iterate_constants(tree):
-            figures.constants += 1
+            self.figures.constants += 1
             if not has_verb(docstring):
-                figures.constants_without_verb.append(f"{path.name}:{line} {docstring!r}")
-    return figures
+                self.figures.constants_without_verb.append(f"{path.name}:{line} {docstring!r}")
+
+
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes of a syntax tree, as `ast.walk` does, in another order and less time."""
+    remaining = [tree]
+    while remaining:
+        node = remaining.pop()
+        yield node
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                remaining.append(value)
+            elif isinstance(value, list):
+                remaining.extend(child for child in value if isinstance(child, ast.AST))
+
+
+def list_words(nodes: Sequence[ast.AST]) -> set[str]:
+    """Return identifiers, and the words of strings that are no docstrings.
+
+    `nodes` are all nodes of a file's syntax tree.
+    """
+    statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    words: set[str] = set()
+    for node in nodes:
+        for name in _NAMES & vars(node).keys():
+            value = getattr(node, name)
+            if isinstance(value, str):
+                words.update(value.split("."))
+        if isinstance(node, ast.Constant) and id(node) not in statements:
+            words.update(re.findall(r"\w+", str(node.value)))
+    return words
 
 
 def iterate_docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
