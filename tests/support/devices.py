@@ -52,6 +52,10 @@ def build_metric(name: str = "page", params: Params = BALANCED, **fields: Any) -
     return registries.build_metric(params, name, **defaults | fields)
 
 
+_PATIENCE = 60.0
+"""Longest wait for a commit, in seconds. No test ends later because of the wait: the commits of a
+test take less."""
+
 _OPEN = weakref.WeakSet[Client]()
 """Contains all open clients of the present test."""
 CLOCKS = weakref.WeakKeyDictionary[Client, testing.FixedClock]()
@@ -134,7 +138,9 @@ def write_events(client: Client) -> None:
     `record` may leave an event in memory. A test writes the event before it moves the clock, forks,
     or damages files.
     """
-    client.queued_count()  # writes all events before it counts
+    # `queued_count` writes all events before it counts, but gives up after two seconds. A busy
+    # machine may need more for a thousand events.
+    client._run_safely(lambda: client._count_queued(time.monotonic() + _PATIENCE), 0)
 
 
 def peek(folder: Path) -> Contents:

@@ -102,14 +102,20 @@ def test_fork_waits_for_the_imports_of_another_thread(
 ) -> None:
     """A fork waits until another thread has imported a module that the client loads late.
 
-    The program makes the import of the module last half a second and forks in that time. The child
-    can open a device and normalize values, because its module is complete.
+    The import of the module ends a tenth of a second after the fork has begun. The child can open
+    a device and normalize values, because its module is complete.
     """
     program = (
         "import importlib.util, os, signal, sys, threading, time\n"
         "from rappor.protocol.normalizers import normalize\n"
         "from rappor_client import Client\n"
-        "is_importing = threading.Event()\n"
+        "from rappor_client.folder import forking\n"
+        "forking._FORK_SECONDS = 300  # a busy machine may import for longer than two seconds\n"
+        # Python imports unicodedata when it compiles "\\N{...}" of a file without stored byte code.
+        f"sys.modules.pop({module!r}, None)\n"
+        "is_importing, is_forking = threading.Event(), threading.Event()\n"
+        # Python calls the hooks before a fork in the reverse order of their registration.
+        "os.register_at_fork(before=is_forking.set)\n"
         "class SlowImporter:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name != {module!r}:\n"
@@ -121,7 +127,8 @@ def test_fork_waits_for_the_imports_of_another_thread(
         "        return spec\n"
         "    def exec_module(self, module):\n"
         "        is_importing.set()\n"
-        "        time.sleep(0.5)\n"
+        "        assert is_forking.wait(300)\n"
+        "        time.sleep(0.1)\n"
         "        self.run(module)\n"
         "sys.meta_path.insert(0, SlowImporter())\n"
         f"importing_thread = threading.Thread(target=lambda: {action})\n"
@@ -129,7 +136,7 @@ def test_fork_waits_for_the_imports_of_another_thread(
         "assert is_importing.wait(300)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    signal.alarm(60)  # ends a child that waits for a module\n"
+        "    signal.alarm(300)  # ends a child that waits for a module\n"
         f"    {action}\n"
         "    os._exit(0)\n"
         "importing_thread.join()\n"
@@ -202,15 +209,15 @@ def test_end_of_a_child_does_not_wait_for_the_sender_of_its_parent(home: Home) -
     def hold_lock() -> None:
         with sender._wake:
             is_held.set()
-            may_release.wait(60.0)
+            may_release.wait(300.0)
 
     def end_child() -> None:
-        signal.alarm(10)
+        signal.alarm(120)
         background._end_all()
 
     holder = threading.Thread(target=hold_lock)
     holder.start()
-    assert is_held.wait(10.0)
+    assert is_held.wait(120.0)
     try:
         assert run_in_child(end_child) == 0
     finally:

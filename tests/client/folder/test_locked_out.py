@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from devices import Home, read_secret, write_events
 from forks import run_in_child
+from programs import wait_until
 from rappor_client import Client, FlushReason, Outcome
 from rappor_client.budget.identity import create_identity
 from rappor_client.folder.identity_folder import NAME, lock_host_folder
+from rappor_client.person import opening
 from rappor_client.person.erasure import erase
 
 LOCKED = "another process keeps the folder locked"
@@ -26,10 +28,12 @@ History = Callable[[Path, Client], object]
 
 
 @pytest.fixture
-def client(home: Home) -> Client:
+def client(home: Home, monkeypatch: pytest.MonkeyPatch) -> Client:
     """Return a client that was locked out while it opened. The lock is free again."""
     home.folder.mkdir(mode=0o700)
-    with lock_host_folder(home.folder):
+    with lock_host_folder(home.folder), monkeypatch.context() as shorter:
+        # The opening waits for the lock for two seconds, and every test here would wait with it.
+        shorter.setattr(opening, "BUSY_SECONDS", 0.05)
         locked_out = home.open(collector=home.transport)
     assert locked_out.disabled_reason == LOCKED
     assert locked_out.record("page", "a") == Outcome.SKIPPED
@@ -96,16 +100,14 @@ def test_a_record_opens_the_device_without_a_wait(home: Home, client: Client) ->
     create(home.folder, client)
     # The fixture has recorded a moment ago, when there was no device.
     assert client.record("page", "a") == Outcome.SKIPPED
-    time.sleep(0.2)
+    # If the record had queued an opening of the device, the opening would end before this job.
+    client._thread.run_within(lambda: None, seconds=30.0)
     assert client.disabled_reason == LOCKED
     client._reopen_at = 0.0
     started = time.monotonic()
     assert client.record("page", "a") == Outcome.SKIPPED
     assert time.monotonic() - started < 1
-    deadline = time.monotonic() + 30
-    while client.disabled_reason:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not client.disabled_reason)
     assert client.record("page", "a") == Outcome.RECORDED
 
 

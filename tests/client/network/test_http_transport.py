@@ -231,10 +231,13 @@ def test_interim_responses_are_skipped(statuses: tuple[int, ...], collector: Col
 
 def test_network_failures_are_upload_errors(collector: Collector) -> None:
     """A refused connection and a timeout raise UploadError with the type of the failure."""
-    with socket.create_server(("127.0.0.1", 0)) as closed_server:
-        port = closed_server.getsockname()[1]  # no server listens on this port after the block
-    with pytest.raises(UploadError, match="the collector was not reached: ConnectionRefused"):
-        HttpTransport(f"http://127.0.0.1:{port}").send(b"{}", timeout=5)
+    # The socket is bound and does not listen. So no other test gets its port, and the system
+    # refuses connections.
+    with socket.socket() as closed_port:
+        closed_port.bind(("127.0.0.1", 0))
+        closed_url = f"http://127.0.0.1:{closed_port.getsockname()[1]}"
+        with pytest.raises(UploadError, match="the collector was not reached: ConnectionRefused"):
+            HttpTransport(closed_url).send(b"{}", timeout=5)
     collector.pause = 1.0
     slow = HttpTransport(collector.url)
     with pytest.raises(UploadError, match="not reached: TimeoutError"):

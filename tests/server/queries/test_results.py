@@ -113,6 +113,11 @@ def query(name: bytes = b"k", run: Callable[[], bytes] | None = None) -> Query:
     return cast("Query", StubQuery(name, run or (lambda: msgspec.msgpack.encode(RESULT))))
 
 
+def count_waiting(results: Results) -> int:
+    """Return the number of requests of programs that wait for a query in progress."""
+    return sum(run.n_waiting for run in results._runs.values())
+
+
 def fail() -> bytes:
     """Fail as a query whose days are wrong."""
     raise ParamsError("from must be a day")
@@ -247,8 +252,7 @@ async def test_the_last_client_that_disconnects_cancels_the_query(tmp_path: Path
     async with process(tmp_path) as (results, pool):
         pool.may_finish.clear()
         first, second = (asyncio.create_task(results.compute(query(), owner="a")) for _ in range(2))
-        await wait_in_event_loop(lambda: len(pool.names) == 1)
-        await asyncio.sleep(0.05)  # until the second request has joined the query
+        await wait_in_event_loop(lambda: count_waiting(results) == 2)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
@@ -276,8 +280,7 @@ async def test_the_end_of_a_collector_is_a_retryable_error(tmp_path: Path) -> No
     async with process(tmp_path) as (results, pool):
         pool.may_finish.clear()
         waiting = asyncio.create_task(results.compute(query(), owner="a"))
-        await wait_in_event_loop(lambda: len(pool.names) == 1)
-        await asyncio.sleep(0.05)
+        await wait_in_event_loop(lambda: count_waiting(results) == 1)
         await results.close()
         with pytest.raises(StoreError, match="the query was stopped"):
             await waiting

@@ -133,10 +133,10 @@ def check_counts(load: dict[str, Any], running: Any, token: str, kills: int) -> 
 def wait_for_counts(running: Running, token: str, n_reports: int) -> dict[str, Any]:
     """Return the counts after `n_reports` reports are merged.
 
-    After 20 seconds the last counts are returned, so that the comparison of the caller shows the
+    After two minutes the last counts are returned, so that the comparison of the caller shows the
     difference.
     """
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while True:
         collections = running.get("/v1/metrics/page/counts", token).json()["collections"]
         if collections and (sum(collections[0]["reports"]) == n_reports or time.monotonic() > end):
