@@ -376,12 +376,12 @@ class ClientProgram:
             for start in range(0, n_events, _EVENTS_PER_RUN)
             for name, value in zip(names, values.tolist(), strict=True)
         ]
-        # The last run of each device returns all its reports, because none was sent.
+        # The last run of each device returns all its reports, because none was sent. So the earlier
+        # runs, which return a report up to twenty times, are not parsed.
+        states = self._run(lines, n_last=n)
         days = [first + i * step for i in range(MANY_REPORTS)]
         epochs = np.unique([self.metric.epoch_at(day) for day in days], return_inverse=True)[1]
-        return RecordedReports(
-            values, [state.finished_reports for state in self._run(lines)[-n:]], epochs
-        )
+        return RecordedReports(values, [state.finished_reports for state in states], epochs)
 
     def _open_twins(self, names: Sequence[str], day: datetime.date) -> None:
         """Open every second device without an event, and copy its folder for its twin."""
@@ -488,10 +488,13 @@ class ClientProgram:
             }
         )
 
-    def _run(self, lines: Iterator[str] | Sequence[str]) -> list[DeviceState]:
-        """Start the command for these runs, and return the device's state after each run."""
+    def _run(self, lines: Iterator[str] | Sequence[str], *, n_last: int = 0) -> list[DeviceState]:
+        """Start the command for these runs, and return the device's state after each run.
+
+        With `n_last`, only the states after the last `n_last` runs are parsed and returned.
+        """
         output_lines = run_command(self.command, list(lines), max_bytes=_MAX_LINE_BYTES)
-        return [_parse_state(line, self.metric.name) for line in output_lines]
+        return [_parse_state(line, self.metric.name) for line in output_lines[-n_last:]]
 
 
 def _find_noon(day: datetime.date) -> datetime.datetime:
