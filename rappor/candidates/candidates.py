@@ -137,8 +137,8 @@ class Candidates:
 
         Parameters
         ----------
-        path : the file. Its lines are read as in `from_lines`. Of a table of estimates that
-            `rappor decode --csv` wrote, the column `candidate` is read.
+        path : the file. Its lines are read as in `from_lines`. If the file is a table of estimates
+            that `rappor decode --csv` wrote, the strings of its column `candidate` are read.
         normalize, field_names : normalizer and names of the fields of the metric.
 
         Raises
@@ -159,8 +159,8 @@ class Candidates:
         """
         name = os.fspath(path)
         is_regular = Path(name).is_file()
-        # Case: a pipe such as /dev/stdin. It can be read only once, so it is read into memory
-        # whatever its size.
+        # Case: a pipe such as /dev/stdin. It can be read only once, so it is read into memory also
+        # if it is long.
         piped = None if is_regular else list(read_chunks(name))
 
         def read() -> Iterator[bytes]:
@@ -555,7 +555,7 @@ class Candidates:
     def _texts_in_memory(self) -> Texts:
         """All strings; raises DecodeError for streamed candidates."""
         if self._texts is None:
-            raise DecodeError(f"candidates must be held in memory, got a stream: {self.name}")
+            raise DecodeError(f"candidates must be in memory, got a stream: {self.name}")
         return self._texts
 
     @property

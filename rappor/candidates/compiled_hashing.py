@@ -3,7 +3,7 @@
 `rappor.protocol.encodings.bloom` computes the same bits for one string on a device. Test vectors
 check both implementations. Importing this module loads the compiler.
 
-The letters are those of a parameter set: k bits, h hash functions, m cohorts. Hash function l of
+A parameter set has k bits, h hash functions and m cohorts. Hash function l of
 cohort j has the seed j h + l. It hashes the 16 bytes of a string's digest and sets the bit
 
     floor(hash * k / 2^32)     with the hash in [0, 2^32)

@@ -7,8 +7,8 @@ must not be candidates of the same metric. Each row therefore contains the metri
 fingerprint of its reports, which stay with the candidates (`Candidates.origins`).
 
 All other forms of a result are refused: its JSON, its page, the text that a command prints, and a
-table without these two columns. Their lines would be read as candidates that no device has, and the
-order of the strings would come from reports without anybody noticing.
+table without these two columns. Their lines would be read as candidates that no device has. And the
+decode could not check that the order of the strings comes from reports of another metric.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class Texts:
     Attributes
     ----------
     data : (number of bytes,) uint8. The bytes of all strings.
-    starts, ends : (n,) int64, increasing. Indices in `data`: string i is data[starts[i] : ends[i]].
+    starts, ends : (n,) int64. Indices in `data`: string i is data[starts[i] : ends[i]]. They
+        increase, unless `select` has changed the order of the strings or has repeated a string.
 
     Examples
     --------
@@ -57,7 +58,11 @@ class Texts:
 
     @property
     def _bytes_of_strings(self) -> NDArray[np.uint8]:
-        """The data without the bytes between the strings."""
+        """The bytes of all strings in the order of the strings, without bytes between them."""
+        # Case: `select` returned the strings in another order than `data` has their bytes. The
+        # difference array below would return the bytes in the order of `data`.
+        if np.any(self.starts[1:] < self.ends[:-1]):
+            return np.frombuffer(b"".join(self.to_bytes()), dtype=np.uint8)
         # A difference array: +1 at each start and -1 at each end. Its running sum is 1 inside
         # strings and 0 between strings. An empty string adds +1 and -1 at one index, which is 0.
         is_inside = np.zeros(len(self.data) + 1, dtype=np.int8)
@@ -69,7 +74,7 @@ class Texts:
         return len(self.starts)
 
     def select(self, chosen: NDArray[np.int64] | slice) -> Texts:
-        """Return some of the strings, as a view of the same bytes."""
+        """Return some of the strings in the given order, as a view of the same bytes."""
         return Texts(data=self.data, starts=self.starts[chosen], ends=self.ends[chosen])
 
     def to_bytes(self) -> list[bytes]:

@@ -140,7 +140,7 @@ def test_a_long_file_is_read_for_every_pass(
     assert (in_memory.is_in_memory, streamed.is_in_memory) == (True, False)
     expected = data.decode().split("\n")[:-1]
     assert read_strings(in_memory) == read_strings(streamed) == read_strings(streamed) == expected
-    with pytest.raises(DecodeError, match=f"held in memory, got a stream: .*{name}"):
+    with pytest.raises(DecodeError, match=f"must be in memory, got a stream: .*{name}"):
         len(streamed)
     assert streamed.load_into_memory(39_999) is None
     loaded = streamed.load_into_memory(40_000)
@@ -282,6 +282,24 @@ def test_empty_lists_are_joined_in_memory() -> None:
     joined = add_to_list([], Candidates.from_list([]), params)
     assert joined.is_in_memory
     assert len(joined) == 0
+
+
+@given(st.lists(st.text(max_size=3), min_size=1, max_size=5), st.data())
+def test_selected_strings_are_joined_in_the_order_of_the_selection(
+    strings: list[str], data: st.DataObject
+) -> None:
+    """A join has selected strings in the order of their indices, also if one is repeated."""
+    chosen = data.draw(st.lists(st.sampled_from(range(len(strings))), max_size=5))
+    texts = Texts.from_bytes([string.encode() for string in strings])
+    selected = texts.select(np.array(chosen, dtype=np.int64))
+    assert Texts.join([selected, texts]).to_strings() == [*(strings[i] for i in chosen), *strings]
+
+
+def test_selected_candidates_of_a_field_stay_whole() -> None:
+    """A selection in another order has the same strings as a field of tuples."""
+    editors = Candidates.from_list(["ed", "emacs"]).select([1, 0])
+    tuples = Candidates.from_fields({"editor": editors, "system": ["mac"]})
+    assert tuples.strings == ("emacs\x1fmac", "ed\x1fmac")
 
 
 def test_a_chain_reads_one_after_the_other() -> None:
