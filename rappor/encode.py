@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rappor.base.errors import ParamsError
-from rappor.protocol.encodings import get_encoder
+from rappor.protocol.encodings import get_encoder, get_encoding
 from rappor.protocol.params import Params
 from rappor.protocol.parts import choose_part
 from rappor.protocol.randomizer import (
@@ -127,6 +127,25 @@ def encode_value(
     noisy_bits = draw_instantaneous_response(permanent, params, coins)
     report = Report(metric=metric.name, params=params.fingerprint, cohort=cohort, bits=noisy_bits)
     return EncodedValue(params=params, cohort=cohort, bits=bits, permanent=permanent, report=report)
+
+
+def describe_unrepresentable_value(metric: Metric) -> str:
+    """Return a clause: how a metric reports a value that its encoding cannot represent.
+
+    Such a value is outside all categories or buckets, or nothing of its text is left after
+    normalizing, or a set has items that the report leaves out (`Encoding.is_representable`). It is
+    reported like any other value, because a missing report would reveal it.
+    """
+    params = metric.params
+    encoding = get_encoding(params)
+    if encoding.supports_items:
+        return "items of this set are left out: it has too many, or one is not Unicode"
+    if encoding.is_hashed:
+        replaced = "a field of this value" if params.field_names else "this value"
+        return f"{metric.name} reports the empty text in place of {replaced}"
+    if params.has_other_bucket:
+        return f"{metric.name} reports this value in the bucket for all other values"
+    return f"{metric.name} has no place for this value: the report contains noise only"
 
 
 def is_sampled(secret: bytes | Secret, metric: Metric, epoch: str) -> bool:

@@ -125,7 +125,10 @@ def warn_about_candidates(candidates: Candidates | None) -> None:
     for name, delimiter in _DELIMITERS.items():
         if not candidates.is_in_memory or len(candidates) < 2:
             break
-        if all(delimiter in text for text in candidates.strings):
+        # Most lists have a string without the delimiter in the first block. The whole list as
+        # Python strings would take seconds and hundreds of megabytes.
+        texts = (text for block in candidates.read_blocks() for text in block.to_strings())
+        if all(delimiter in text for text in texts):
             click.echo(
                 f"candidates: every line contains a {name}, which is part of its string; of a "
                 "table pass the column of the strings alone, without its title",

@@ -11,7 +11,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Final
 
-from rappor.encode import encode_value
+from rappor.encode import describe_unrepresentable_value, encode_value
 from rappor.privacy.notice import describe_losses, describe_segments
 from rappor.protocol.encodings import get_encoder
 from rappor.protocol.randomizer import SECRET_BYTES, draw_system_coins
@@ -82,7 +82,7 @@ def make_preview(
     body = Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
     sentences = ["The id, the cohort and the bits are random. Each device has others."]
     if not get_encoder(metric.params).is_representable(value):
-        sentences += [f"{metric.name} has no place for this value: the report holds noise only."]
+        sentences += [f"Warning: {describe_unrepresentable_value(metric)}."]
     sentences += [*describe_segments(metric), *describe_losses(metric)]
     return Preview(body=body, sentences=tuple(sentences))
 

@@ -41,7 +41,10 @@ def convert(
     from rappor.counts.counts import Counts
     from rappor.google import files
 
-    if Path(source).suffix == ".csv":
+    is_from_google = Path(source).suffix == ".csv"
+    if has_reports and not is_from_google:
+        raise click.UsageError("--reports needs a SOURCE that ends in .csv")
+    if is_from_google:
         params = files.read_params(params_path)
         read = files.read_reports if has_reports else files.read_counts
         counts = read(source, params)

@@ -1,4 +1,4 @@
-"""`rappor plan`: choose parameters for a privacy budget, and predict what they will detect."""
+"""`rappor plan`: choose parameters for a privacy budget, and predict their detections."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ def _print_plan(
 
     Parameters
     ----------
-    plan : the plan. The first section is its summary. Later sections show what a value costs that
-        stays the same over several epochs, and other designs for the same budget.
+    plan : the plan. The first section is its summary. Later sections show the privacy loss of a
+        value that stays the same over several epochs, and other designs for the same budget.
     pace : how often a device reports. If it reports once in an epoch, a section explains this.
     repeats : predictions for other numbers of reports of a device; empty for one report.
     association_power : prediction for two fields, or None.

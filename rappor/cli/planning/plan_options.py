@@ -364,8 +364,8 @@ class StringOptions:
         else:
             raise click.UsageError("give --zipf or --table, not both")
         if items is not None:
-            # The shares so far are those of items that are drawn one by one. A set has several
-            # items, so more devices have each of them.
+            # So far, a share is the probability that one draw gives the item. A set has several
+            # items, so the share of the devices that have an item is larger.
             frequencies = frequencies.as_sets(items)
         return DetectionTarget(
             frequencies=frequencies,

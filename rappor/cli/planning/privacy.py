@@ -1,4 +1,4 @@
-"""`rappor privacy`: what an observer can learn from the reports of a metric, and what they detect.
+"""`rappor privacy`: the privacy losses of a metric, and the smallest share that its reports detect.
 
 The command prints the privacy losses, the promise of the privacy notice, how well reports of one
 device can be linked, and the smallest share that the reports detect.

@@ -13,6 +13,7 @@ import click
 
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import RapporError
+from rappor.base.text_lines import split_lines
 from rappor.cli.commands import command
 from rappor.cli.console import ProgressDisplay, print_json, print_parts
 from rappor.cli.examined_params import ExaminedParams, examined_params_options
@@ -22,6 +23,7 @@ from rappor.cli.options import (
     json_option,
     option_field,
     option_group,
+    refuse_options,
     save_chart,
     seed_option,
 )
@@ -73,7 +75,7 @@ class _ProgramOptions:
     )
 
     def check(self) -> None:
-        """Raise a usage error for options that would be ignored."""
+        """Raise a usage error for options that contradict each other, or that would be ignored."""
         if self.client is not None and self.command is not None:
             raise click.UsageError("give --client or --command, not both")
         has_file = self.secret_file_option is not None
@@ -147,11 +149,11 @@ def audit(
     """
     metric = examined.metric_or_placeholder
     program.check()
-    if values_path is not None and (program.exact or program.client is not None):
-        raise click.UsageError("--values must be omitted with --exact and --client")
     if program.exact:
+        refuse_options("--exact", "values_path", "reports")
         result = _audit_exactly(program, metric, trials, seed)
     elif program.client is not None:
+        refuse_options("--client", "values_path", "reports")
         result = _audit_client(program.client, examined, trials, seed)
     else:
         values = [] if values_path is None else _read_values(values_path)
@@ -183,7 +185,7 @@ def _audit_exactly(
 def _audit_client(
     command: str, examined: ExaminedParams, trials: int | None, seed: int | None
 ) -> Audit:
-    """Audit what a client program stores over restarts, days and epochs."""
+    """Audit the noise that a client program stores over restarts, days and epochs."""
     from rappor import auditing
 
     if examined.metric is None or examined.registry_path is None:
@@ -229,9 +231,11 @@ def _audit_encoder(
 
 
 def _read_values(path: str) -> list[str]:
-    """Read one value from each line. Blanks at both ends of a line belong to the value."""
-    lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
-    return [line for line in lines if line]
+    """Read one value from each line. Empty lines are skipped.
+
+    Blanks at both ends of a line belong to the value.
+    """
+    return [line for line in split_lines(read_text(path)) if line]
 
 
 def _print_audit(audit: Audit) -> None:

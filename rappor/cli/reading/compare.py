@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class _SampleInputs(CountInputs):
     """Options for files of counts that are compared.
 
-    A sample is a group of counts whose shares are compared with those of other groups: a period, a
-    segment (devices with the same public properties) or a metric. The collections of a sample are
-    its `Counts`: one for each parameter set.
+    A sample is a group of counts whose shares are compared with the shares of other groups: a
+    period, a segment (devices with the same public properties) or a metric. The collections of a
+    sample are its `Counts`: one for each parameter set.
     """
 
     def read_samples(self) -> tuple[dict[str, list[Counts]], Candidates | None]:
@@ -51,9 +51,10 @@ class _SampleInputs(CountInputs):
         # Counts without a metric's name, such as CSV tables, belong to any metric.
         metrics = {counts.metric for sample in checked_samples for counts in sample} - {""}
         if len(metrics) > 1:
-            # Case: samples of two metrics. The command line names one metric at most, whose minimum
-            # of reports and candidates are those of the first sample. So only the first sample is
-            # checked, and all samples are compared by the candidates of its metric.
+            # Case: samples of two metrics. The command line names one metric at most, the metric of
+            # the first sample. Its minimum of reports does not apply to the other samples. So only
+            # the first sample is checked, and all samples are compared by the candidates of its
+            # metric.
             checked_samples = checked_samples[:1]
         return samples, self.read_candidates(*checked_samples)
 
@@ -89,7 +90,7 @@ class _SampleInputs(CountInputs):
         periods = () if released is None else released.periods
         if len(periods) < 2:
             raise click.UsageError(
-                "give two or more COUNTS, or one that was pulled by day, week, month"
+                "give two or more COUNTS, or one that was pulled by day, week or month"
             )
         return {period.name: list(period.collections) for period in periods}
 

@@ -3,9 +3,12 @@
 Each class is a dataclass of arguments and options (`rappor.cli.options.option_group`):
 
     class          commands                    input
-    CountInputs    decode, compare, trend      files of counts, and candidates of a file or a metric
+    CountInputs    decode                      files of counts, and candidates of a file or a metric
     GoogleInputs   decode --format google      files of google/rappor, with parameters and maps
     PartInputs     discover                    counts of all parts of a metric in one epoch
+
+The modules of `rappor associate`, `compare`, `publish` and `trend` have further subclasses of
+`CountInputs`.
 
 The classes choose the files that the command line names, and raise usage errors for options that
 contradict each other. The library reads and checks the files.
@@ -202,8 +205,8 @@ class CountInputs:
         """Return the candidates of the entry and of --candidates together.
 
         The strings that the entry lists come first, and the strings of --candidates follow. If the
-        entry lists no strings, the candidates are those of --candidates, or of the file that the
-        entry names.
+        entry lists no strings, the candidates are read from --candidates or, without this option,
+        from the file that the entry names.
         """
         from rappor.candidates.listed_candidates import add_to_list
 

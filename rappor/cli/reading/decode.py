@@ -105,7 +105,7 @@ class _ContrastOptions:
 )
 def decode(
     *,
-    # The options are those of `GoogleInputs`. Unless --format is google, `select_format` returns a
+    # `GoogleInputs` declares the options. Unless --format is google, `select_format` returns a
     # `CountInputs`, whose methods read files in our own format.
     inputs: CountInputs = option_group(GoogleInputs, convert=GoogleInputs.select_format),
     detection: ErrorControl = detection_options(include_ranked=True),

@@ -48,8 +48,8 @@ class TrendInputs(CountInputs):
             released = self._read_files_without_days(self.first.date())
         if not released.n_reports:
             raise DecodeError("counts must have at least 1 report, got 0")
-        # Each period with reports must have the metric's minimum of reports, which `candidates`
-        # checks.
+        # `read_candidates` raises an error for a period with fewer reports than the metric's
+        # minimum. A period without reports is shown as missing, so it is not checked.
         samples = [list(period.collections) for period in released.periods if period.n_reports]
         return released, self.read_candidates(*samples)
 

@@ -1,1 +1,1 @@
-"""Commands of the step "Try": simulated devices, and what a device would send."""
+"""Commands of the step "Try": simulated devices, and the report of a value."""

@@ -16,6 +16,7 @@ import click
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError
 from rappor.base.sentence_numbers import format_count
+from rappor.base.text_lines import split_filled_lines
 from rappor.cli.commands import command
 from rappor.cli.console import ProgressDisplay, print_json, print_parts, warn_about_candidates
 from rappor.cli.option_values import PROFILE_NAME, WholeNumber
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from rappor.simulation.population import Population
 
 CANDIDATES: Final = 10_000
-"""Largest number of candidates. The candidates are the most frequent values. More candidates take
-more time and detect few words more."""
+"""Largest number of candidates. The candidates are the most frequent values. With more candidates,
+the demo takes more time and detects few words more."""
 
 REPORTS: Final = 1_000_000
 """Default number of devices, each with one report. More devices detect rarer words and take
@@ -232,8 +233,8 @@ def _read_population(path: str | None) -> tuple[Population, NDArray[np.int64] | 
     if path is None:
         return english_words(), None
     text = read_text(path)
-    lines = text.splitlines()
-    if not any(lines):
+    lines = split_filled_lines(text)
+    if not lines:
         raise FileError(path, "it is empty: write one value a line")
     header = lines[0].strip().replace('"', "")
     if header == "value,weight":
@@ -256,8 +257,8 @@ def _read_population(path: str | None) -> tuple[Population, NDArray[np.int64] | 
     else:
         # Case: one value a line, and each line is a device. The weights of the population are the
         # shares of the lines, so the weight times the number of lines is the number of devices.
-        population = Population.from_values(line for line in lines if line)
-        devices = np.rint(population.weights * sum(map(bool, lines))).astype(np.int64)
+        population = Population.from_values(lines)
+        devices = np.rint(population.weights * len(lines)).astype(np.int64)
     return population, np.repeat(np.arange(len(devices)), devices)
 
 

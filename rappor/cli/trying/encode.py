@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from rappor.cli.options import (
     option_group,
     registry_option,
 )
-from rappor.encode import encode_value
+from rappor.encode import describe_unrepresentable_value, encode_value
 from rappor.protocol.encodings import get_encoder, get_encoding, parse_value
 from rappor.protocol.params import Params
 from rappor.protocol.randomizer import SECRET_BYTES, derive_own_buckets
@@ -44,7 +45,7 @@ _PROCESS_LIST_WARNING: Final = (
 class ShownEncoding:
     """True bits, permanent response and report of a value, for printing.
 
-    Each of them is a text of k characters 0 and 1, bit 0 first.
+    `bits`, `permanent` and `report` are texts of k characters 0 and 1, bit 0 first.
 
     The dataclass has no `repr`, because the record contains the true bits and must not reach a log.
 
@@ -172,8 +173,8 @@ def encode(
     if values == ("-",):
         # Each line is the value of another device. Without --secret-hex and --secret-file, each
         # device has a new secret.
-        for line in sys.stdin:
-            read_value = parse_value(metric.params, line.removesuffix("\n"))
+        for line in _read_standard_input():
+            read_value = parse_value(metric.params, line)
             print_json(_encode(metric, read_value, secret_options.read(), epoch))
         return
     value = _parse_values(metric.params, values)
@@ -185,12 +186,22 @@ def encode(
             click.echo(f"{field.name:<10} {getattr(encoding, field.name)}")
         click.echo(_explain_fields(metric))
     if not get_encoder(metric.params).is_representable(value):
-        consequence = f"{name} has no place for this value: the report holds noise only"
-        if get_encoding(metric.params).supports_items:
-            consequence = "items of this set are left out: it has too many, or one is not Unicode"
-        elif metric.params.has_other_bucket:
-            consequence = f"{name} reports this value in the bucket for all other values"
-        click.echo(f"warning: {consequence}", err=True)
+        click.echo(f"warning: {describe_unrepresentable_value(metric)}", err=True)
+
+
+def _read_standard_input() -> Iterator[str]:
+    """Yield the lines of standard input without their line ends.
+
+    Raises
+    ------
+    FileError
+        A line is not text in the encoding of the terminal, which is UTF-8 almost everywhere.
+    """
+    try:
+        for line in sys.stdin:
+            yield line.removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise FileError("standard input", f"it must be text in {error.encoding}") from None
 
 
 def _parse_values(params: Params, texts: tuple[str, ...]) -> object:

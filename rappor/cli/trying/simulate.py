@@ -93,7 +93,7 @@ class _SizeOptions:
 
     @property
     def has_repeats(self) -> bool:
-        """Whether devices report more than once."""
+        """Whether devices may report more than once."""
         return self.reports_per_device is not None or self.days is not None
 
     @property
@@ -240,10 +240,13 @@ def _select_segment(metric: Metric, pairs: Iterable[str]) -> Metric:
     """
     properties = {}
     for pair in pairs:
-        name, _, value = pair.partition("=")
-        properties[name] = value
+        name, equals, value = pair.partition("=")
+        # Case: a property without a value. It would silently become the value "other".
+        if not equals:
+            raise click.UsageError(f"--segment must be NAME=VALUE, got {pair!r}")
         if name not in {segment.name for segment in metric.segments}:
             raise click.UsageError(f"--segment must name a segment of {metric.name}, got {pair!r}")
+        properties[name] = value
     return metric.in_segment(properties) if properties else metric
 
 

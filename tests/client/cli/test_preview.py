@@ -96,7 +96,7 @@ def test_preview_writes_nothing_and_sends_nothing(registry: Path) -> None:
 
 
 def test_preview_of_a_value_that_fits_nowhere() -> None:
-    """The preview of a value without a category has a sentence about the lack of a category.
+    """The preview of a value without a category says how the value is reported.
 
     An empty text has no such sentence, because a Bloom filter encodes every text.
     """
@@ -105,6 +105,10 @@ def test_preview_of_a_value_that_fits_nowhere() -> None:
     assert len(preview.sentences) == 3
     registry = Registry.loads(TOML)
     assert "no place for this value" in str(make_preview(registry, "editor", "ed", today=DAY))
+    # Generalized randomized response has a bucket for other values, so the report is no noise only.
+    once = TOML.replace('profile = "strict"', 'profile = "once"\ninterval = "epoch"')
+    registry = Registry.loads(once)
+    assert "bucket for all other values" in str(make_preview(registry, "editor", "ed", today=DAY))
 
 
 def test_mistakes_have_a_message(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,8 +65,13 @@ def test_demo_draws_values_by_weights(shell: Shell) -> None:
 
 
 def test_every_line_of_a_file_without_commas_is_a_value(shell: Shell) -> None:
-    """A file without commas has no header. Long lines and control characters are values, too."""
-    (shell.folder / "own.txt").write_text("x" * 200_000 + "\n" + 'a\0"\n' * 200)
+    """A file without commas has no header. Long lines and control characters are values, too.
+
+    Only CR and LF end a line. U+2028 and U+0085, which `str.splitlines` takes for line ends, are
+    part of a value.
+    """
+    values = "x" * 200_000 + "\n" + 'a\0"\u2028b\x85\n' * 200
+    (shell.folder / "own.txt").write_text(values, encoding="utf-8")
     out = expect_success(shell("demo", "--values", "own.txt", "--seed", "1", "--json"))
     assert json.loads(out)["reports"] == 201
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -88,6 +89,52 @@ def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
         assert SECRET not in process.stderr
 
 
+def test_standard_input_that_is_no_text_is_refused_in_one_sentence(shell: Shell) -> None:
+    """The lines before the damaged line are encoded, and the exit code is that of wrong input."""
+    command = [sys.executable, "-X", "utf8=0", "-c", "from rappor.cli import main; main()"]
+    process = subprocess.run(
+        [*command, "encode", "theme", "-", "--registry", "metrics.toml"],
+        input=b"dark\n\xff\n",
+        capture_output=True,
+        check=False,
+        cwd=shell.folder,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+    )
+    assert process.returncode == 2
+    assert process.stderr == b"rappor: standard input: it must be text in utf-8\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "clause"),
+    [
+        ({"normalize": "'host'"}, ("two words",), "page reports the empty text in place of this"),
+        ({"encoding": "'set'", "items": "1"}, ("a", "b"), "items of this set are left out"),
+        (
+            {"encoding": "'onehot'", "categories": "['a', 'b']"},
+            ("c",),
+            "page reports this value in the bucket for all other values",
+        ),
+    ],
+)
+def test_a_value_that_is_not_representable_has_a_warning(
+    settings: dict[str, str], value: tuple[str, ...], clause: str, shell: Shell
+) -> None:
+    """The warning says how a value is reported that the encoding cannot represent.
+
+    Strings without a host, sets with too many items, and texts outside the categories of
+    generalized randomized response are reported in different ways.
+    """
+    is_string = "normalize" in settings
+    profile, interval = ("balanced", "day") if is_string else ("once", "epoch")
+    text = format_registry(
+        epoch="'quarter'", interval=f"'{interval}'", profile=f"'{profile}'", **settings
+    )
+    (shell.folder / "other.toml").write_text(text)
+    code, _, err = shell("encode", "page", *value, "--registry", "other.toml")
+    assert code == 0
+    assert err.startswith(f"warning: {clause}")
+
+
 def test_encode_of_a_boolean_and_of_other_epochs(shell: Shell) -> None:
     """The value yes of a boolean sets its bit. Another epoch has another permanent response."""
     assert encode(shell, "sync", "yes")["bits"] == "1"
@@ -106,7 +153,7 @@ def test_encode_warns_of_a_value_outside_the_categories(shell: Shell) -> None:
     )
     assert code == 0
     assert json.loads(out)["bits"] == "000"
-    assert err == "warning: theme has no place for this value: the report holds noise only\n"
+    assert err == "warning: theme has no place for this value: the report contains noise only\n"
 
 
 def write_sets(shell: Shell) -> None:
