@@ -17,9 +17,10 @@ from rappor.candidates.candidates import Candidates
 from rappor.decoding.estimates import Estimates
 from rappor.protocol.parts import extract_part
 
-_CANDIDATES: Final = 20_000_000
-"""Default number of candidates of a part, which determines the number of kept prefixes. More
-prefixes miss fewer strings, but every candidate makes the last test stricter and slower."""
+_DEFAULT_CANDIDATES: Final = 20_000_000
+"""Default number of candidates of a part, from which the number of kept prefixes is computed. With
+more candidates, more prefixes are kept and fewer strings are missed. But every candidate makes the
+last test stricter and slower."""
 
 _LEAST_KEPT: Final = 50
 """Smallest default number of kept prefixes. With a large alphabet, 20 million candidates would
@@ -38,12 +39,12 @@ def continue_prefixes(
 
     Parameters
     ----------
-    prefixes : the prefixes of the part before that the search continues.
-    length : number of characters of that part's prefixes. A shorter prefix is a complete string and
-        is not extended.
+    prefixes : the kept prefixes of the previous part.
+    length : number of characters of the previous part. A shorter prefix is a complete string and is
+        not extended.
     longest : largest number of characters of a candidate.
     alphabet : characters of the continuations.
-    known_candidates : known strings. Their pieces for this part come first.
+    known_candidates : known strings. The stream begins with their pieces for the next part.
     part : name of the next part.
 
     Raises
@@ -81,7 +82,7 @@ def count_continuations(characters: int, added: int) -> int:
 
 def count_kept_prefixes(characters: int, added: int) -> int:
     """Compute the default number of kept prefixes, with the arguments of `count_continuations`."""
-    return max(_CANDIDATES // count_continuations(characters, added), _LEAST_KEPT)
+    return max(_DEFAULT_CANDIDATES // count_continuations(characters, added), _LEAST_KEPT)
 
 
 def select_best_prefixes(estimates: Estimates, most: int) -> list[str]:

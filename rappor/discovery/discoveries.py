@@ -16,7 +16,7 @@ from rappor.decoding.estimates import Estimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prefixes:
+class PrefixPart:
     """Summary of the decode of one prefix part, such as "prefix:3".
 
     Attributes
@@ -41,7 +41,7 @@ class Prefixes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfinished:
+class UnfinishedPrefix:
     """A detected prefix with a larger share than the detected strings that begin with the prefix.
 
     The remaining strings are too rare or too long, or have a character outside the alphabet.
@@ -83,8 +83,8 @@ class DiscoveredStrings:
     ----------
     estimates : the decode of the complete strings, with a row for each of the best candidates. Its
         detected strings are the result.
-    prefixes : summaries of the prefixes, the shortest first.
-    unfinished : prefixes with undetected strings, the largest remainder first.
+    prefixes : summaries of the prefix parts, the shortest prefix first.
+    unfinished : prefixes with undetected strings, sorted by `undetected_share`, the largest first.
     alphabet : characters of the candidates.
     learned : True if the alphabet was learned from the first part.
     longest : largest number of characters of a candidate.
@@ -104,8 +104,8 @@ class DiscoveredStrings:
     """
 
     estimates: Estimates
-    prefixes: tuple[Prefixes, ...]
-    unfinished: tuple[Unfinished, ...]
+    prefixes: tuple[PrefixPart, ...]
+    unfinished: tuple[UnfinishedPrefix, ...]
     alphabet: str
     learned: bool
     longest: int

@@ -11,7 +11,7 @@ How to think about it: the search is a beam search over prefixes.
 2. The best prefixes are kept. Every kept prefix, continued by all strings over the alphabet, makes
    the candidates of the next part.
 3. The last part is "whole". Its decode tests the candidates, and its detected strings are the
-result.
+   result.
 
 *Example.* Parts "prefix:2" and "whole", alphabet a to z. The first decode has 1 + 26 + 26^2 = 703
 candidates: the empty string, letters and pairs. If "ki" and "li" are kept, the second decode has
@@ -43,7 +43,7 @@ from rappor.discovery.continuation import (
     count_kept_prefixes,
     select_best_prefixes,
 )
-from rappor.discovery.discoveries import DiscoveredStrings, Prefixes, Unfinished
+from rappor.discovery.discoveries import DiscoveredStrings, PrefixPart, UnfinishedPrefix
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.parts import WHOLE, extract_part, parse_prefix_length
 
@@ -62,7 +62,7 @@ would exceed the limit for one prefix in 30,000."""
 
 
 @explain_error_control
-def discover(  # noqa: PLR0913 - what may be searched for
+def discover(  # noqa: PLR0913 - the options of a search
     counts_by_part: Iterable[Counts],
     alphabet: str | None = None,
     *,
@@ -92,7 +92,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     listed : strings that the metric's entry in the registry lists. They are candidates, and their
         rows come first in the result, detected or not.
     longest : largest number of characters of a string. By default, the last prefix is extended by
-        the difference of its length and that of the prefix before it.
+        as many characters as it is longer than the prefix before it.
     keep : number of prefixes of a part that are extended. By default, the number that makes 20
         million candidates, at least 50.
     error_control : error rate of the last test.
@@ -152,7 +152,7 @@ def discover(  # noqa: PLR0913 - what may be searched for
     letters = _select_searched_characters(lengths[1]) if alphabet is None else alphabet
     # The first part continues the empty prefix.
     prefixes: Sequence[str] = [""]
-    summaries: list[Prefixes] = []
+    summaries: list[PrefixPart] = []
     for part, before, length, after in zip(
         prefix_parts, lengths, lengths[1:], lengths[2:], strict=False
     ):
@@ -189,9 +189,9 @@ def _compute_lengths(prefix_parts: Sequence[str], longest: int | None) -> list[i
     return [*lengths, longest]
 
 
-def _summarise_prefixes(part: str, estimates: Estimates, n_kept: int) -> Prefixes:
-    """Summarise the decode of a prefix."""
-    return Prefixes(
+def _summarise_prefixes(part: str, estimates: Estimates, n_kept: int) -> PrefixPart:
+    """Summarise the decode of a prefix part."""
+    return PrefixPart(
         part=part,
         reports=estimates.reports,
         candidates=estimates.n_candidates,
@@ -202,7 +202,9 @@ def _summarise_prefixes(part: str, estimates: Estimates, n_kept: int) -> Prefixe
     )
 
 
-def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tuple[Unfinished, ...]:
+def _find_unfinished(
+    part: str, prefixes: Estimates, strings: Estimates
+) -> tuple[UnfinishedPrefix, ...]:
     """Find the detected prefixes whose share exceeds the share of their detected strings.
 
     Parameters
@@ -233,12 +235,12 @@ def _find_unfinished(part: str, prefixes: Estimates, strings: Estimates) -> tupl
     return tuple(sorted(unfinished, key=lambda prefix: prefix.undetected_share, reverse=True))
 
 
-def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) -> Unfinished:
-    """Compare prefix i with the sum of the detected strings that begin with it.
+def _compare_prefix(prefixes: Estimates, i: int, share: float, variance: float) -> UnfinishedPrefix:
+    """Compare prefix i with the detected strings that begin with the prefix.
 
-    `share` and `variance` belong to the sum.
+    `share` is the sum of the shares of these strings, and `variance` is its variance.
     """
-    return Unfinished(
+    return UnfinishedPrefix(
         prefix=prefixes.candidates[i],
         share=float(prefixes.share[i]),
         std_error=float(prefixes.std_error[i]),

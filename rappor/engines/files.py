@@ -89,7 +89,7 @@ class ReportFile:
         return os.path.realpath(self.path), self.size, self.mtime_ns
 
     def is_like(self, size: int, millis: int) -> bool:
-        """Return whether a size and a time in milliseconds are those of this file.
+        """Return whether this file has a size and a time of modification in milliseconds.
 
         Spark lists files with a time in milliseconds.
         """
@@ -193,7 +193,7 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path).lower().endswith(".gz")
 
 
-def holds_uploads(path: str | os.PathLike[str]) -> bool:
+def contains_uploads(path: str | os.PathLike[str]) -> bool:
     """Return whether a file of JSON lines contains uploads of devices instead of rows."""
     if kind_of(path) != "json":
         return False

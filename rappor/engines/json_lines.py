@@ -21,7 +21,7 @@ from rappor.protocol.wire import ParamsLookup, Report, parse_upload
 Collection = tuple[str, str]
 """Name of a metric and fingerprint of a parameter set. Reports with equal pairs are added."""
 
-_BATCH: Final = 1 << 14
+_BATCH_REPORTS: Final = 1 << 14
 """Number of reports of one collection that are stored before they are summed.
 
 They take some megabytes. A larger number takes more memory and saves little time.
@@ -105,15 +105,15 @@ def aggregate_jsonl(lines: Iterable[bytes], lookup: ParamsLookup) -> Aggregation
 
 
 class _Tally:
-    """Sums of the uploads that were read, and reports that are not summed yet."""
+    """Adder of uploads: the sums so far, and the latest reports, which are not summed yet."""
 
     def __init__(self, lookup: ParamsLookup) -> None:
         self._lookup = lookup
         # Digest of the body of each upload, by the upload's id.
         self._bodies: dict[str, bytes] = {}
         self._params: dict[Collection, Params] = {}
-        # Reports that are not summed yet. `_sum` adds up to `_BATCH` of them in one call.
-        self._waiting: dict[Collection, list[Report]] = {}
+        # Reports that are not summed yet. `_sum` adds up to `_BATCH_REPORTS` of them in one call.
+        self._unsummed: dict[Collection, list[Report]] = {}
         self._counts: dict[Collection, Counts] = {}
         self._refused: dict[str, Refusal] = {}
         self._n_uploads = 0
@@ -128,14 +128,14 @@ class _Tally:
                     "an upload must be a JSON object in a line, got an array: pandas writes lines "
                     'with to_json(orient="records", lines=True)'
                 )
-            upload_id, reports = parse_upload(body, self._find)
+            upload_id, reports = parse_upload(body, self._look_up)
             if self._is_new(upload_id, body):
                 for report in reports:
                     self._add_report(report, line)
         except ReportError as error:
             self._refuse(error, line)
 
-    def _find(self, metric: str, fingerprint: str) -> Params | None:
+    def _look_up(self, metric: str, fingerprint: str) -> Params | None:
         """Look up a parameter set, and store it for the sums."""
         params = self._params.get((metric, fingerprint)) or self._lookup(metric, fingerprint)
         if params is not None:
@@ -164,9 +164,9 @@ class _Tally:
             self._refuse(report, line)
             return
         collection = (report.metric, report.params)
-        waiting = self._waiting.setdefault(collection, [])
-        waiting.append(report)
-        if len(waiting) >= _BATCH:
+        unsummed = self._unsummed.setdefault(collection, [])
+        unsummed.append(report)
+        if len(unsummed) >= _BATCH_REPORTS:
             self._sum(collection)
 
     def _refuse(self, error: ReportError, line: int) -> None:
@@ -178,12 +178,12 @@ class _Tally:
         """Sum the stored reports of a collection."""
         metric, params = collection[0], self._params[collection]
         total = self._counts.get(collection, Counts.zero(params, metric))
-        increment = Counts.from_reports(self._waiting.pop(collection), params, metric)
+        increment = Counts.from_reports(self._unsummed.pop(collection), params, metric)
         self._counts[collection] = total + increment
 
     def finish(self) -> Aggregation:
         """Sum the reports that are still stored, and return the result."""
-        for collection in list(self._waiting):
+        for collection in list(self._unsummed):
             self._sum(collection)
         return Aggregation(
             counts=self._counts,

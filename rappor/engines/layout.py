@@ -66,7 +66,9 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     """
     for name in by:
         if name in _RESERVED:
-            raise ReportError(f"by must name columns beside those of reports and sums, got {name}")
+            raise ReportError(
+                f"by must name columns beside the columns of reports and sums, got {name}"
+            )
     column_list = ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_COLUMNS]) or "none"
     missing = [name for name in (*COLUMNS, *by) if name not in names]
     if "format" in missing:

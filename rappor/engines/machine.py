@@ -7,7 +7,7 @@ A file goes through these steps:
 
     file -> parts -> sums of each part -> sums of the file -> sums of the run
             |        in a thread          in the main thread, when all parts are summed
-            ranges of bytes of 128 MB (`rappor.engines.rows.Chunk`)
+            ranges of bytes of 128 MB (`rappor.engines.rows.FilePart`)
 
 The loops over bits and pyarrow's readers release the lock of the interpreter, so that the threads
 run on all cores. The memory contains one batch for each thread, and the sums.
@@ -46,13 +46,13 @@ from rappor.base.progress import Progress, no_progress
 from rappor.counts.counts import Counts
 from rappor.engines.files import ReportFile, check_no_table, find_files, status_of
 from rappor.engines.layout import REASONS
-from rappor.engines.rows import Chunk, parts_of, read_part
+from rappor.engines.rows import FilePart, parts_of, read_part
 from rappor.engines.sums import Shape, Shapes, Sums, sum_schema
 from rappor.engines.totals import Collection, counts_of, shapes_of
 from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 
-_STATE: Final = b"rappor.checkpoint"
+_STATE_KEY: Final = b"rappor.checkpoint"
 """Key under which the metadata of a checkpoint contain the list of files. A checkpoint is a Parquet
 file, and its rows are the sums."""
 
@@ -230,7 +230,7 @@ def aggregate_parquet(path: str | os.PathLike[str], *, params: Params, metric: s
     file = ReportFile.of(Path(path), "parquet", status_of(Path(path)))
     shapes = {(metric, params.fingerprint): Shape.of(params)}
     counts, row = Counts.zero(params, metric), 0
-    for batch in read_part(Chunk(file, 0, 0, file.size), lambda *_: None):
+    for batch in read_part(FilePart(file, 0, 0, file.size), lambda *_: None):
         try:
             sums = _sum_batch(batch, shapes)
         except ReportError as error:
@@ -309,7 +309,7 @@ class _Run:
         if hashlib.sha256(body).digest() != data.slice(body.size).to_pybytes():
             self._refuse_checkpoint("it is damaged")
         table = pq.read_table(pa.BufferReader(body))
-        state = json.loads(table.schema.metadata[_STATE])
+        state = json.loads(table.schema.metadata[_STATE_KEY])
         if state["collections"] != self._describe_collections():
             self._refuse_checkpoint("it is of another registry or of other columns")
         self.counted_files = {(path, size, mtime) for path, size, mtime in state["files"]}
@@ -342,7 +342,7 @@ class _Run:
             "files": sorted(self.counted_files),
             "first_refused": list(self.first_refused.items()),
         }
-        schema = sum_schema(self._by).with_metadata({_STATE: json.dumps(state).encode()})
+        schema = sum_schema(self._by).with_metadata({_STATE_KEY: json.dumps(state).encode()})
         with replace_file(self._checkpoint) as file:
             with pq.ParquetWriter(file, schema) as writer:
                 for batch in self.sums.batches():
@@ -380,7 +380,7 @@ class _Run:
         last_saved = time.monotonic()
         parts = _list_parts(files)
         # Parts in the pool, each with the number of parts of its file.
-        running_parts: dict[Future[Sums], tuple[Chunk, int]] = {}
+        running_parts: dict[Future[Sums], tuple[FilePart, int]] = {}
         # Sums, and number of summed parts, of files that are not complete.
         unfinished: dict[str, tuple[Sums, int]] = {}
         while True:
@@ -406,7 +406,7 @@ class _Run:
         """Return empty sums."""
         return Sums(self._shapes, self._by)
 
-    def _sum_part(self, part: Chunk) -> Sums:
+    def _sum_part(self, part: FilePart) -> Sums:
         """Sum the rows of a part, until the run is stopped. Runs in a thread of the pool."""
         sums = self._create_sums()
         for batch in read_part(part, lambda reason, n: sums.refuse("", "", reason, n), self._by):
@@ -434,7 +434,7 @@ class _Run:
         self._is_whole = True
 
 
-def _list_parts(files: Iterable[ReportFile]) -> Iterator[tuple[Chunk, int]]:
+def _list_parts(files: Iterable[ReportFile]) -> Iterator[tuple[FilePart, int]]:
     """Yield the parts of all files, each with the number of parts of its file."""
     for file in files:
         parts = parts_of(file)

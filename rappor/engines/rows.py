@@ -30,33 +30,35 @@ from rappor.engines.json_rows import json_rows, replace_nulls_by_labels
 from rappor.engines.labels import INTEGER_COLUMNS, read_numbers, with_labels
 from rappor.engines.layout import COLUMNS, DAY, check_columns
 
-_ROWS: Final = 1 << 18
+_BATCH_ROWS: Final = 1 << 18
 """Number of rows of a Parquet file that are read at a time.
 
 The number bounds the memory of each thread: the bits take 4 MB at k = 128.
 """
 
-_BLOCK: Final = 1 << 24
+_BLOCK_BYTES: Final = 1 << 24
 """Number of bytes of text that are read at a time, and the largest length of a line.
 
 The number bounds the memory of each thread. A larger number accepts longer lines.
 """
 
-_HEAD: Final = 1 << 16
+_HEAD_BYTES: Final = 1 << 16
 """Number of bytes at the beginning of a CSV file in which the end of the header is searched."""
 
-_CHUNK: Final = 1 << 27
-"""Size in bytes above which a file is read in parts. With larger parts, fewer cores have work."""
+_PART_BYTES: Final = 1 << 27
+"""Size of a part of a file in bytes: 128 MiB. A larger file is read in several parts. With larger
+parts, fewer cores have work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class FilePart:
     """Part of a file: the lines, or the row groups of Parquet, that begin in a range of bytes.
 
     Attributes
     ----------
     file : the file.
-    start, end : first byte, and the byte after the last one. 0 as `end` means the end of the file.
+    start : offset of the first byte of the range.
+    end : offset of the first byte after the range. 0 stands for the end of the file.
     size : number of bytes of the part, for the progress.
     """
 
@@ -66,19 +68,22 @@ class Chunk:
     size: int
 
 
-def parts_of(file: ReportFile) -> list[Chunk]:
+def parts_of(file: ReportFile) -> list[FilePart]:
     """Divide a file into parts. A small or compressed file is one part.
 
     Compressed text cannot be read from the middle.
     """
-    if file.size <= _CHUNK or is_packed(file.path):
-        return [Chunk(file, 0, 0, file.size)]
-    starts = range(0, file.size, _CHUNK)
-    return [Chunk(file, start, start + _CHUNK, min(_CHUNK, file.size - start)) for start in starts]
+    if file.size <= _PART_BYTES or is_packed(file.path):
+        return [FilePart(file, 0, 0, file.size)]
+    starts = range(0, file.size, _PART_BYTES)
+    return [
+        FilePart(file, start, start + _PART_BYTES, min(_PART_BYTES, file.size - start))
+        for start in starts
+    ]
 
 
 def read_part(
-    part: Chunk, refuse: Callable[[str, int], None], by: Sequence[str] = ()
+    part: FilePart, refuse: Callable[[str, int], None], by: Sequence[str] = ()
 ) -> Iterator[Any]:
     """Yield the rows of a part as pyarrow.RecordBatches.
 
@@ -109,7 +114,7 @@ def read_part(
         ) from None
 
 
-def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
+def _read_parquet(part: FilePart, wanted: Sequence[str], refuse: object) -> Iterator[Any]:
     """Yield batches of a Parquet file. `refuse` is not needed, because the file has no lines."""
     del refuse
     with open_parquet(part.file.path) as file:
@@ -118,11 +123,11 @@ def _read_parquet(part: Chunk, wanted: Sequence[str], refuse: object) -> Iterato
         check_columns([*names, *(name for name in labels if name not in names)])
         columns = [name for name in wanted if name in names]
         yield from file.iter_batches(
-            _ROWS, row_groups=_select_row_groups(file, part), columns=columns
+            _BATCH_ROWS, row_groups=_select_row_groups(file, part), columns=columns
         )
 
 
-def _select_row_groups(file: Any, part: Chunk) -> list[int]:
+def _select_row_groups(file: Any, part: FilePart) -> list[int]:
     """Return the row groups of a Parquet file that begin in a part."""
     first_columns = [
         file.metadata.row_group(i).column(0) for i in range(file.metadata.num_row_groups)
@@ -138,7 +143,7 @@ def _select_row_groups(file: Any, part: Chunk) -> list[int]:
 
 
 def _read_csv(
-    part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
+    part: FilePart, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
     """Yield batches of a CSV file."""
     names = _read_header(part.file)
@@ -192,7 +197,7 @@ def _open_lines(file: ReportFile) -> BinaryIO:
     text = open_text(file.path)
     if file.kind != "csv":
         return text
-    head = text.read(_HEAD)
+    head = text.read(_HEAD_BYTES)
     text.seek(0)
     header, ending, after_return = head.partition(b"\r")
     if ending and b"\n" not in header and not after_return.startswith(b"\n"):
@@ -237,7 +242,7 @@ def _parse_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any
     table = pyarrow.csv.read_csv(
         io.BytesIO(lines or b"\n"),
         read_options=pyarrow.csv.ReadOptions(
-            column_names=names, use_threads=False, block_size=_BLOCK
+            column_names=names, use_threads=False, block_size=_BLOCK_BYTES
         ),
         parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=skip),
         convert_options=pyarrow.csv.ConvertOptions(
@@ -307,7 +312,7 @@ def _view_as_text(column: Any) -> Any:
 
 
 def _read_json(
-    part: Chunk, wanted: Sequence[str], refuse: Callable[[str, int], None]
+    part: FilePart, wanted: Sequence[str], refuse: Callable[[str, int], None]
 ) -> Iterator[Any]:
     """Yield batches of a file of JSON lines."""
     for block in _read_blocks(part):
@@ -320,7 +325,7 @@ def _read_json(
         yield from table.to_batches()
 
 
-def _read_blocks(part: Chunk) -> Iterator[bytes]:
+def _read_blocks(part: FilePart) -> Iterator[bytes]:
     """Yield blocks of whole lines: the lines that begin in the part."""
     with _open_lines(part.file) as file:
         if part.start:
@@ -330,7 +335,7 @@ def _read_blocks(part: Chunk) -> Iterator[bytes]:
             file.seek(part.start - 1)
             _read_to_line_end(file)
         while not part.end or file.tell() < part.end:
-            size = min(_BLOCK, part.end - file.tell()) if part.end else _BLOCK
+            size = min(_BLOCK_BYTES, part.end - file.tell()) if part.end else _BLOCK_BYTES
             block = file.read(size)
             if not block:
                 return
@@ -344,7 +349,7 @@ def _read_to_line_end(file: BinaryIO) -> bytes:
 
     The limit bounds the memory for files that contain no line ends.
     """
-    remaining_bytes = file.readline(_BLOCK)
-    if len(remaining_bytes) == _BLOCK and not remaining_bytes.endswith(b"\n"):
-        raise ReportError(f"its lines must have at most {_BLOCK:,} bytes")
+    remaining_bytes = file.readline(_BLOCK_BYTES)
+    if len(remaining_bytes) == _BLOCK_BYTES and not remaining_bytes.endswith(b"\n"):
+        raise ReportError(f"its lines must have at most {_BLOCK_BYTES:,} bytes")
     return remaining_bytes

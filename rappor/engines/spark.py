@@ -63,7 +63,7 @@ _MAX_MESSAGE: Final = 1000
 """Largest number of characters of a failure's message. Java's message contains a stack trace of
 thousands of characters."""
 
-_ROWS: Final = 1 << 18
+_BATCH_ROWS: Final = 1 << 18
 """Number of rows that Spark passes to the kernel at a time.
 
 With Spark's default of 10,000, the calls take longer than the kernel. More rows take more memory.
@@ -234,7 +234,7 @@ def open_session(remote: str | None = None) -> Iterator[SparkSession]:
             ) from None
         raise RapporError(f"Spark: {message_of(error)}") from None
     try:
-        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
         # Spark would read a fingerprint of digits only, in the name of a folder, as a number.
         session.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         yield session

@@ -194,8 +194,8 @@ def _choose_access(
         a worker does not see a local file                      as bytes
         some files are local, and others are not                as bytes
 
-    A local file with several links that workers see is read once. Of files whose links nobody can
-    see, equal ones are refused (`_check_possible_links`).
+    A local file with several links is read once if the workers see the links. If they do not see
+    the links, files with equal content are refused (`_check_possible_links`).
 
     Raises FileError for a file that is too large to be passed as bytes.
     """

@@ -10,25 +10,25 @@ bits of a report and m cohorts.
 
 How to think about it. The rows of a batch fall into groups. The rows of a group have the same key:
 metric, parameter set, day and values in the columns of `by`. So they are added to the same sums. A
-cell is a group and a cohort, and has the number group * m + cohort. Example: three rows of a
-parameter set with m = 4 cohorts and k = 3 bits.
+bin is a cohort of a group, and has the number group * m + cohort. All rows of a bin add to one row
+of sums. Example: three rows of a parameter set with m = 4 cohorts and k = 3 bits.
 
-    metric    day       cohort    bits      group    cell
+    metric    day       cohort    bits      group    bin
     theme     1 Nov.    2         1 0 1     0        0 * 4 + 2 = 2
     theme     2 Nov.    0         0 1 1     1        1 * 4 + 0 = 4
     theme     1 Nov.    2         1 1 0     0        2
 
-    sums of cell 2      2 reports, ones 2 1 1
-    sums of cell 4      1 report, ones 0 1 1
+    sums of bin 2       2 reports, ones 2 1 1
+    sums of bin 4       1 report, ones 0 1 1
 
-Cells are consecutive numbers. One call of the loop over bits (`rappor.counts.bit_sums`) therefore
+Bins are consecutive numbers. One call of the loop over bits (`rappor.counts.bit_sums`) therefore
 adds all groups of a batch. The parameter sets of one shape share a call. Each further shape needs a
 call of its own, because its reports have another length.
 
 A row that is not a report is refused. It is counted under the first reason against it, in the order
 of `layout.REASONS`:
 
-    rows of a batch -> groups and cells -> reason of each row -> loop over bits, by shape
+    rows of a batch -> groups and bins -> reason of each row -> loop over bits, by shape
                                                   |
                                                   v
                                         refused, by metric, params and reason
@@ -62,14 +62,14 @@ _CODE_OF_REASON: Final = {name: number for number, name in enumerate(_REASON_OF_
 """Code of each reason against a row. An array of codes has one byte for each row, so there can be
 at most 255 reasons."""
 
-_MOST_NAMES: Final = 1000
+_MAX_NAMES: Final = 1000
 """Largest number of different (metric, params, reason) under which refusals are counted.
 
 The limit bounds memory, because rows may have random names. Further refusals are counted under
 empty names.
 """
 
-_LONGEST_NAME: Final = 64
+_MAX_NAME_LENGTH: Final = 64
 """Largest number of characters of a name under which refusals are counted.
 
 The limit bounds memory. Names of metrics have at most 64 characters, so only invalid names are cut.
@@ -78,17 +78,17 @@ The limit bounds memory. Names of metrics have at most 64 characters, so only in
 _FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
 """Ordinal of the day that Arrow's type date32 writes as 0."""
 
-_ROWS: Final = 1 << 12
+_BATCH_ROWS: Final = 1 << 12
 """Largest number of rows of a batch that `Sums.batches` yields. The limit bounds memory: at k =
 128, the sums of bits of 4,096 rows take 4 MB. With a smaller number, there are more batches."""
 
-_FEW_CELLS: Final = 1 << 12
-"""Largest number of cells of a batch for which sums of all cells are computed, also of cells
+_FEW_BINS: Final = 1 << 12
+"""Largest number of bins of a batch for which sums of all bins are computed, also of bins
 without rows.
 
-If a batch has more cells, the cells that contain rows are first renumbered without gaps. For few
-cells, the renumbering takes longer than the sums of empty cells. A larger number takes more memory:
-at k = 128 the sums of 4,096 cells have 4 MB.
+If a batch has more bins, the bins that contain rows are first renumbered without gaps. For few
+bins, the renumbering takes longer than the sums of empty bins. A larger number takes more memory:
+at k = 128 the sums of 4,096 bins have 4 MB.
 """
 
 
@@ -185,7 +185,7 @@ class Sums:
         self._metrics = {metric for metric, _ in shapes}
 
     @property
-    def n_cells(self) -> int:
+    def n_integers(self) -> int:
         """Number of integers in the sums of bits. Each takes 8 bytes of memory."""
         return sum(total.ones.size for total in self.totals.values())
 
@@ -242,21 +242,21 @@ class Sums:
         if min(verdicts) < 0:
             faults = rows.expand_to_rows([max(-verdict, 0) for verdict in verdicts])
             np.copyto(reason, faults, where=faults > 0, casting="unsafe")
-        reason[rows.is_foreign] = _CODE_OF_REASON["format"]
+        reason[rows.has_wrong_format] = _CODE_OF_REASON["format"]
         return reason
 
     def _add_reports(self, rows: _Rows, selected: Rows, shape: Shape) -> None:
         """Add the selected rows, which are reports of one shape."""
-        # `cells` contains the cell of each row. If there are many cells, it contains the index of
-        # the cell in `present_cells` instead.
-        cells, n_cells = rows.compute_cells(selected, shape.m), len(rows.keys) * shape.m
-        present_cells = np.arange(n_cells)
-        if n_cells > _FEW_CELLS:
-            present_cells, cells = _renumber(cells, n_cells)
+        # `bins` contains the bin of each row. If there are many bins, `bins` contains the index of
+        # the row's bin in `present_bins` instead.
+        bins, n_bins = rows.compute_bins(selected, shape.m), len(rows.keys) * shape.m
+        present_bins = np.arange(n_bins)
+        if n_bins > _FEW_BINS:
+            present_bins, bins = _renumber(bins, n_bins)
         packed = rows.select_packed(selected, shape)
-        ones, reports = sum_bits(packed, cells, k=shape.k, m=len(present_cells))
-        groups, cohorts = np.divmod(present_cells, shape.m)
-        # `present_cells` increases, so the cells of a group have consecutive indices: a run.
+        ones, reports = sum_bits(packed, bins, k=shape.k, m=len(present_bins))
+        groups, cohorts = np.divmod(present_bins, shape.m)
+        # `present_bins` increases, so the bins of a group have consecutive indices (a run).
         for group, run in _find_runs(groups):
             if reports[run].any():
                 total = self._get_total(rows.keys[group], shape)
@@ -284,7 +284,7 @@ class Sums:
     def refuse(self, metric: object, params: object, reason: str, n: int) -> None:
         """Count n refused rows, by their metric, their params and the reason."""
         key = _cut_name(metric), _cut_name(params), reason
-        if len(self.refused) >= _MOST_NAMES and key not in self.refused:
+        if len(self.refused) >= _MAX_NAMES and key not in self.refused:
             key = "", "", reason
         self.refused[key] += n
 
@@ -333,8 +333,8 @@ class Sums:
         """Yield the sums and the refusals as pyarrow.RecordBatches of `sum_schema`."""
         for key, total in self.totals.items():
             present_cohorts = np.flatnonzero(total.reports)
-            for start in range(0, len(present_cohorts), _ROWS):
-                yield self._build_batch(key, total, present_cohorts[start : start + _ROWS])
+            for start in range(0, len(present_cohorts), _BATCH_ROWS):
+                yield self._build_batch(key, total, present_cohorts[start : start + _BATCH_ROWS])
         if self.refused:
             rows = [
                 {"metric": metric, "params": params, "reports": n, "refused": reason}
@@ -368,7 +368,7 @@ class _Rows:
     keys : key of each group.
     group : (n,) int64, index of the group of each row in `keys`.
     cohort : (n,) integers, cohort of each row. Null becomes -1.
-    is_foreign : (n,) bool, True for a row whose column `format` is not `layout.FORMAT`.
+    has_wrong_format : (n,) bool, True for a row whose column `format` is not `layout.FORMAT`.
     """
 
     def __init__(self, batch: Any, by: Sequence[str]) -> None:
@@ -380,7 +380,7 @@ class _Rows:
             (*key[:2], _parse_date(key[2]), *map(_convert_to_text, key[3:])) for key in keys
         ]
         self.cohort = _read_integers(batch.column("cohort"), "cohort")
-        self.is_foreign = _read_integers(batch.column("format"), "format") != FORMAT
+        self.has_wrong_format = _read_integers(batch.column("format"), "format") != FORMAT
         self._bits = read_bits(batch.column("bits"))
 
     def expand_to_rows(self, values: Sequence[int]) -> NDArray[np.int64]:
@@ -397,8 +397,8 @@ class _Rows:
             return np.full(1, values[0])
         return np.array(values)[self.group]
 
-    def compute_cells(self, rows: Rows, m: int) -> NDArray[np.integer[Any]]:
-        """Return the cell of each of the selected rows: group * m + cohort."""
+    def compute_bins(self, rows: Rows, m: int) -> NDArray[np.integer[Any]]:
+        """Return the bin of each of the selected rows: group * m + cohort."""
         # The only group is number 0.
         if len(self.keys) == 1:
             return self.cohort[rows]
@@ -446,7 +446,7 @@ class _Rows:
 
 def _cut_name(name: object) -> str:
     """Return the beginning of a text, or the empty text for another value."""
-    return name[:_LONGEST_NAME] if isinstance(name, str) else ""
+    return name[:_MAX_NAME_LENGTH] if isinstance(name, str) else ""
 
 
 def _parse_date(day: Any) -> Any:
@@ -582,7 +582,7 @@ def _renumber(
     """
     # Sorting takes no memory for numbers that do not occur. Counting is faster, but needs an array
     # of `n_possible` elements.
-    if n_possible > max(_FEW_CELLS, len(numbers)):
+    if n_possible > max(_FEW_BINS, len(numbers)):
         present, indices = np.unique(numbers, return_inverse=True)
         return present, indices.astype(np.int64)
     occurs = np.bincount(numbers, minlength=n_possible) > 0

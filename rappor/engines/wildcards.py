@@ -112,7 +112,7 @@ def is_left_out(path: str, roots: Sequence[str]) -> bool:
     return bool(roots_above) and all(map(omits, roots_above))
 
 
-def matches(path: str) -> Iterator[str]:
+def find_matches(path: str) -> Iterator[str]:
     """Yield the files, folders and broken links of this machine that match a path."""
     for root in spell_out(path):
         # `Path.glob` needs a folder to begin at, and the path may be absolute or relative.

@@ -23,11 +23,11 @@ from rappor.base.atomic_files import hash_file
 from rappor.base.errors import DecodeError, FileError, ReportError
 from rappor.engines.files import ReportFile, find_files, status_of, walk
 from rappor.engines.labels import folder_labels
-from rappor.engines.rows import Chunk, read_part
+from rappor.engines.rows import FilePart, read_part
 from rappor.engines.sums import Shapes, Sums
-from rappor.engines.wildcards import matches
+from rappor.engines.wildcards import find_matches
 
-_MOST_CELLS: Final = 1 << 25
+_MAX_INTEGERS: Final = 1 << 25
 """Number of integers in the sums of a worker above which the worker sends the sums and begins new
 sums. The integers take 256 MB.
 
@@ -49,7 +49,7 @@ ESTIMATES: Final = {
     "p_value": pa.float64(),
     "detected": pa.bool_(),
 }
-"""A row of estimates has these columns with these types. The names are those of `Estimates`."""
+"""Columns of a row of estimates, with their types. `Estimates.to_arrow` has the same names."""
 
 TASKS: Final = pa.schema(
     {
@@ -60,7 +60,7 @@ TASKS: Final = pa.schema(
         "end": pa.int64(),
     }
 )
-"""Schema of parts of files (`rows.Chunk`). `millis` is the time of the last change."""
+"""Schema of parts of files (`rows.FilePart`). `millis` is the time of the last change."""
 
 LISTED: Final = pa.schema([TASKS.field(name) for name in ("path", "millis", "size")])
 """Spark lists input files as rows with this schema."""
@@ -111,7 +111,7 @@ def sum_reports(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) ->
     sums = Sums(shapes, by)
     for batch in batches:
         sums.add(batch)
-        if sums.n_cells > _MOST_CELLS:
+        if sums.n_integers > _MAX_INTEGERS:
             yield from sums.batches()
             sums = Sums(shapes, by)
     yield from sums.batches()
@@ -160,7 +160,7 @@ def _walk_root(root: str) -> Iterator[tuple[str | os.PathLike[str], str | None]]
     """Yield each file below a path, with None or with the reason why it cannot be read."""
     loops: list[Path] = []
     try:
-        for start in map(Path, matches(root)):
+        for start in map(Path, find_matches(root)):
             for path in walk(start, loops) if start.is_dir() else [start]:
                 status_of(path)
                 yield path, None
@@ -177,7 +177,7 @@ def _decode_path(path: str | os.PathLike[str]) -> str:
 
 def sum_parts(batches: Iterable[Any], *, shapes: Shapes, by: Sequence[str]) -> Iterator[Any]:
     """Convert parts of files (`TASKS`), which this worker opens, to batches of sums."""
-    return _sum_chunks(_read_parts(batches), shapes, by)
+    return _sum_file_parts(_read_parts(batches), shapes, by)
 
 
 def sum_contents(
@@ -195,33 +195,33 @@ def sum_contents(
     listed : time in milliseconds and size of each file in Spark's list, by path
     shapes, by : as in `Sums`
     """
-    return _sum_chunks(_write_copies(batches, listed), shapes, by)
+    return _sum_file_parts(_write_copies(batches, listed), shapes, by)
 
 
 def digest_contents(
     batches: Iterable[Any], *, listed: Mapping[str, tuple[int, int]]
 ) -> Iterator[Any]:
     """Compute the SHA-256 of whole files that contain rows, as `DIGESTS`."""
-    for path, chunk in _write_copies(batches, listed):
+    for path, part in _write_copies(batches, listed):
         # Without accepted parameters every row is refused, so there are sums if there are rows.
-        if any(_sum_chunks([(path, chunk)], {}, ())):
-            row = {"path": path, "digest": hash_file(chunk.file.path)}
+        if any(_sum_file_parts([(path, part)], {}, ())):
+            row = {"path": path, "digest": hash_file(part.file.path)}
             yield pa.RecordBatch.from_pylist([row], schema=DIGESTS)
 
 
-def _read_parts(batches: Iterable[Any]) -> Iterator[tuple[str, Chunk]]:
+def _read_parts(batches: Iterable[Any]) -> Iterator[tuple[str, FilePart]]:
     """Yield the parts of `TASKS`, each with the path of its file."""
     for batch in batches:
         for task in batch.to_pylist():
             yield (
                 task["path"],
-                Chunk(_find_listed_file(task), task["start"], task["end"], task["size"]),
+                FilePart(_find_listed_file(task), task["start"], task["end"], task["size"]),
             )
 
 
 def _write_copies(
     batches: Iterable[Any], listed: Mapping[str, tuple[int, int]]
-) -> Iterator[tuple[str, Chunk]]:
+) -> Iterator[tuple[str, FilePart]]:
     """Write each file that Spark passed into a temporary file, and yield it as one part."""
     for batch in batches:
         columns = (batch.column(name) for name in ("path", "millis", "content"))
@@ -234,7 +234,7 @@ def _write_copies(
                 copy = Path(folder, Path(name).name)
                 copy.write_bytes(data)
                 (file,) = find_files([copy])
-                yield path, Chunk(replace(file, labels=folder_labels(name)), 0, 0, 0)
+                yield path, FilePart(replace(file, labels=folder_labels(name)), 0, 0, 0)
 
 
 def _find_listed_file(listed: Mapping[str, Any]) -> ReportFile:
@@ -250,19 +250,19 @@ def path_of(address: str) -> str:
     return SCHEME.sub("", address)
 
 
-def _sum_chunks(
-    chunks: Iterable[tuple[str, Chunk]], shapes: Shapes, by: Sequence[str]
+def _sum_file_parts(
+    parts: Iterable[tuple[str, FilePart]], shapes: Shapes, by: Sequence[str]
 ) -> Iterator[Any]:
     """Sum the reports in parts of files. Each part is paired with the path that errors name."""
     sums, refused = Sums(shapes, by), Counter[str]()
-    for path, chunk in chunks:
+    for path, part in parts:
         try:
-            for rows in read_part(chunk, lambda reason, n: refused.update({reason: n}), by):
+            for rows in read_part(part, lambda reason, n: refused.update({reason: n}), by):
                 sums.add(rows)
-                if sums.n_cells > _MOST_CELLS:
+                if sums.n_integers > _MAX_INTEGERS:
                     yield from sums.batches()
                     sums = Sums(shapes, by)
-            chunk.file.check_unchanged()
+            part.file.check_unchanged()
         except FileError as error:
             raise FileError(path, error.reason) from None
         except ReportError as error:

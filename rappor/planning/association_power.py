@@ -179,7 +179,7 @@ def predict_association(  # noqa: PLR0913 - a design, a size and a goal
     n_combinations = n_rows * n_columns * n_summed
     error = _predict_error(params, n_reports, n_combinations, listed, reports_per_device)
     covariance = _predict_covariance(params, n_reports, listed / n_combinations, reports_per_device)
-    # `error` and `covariance` are those of a combination of all fields. A cell is the sum of C
+    # `error` and `covariance` describe single combinations of all fields. A cell is the sum of C
     # combinations. The sum has the variance C error^2 + C (C - 1) covariance, and two cells have
     # the covariance c = C^2 covariance. So sigma^2 - c is C (error^2 - covariance).
     own_variance = n_summed * (error**2 - covariance)

@@ -89,9 +89,9 @@ def _compute_shared_noise(old: Params, new: Params) -> float:
     """Compute the covariance of one device's two de-biased reports of a true 0, divided by h.
 
     f1 is the probability that a true 0 becomes a permanent 1, and h the number of bits over which
-    the estimate of a string averages. The covariance is f1 (1 - f1) / (1 - f)^2, whatever p and q
-    are: the reported bits S and S' have Cov(S, S') = f1 (1 - f1)(q - p)(q' - p'), and de-biasing
-    divides by q* - p* = (1 - f)(q - p) and by q'* - p'* = (1 - f)(q' - p').
+    the estimate of a string averages. The covariance is f1 (1 - f1) / (1 - f)^2. It does not depend
+    on p and q: the reported bits S and S' have Cov(S, S') = f1 (1 - f1)(q - p)(q' - p'), and
+    de-biasing divides by q* - p* = (1 - f)(q - p) and by q'* - p'* = (1 - f)(q' - p').
 
     Generalized randomized response has `keep` in place of f, p and q, and no other noise.
     """

@@ -33,8 +33,9 @@ def compute_rare_variance(params: Params) -> float:
 
     For an item of sets it is 1 / ((k - 1) (q' - p')^2), with p' and q' of
     `Response.regression_probabilities`. A report of a set names one of k buckets.
-    Averaged over the hash functions, each bucket is named with probability 1/k, whatever items the
-    devices have. So the variance of a report at a bucket is (1/k) (1 - 1/k). If the share pi of the
+    Averaged over the hash functions, each bucket is named with probability 1/k. This probability
+    does not depend on the items of the devices. So the variance of a report at a bucket is
+    (1/k) (1 - 1/k). If the share pi of the
     devices has the item, the probability of its bucket is larger by pi (q' - p') (k - 1) / k. The
     result is the variance divided by the square of (q' - p') (k - 1) / k.
     """
@@ -102,8 +103,8 @@ def compute_detection_limit(
     ParamsError
         A number is outside its range.
     """
-    # The normal quantiles are those of the standard library, because scipy is an optional
-    # dependency here. The import takes 10 ms, which only this function needs.
+    # The standard library computes the normal quantiles, because scipy is an optional dependency
+    # here. The import takes 10 ms, and only this function needs the module.
     from statistics import NormalDist  # noqa: PLC0415
 
     n_candidates = read_count("n_candidates", n_candidates)

@@ -462,7 +462,7 @@ def _predict_layout(
     max_kept = params.m * params.k + 2 * SCREENED
     # Before the first part there is one prefix, the empty one.
     candidates, prefix_counts = [], [1]
-    # The last length is that of whole strings. It is no prefix, so zip ends before it.
+    # The last length belongs to whole strings, which are no prefixes. So zip ends before it.
     for before, length, after in zip((0, *lengths), lengths, lengths[1:], strict=False):
         n = prefix_counts[-1] * count_continuations(characters, length - before)
         count_above = functools.partial(_count_above, n, of_prefix, present)

@@ -61,7 +61,7 @@ def write_registry(metric: Metric) -> str:
             f"description = {json.dumps(metric.description, ensure_ascii=False)}",
             f"owner = {json.dumps(metric.owner, ensure_ascii=False)}",
             f"expires = {metric.expires.isoformat()}",
-            f'epoch = "{epoch}"  # or {epochs}: devices answer for one value in each',
+            f'epoch = "{epoch}"  # or {epochs}: a device reports one value in each',
             f'interval = "{metric.interval}"  # a device reports once in each',
             *format_params_lines(metric.params),
             *_format_parts(metric.parts),
@@ -77,7 +77,7 @@ def _format_budget(metric: Metric) -> list[str]:
 
 
 def _format_parts(parts: Sequence[Part]) -> list[str]:
-    """Return the line with the parts of a string, of which each device reports one."""
+    """Return the line with the parts of a string. Each device reports one part."""
     if not parts:
         return []
     entries = [
@@ -176,9 +176,9 @@ def replace_numbers(text: str, name: str, params: Params) -> str:
 def write_changed_entry(text: str, name: str, params: Params) -> str:
     """Return the text of a registry that contains only the changed entry of one metric.
 
-    The lines are those of `replace_numbers`. If the lines cannot be replaced, the entry is written
-    anew, without its comments. A new entry has no candidates, segments and other keys that a plan
-    does not determine. A comment at its end then tells the author to keep them.
+    The entry has the same lines as after `replace_numbers`. If the lines cannot be replaced, the
+    entry is written anew, without its comments. A new entry lacks candidates, segments and all
+    other keys that a plan does not determine. A comment at its end reminds the author of them.
     """
     old = Registry.loads(text).metric(name)
     new = dataclasses.replace(old, params=apply_numbers(old.params, params))

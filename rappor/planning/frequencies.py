@@ -196,14 +196,12 @@ class Frequencies:
         max_present = min(n_candidates, len(ordered))
         n_present = max_present if n_present is None else n_present
         check_integer("n_present", n_present, 0, max_present)
-        candidates, non_candidates = (
-            _group_shares(ordered[:n_present]),
-            _group_shares(ordered[n_present:]),
-        )
+        candidate_shares, candidate_sizes = _group_shares(ordered[:n_present])
+        other_shares, other_sizes = _group_shares(ordered[n_present:])
         return cls(
-            shares=np.concatenate([candidates[0], non_candidates[0]]),
-            candidates=np.concatenate([candidates[1], np.zeros(len(non_candidates[0]))]),
-            non_candidates=np.concatenate([np.zeros(len(candidates[0])), non_candidates[1]]),
+            shares=np.concatenate([candidate_shares, other_shares]),
+            candidates=np.concatenate([candidate_sizes, np.zeros(len(other_sizes))]),
+            non_candidates=np.concatenate([np.zeros(len(candidate_sizes)), other_sizes]),
             absent=n_candidates - n_present,
         )
 
@@ -213,9 +211,10 @@ def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats
     """Compute the distribution of the level of a bit: the share of devices that set the bit.
 
     Every string independently sets the bit with probability `density`, and then adds its share to
-    the level. The level is therefore a sum of independent random numbers. Its distribution is a
-    convolution, computed by its characteristic function on a grid of levels. A share between two
-    points of the grid is replaced by one of the two at random, with the right mean.
+    the level. The level is therefore a sum of independent random numbers. The distribution of the
+    sum is a convolution. It is computed by its characteristic function, on a grid of levels. A
+    share between two points of the grid is replaced by one of the two points at random, with the
+    right mean.
 
     Returns
     -------
@@ -224,14 +223,16 @@ def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats
     probabilities : (t,) float64
         Probability of each level. The sum is 1.
     """
-    # The level is at most 1. Twice the range keeps the cyclic convolution from wrapping around.
+    # The Fourier transform computes a cyclic convolution: a sum of 2 or more would be taken for the
+    # sum minus 2. Shares of strings have the sum 1, so this cannot happen. Items of sets can have
+    # larger sums, but seldom on one bit: with 64 items, predictions change by a relative 1e-4.
     size = int(2 / _GRID_STEP)
     n_strings = frequencies.candidates + frequencies.non_candidates
     steps = frequencies.shares / _GRID_STEP
     phases = np.exp(-2j * np.pi * np.arange(size // 2 + 1) / size)
     is_large = steps >= 1
-    # Shares below one step of the grid are approximated by a Poisson distribution with the right
-    # mean: so many strings are that rare that their sum is nearly certain.
+    # The sum of the shares below one step of the grid is approximated by a Poisson distribution
+    # with the right mean. So many strings have so small shares that their sum hardly varies.
     log_characteristic = density * float((n_strings * steps)[~is_large].sum()) * (phases - 1)
     for step, n in zip(steps[is_large], n_strings[is_large], strict=True):
         whole_steps = np.floor(step)
@@ -251,11 +252,16 @@ def _integrate_power(edges: Floats, exponent: float) -> Floats:
 
 
 def _group_shares(ordered: Floats) -> tuple[Floats, Floats]:
-    """Join decreasing positive shares in classes; return the mean and the size of each class."""
+    """Group decreasing positive shares into classes of nearly equal shares.
+
+    Returns
+    -------
+    Mean share of each class, and number of strings of each class, both (classes,) float64.
+    """
     if not len(ordered):
         return np.zeros(0), np.zeros(0)
-    numbers = np.floor(np.log(ordered) / _CLASS_WIDTH)
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1])
+    class_numbers = np.floor(np.log(ordered) / _CLASS_WIDTH)
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(class_numbers)) + 1])
     sizes = np.diff(np.append(starts, len(ordered))).astype(float)
     return np.add.reduceat(ordered, starts) / sizes, sizes
 

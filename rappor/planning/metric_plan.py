@@ -1,8 +1,8 @@
 """New dimensions and new noise for a metric that a registry file already contains.
 
-A registry file is TOML that people write. An entry of it describes one metric. `rappor plan
---metric NAME` plans new dimensions (k, h and m) and new noise for the entry, and leaves everything
-else in it as it is: description, owner, comments.
+A registry file is TOML that people write. Each entry of the file describes one metric. `rappor plan
+METRIC --registry FILE` plans new dimensions (k, h and m) and new noise for the entry of METRIC. All
+other lines of the entry stay: description, owner, comments.
 
 *Example.* The entry of `editor` lists 20 strings, and has m = 128 cohorts and `min_cohort = 10`.
 The plan is for 1,000 reports in each interval, so each of 128 cohorts would have 8 reports. The

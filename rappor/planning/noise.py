@@ -253,10 +253,10 @@ def choose_published(
         return None
     # The loss grows with q. The largest q within epsilon_1 is found by bisection over thresholds.
     thresholds = range(ONE // 2 + 2, ONE)
-    n_higher = bisect.bisect_right(
+    n_within = bisect.bisect_right(
         thresholds, epsilon_1, key=lambda t_q: loss.epsilon_1(params_at(t_q))
     )
-    return params_at(thresholds[0] - 1 + n_higher)
+    return params_at(thresholds[0] - 1 + n_within)
 
 
 def format_probability(probability: float) -> str:

@@ -78,7 +78,10 @@ class PlannedWeights:
         )
 
     def weigh_present(self, threshold: float | Floats) -> Floats:
-        """Compute the p-value thresholds of the classes, (classes,), from those of weight 1."""
+        """Compute the p-value thresholds of the classes from the threshold of weight 1.
+
+        `threshold` is one number, or (classes,) float64. The result is (classes,) float64.
+        """
         return np.minimum(self.weights * threshold, self.largest_p_value)
 
     def weigh_shares(self, shares: Floats, threshold: float) -> Floats:
@@ -115,8 +118,8 @@ class PlannedWeights:
 def _compute_mean_weights(frequencies: Frequencies) -> Floats:
     """Compute the mean weight of the ranks of each class, (classes,) float64.
 
-    With c candidates of which n are present, the j-th most frequent string has the rank j c / n. So
-    the number of ranks of a class is proportional to its number of strings. The weight of rank r is
+    If n of c candidates are present, the j-th most frequent string has the rank j c / n. So the
+    number of ranks of a class is proportional to its number of strings. The weight of rank r is
     scale / (r + 100) (`rappor.estimator.rank_weights`). The sum of 1 / (r + 100) over the ranks of
     a class is a difference of two values of the digamma function, because the ranks are
     consecutive.

@@ -121,8 +121,8 @@ def plan_categorical(  # noqa: PLR0913 - a budget, a goal and the limits of a de
     encoding : name of an encoding that does not hash values, such as "onehot" or "boolean".
     categories : the categories or bucket edges of the encoding.
     epsilon_1, epsilon_inf, reports, share, symmetric : as for `plan`.
-    target : the categories' shares and how they are tested. By default the shares follow Zipf's
-        law.
+    target : the shares of the categories, and how the categories are tested. By default the shares
+        follow Zipf's law.
 
     Returns
     -------
@@ -253,7 +253,7 @@ def _check_candidates(params: Params, n_candidates: int) -> None:
         n_categories = get_encoding(params).n_categories
         if n_candidates != n_categories:
             raise ParamsError(
-                f"candidates must number {n_categories}, as the answers of the encoding, "
+                f"candidates must number {n_categories}, as the categories of the encoding, "
                 f"got {n_candidates:,}"
             )
         return

@@ -187,7 +187,7 @@ class Plan(DisplayedRecord):
         prediction = self.prediction
         target = self.target.with_decoder_method(self.params, self.reports)
         return {
-            **_collect_letters(self.params),
+            **self.params.letters,
             "p_star": self.params.p_star,
             "q_star": self.params.q_star,
             "fingerprint": self.params.fingerprint,
@@ -223,7 +223,7 @@ class Plan(DisplayedRecord):
             "alternatives": [
                 {
                     "name": design.name,
-                    **_collect_letters(design.params),
+                    **design.params.letters,
                     "variance": design.variance,
                     "excess": design.excess,
                     "share": design.share,
@@ -306,8 +306,3 @@ def _list_categorical_alternatives(params: Params, budget: Budget) -> Iterator[t
         yield "best", designs["symmetric"]
     else:
         yield from designs.items()
-
-
-def _collect_letters(params: Params) -> dict[str, float]:
-    """Return the numbers of the parameters by their letter, such as k, h, m, f, g, p and q."""
-    return params.letters

@@ -498,7 +498,8 @@ def _count_below(
 ) -> float:
     """Compute the expected number of candidates whose p-value is up to their threshold.
 
-    The p-value of an absent candidate is uniform. `threshold` is that of weight 1.
+    The p-value of an absent candidate is uniform. `threshold` is the threshold of a candidate with
+    weight 1.
     """
     probabilities = _compute_detection_probabilities(z, weights.weigh_present(threshold))
     return float(frequencies.candidates @ probabilities) + weights.count_absent(threshold)

@@ -71,7 +71,7 @@ KEYS: Final = (
 
 _ADVICE: Final = {
     "epoch": (
-        '; add a line epoch = "quarter" (or "year", "month") so that devices answer for one value '
+        '; add a line epoch = "quarter" (or "year", "month") so that a device reports one value '
         'in each, or epoch = "life" if one permanent response is meant to last'
     )
 }

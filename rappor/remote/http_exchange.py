@@ -86,8 +86,8 @@ class HttpResponse:
 
 
 Exchange = Callable[[HttpRequest], HttpResponse]
-"""Type of a function that sends a request and returns the response, whatever its status is. It
-raises CollectorError if no response arrives."""
+"""Type of a function that sends a request and returns the response. A response with a status other
+than 200 is returned, too. The function raises CollectorError if no response arrives."""
 
 
 class HttpExchange:

@@ -202,9 +202,9 @@ def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
     a file with another suffix than those below      uploads
     a file of Parquet or CSV, also in a folder       rows
     a file of JSON lines, also in a folder           uploads if its first object has `reports`
-                                                     (`holds_uploads`), else rows
+                                                     (`contains_uploads`), else rows
     """
-    from rappor.engines.files import find_files, holds_uploads, is_of_rows
+    from rappor.engines.files import contains_uploads, find_files, is_of_rows
 
     streams: list[str] = []
     tables: list[str] = []
@@ -213,7 +213,7 @@ def _separate_inputs(inputs: tuple[str, ...]) -> tuple[list[str], list[str]]:
             streams.append(path)
             continue
         for file in find_files([path]):
-            (streams if holds_uploads(file.path) else tables).append(file.path)
+            (streams if contains_uploads(file.path) else tables).append(file.path)
     return streams, tables
 
 

@@ -35,7 +35,7 @@ from rappor.reporting.tables import Column, Table, table_of_cells
 if TYPE_CHECKING:
     from rappor.decoding.estimates import Estimates
     from rappor.decoding.suggestions import CandidateSuggestions
-    from rappor.discovery.discoveries import DiscoveredStrings, Prefixes
+    from rappor.discovery.discoveries import DiscoveredStrings, PrefixPart
 
 _ROWS: Final = 10
 """Largest number of unfinished prefixes (prefixes with a larger share than their strings) that are
@@ -222,7 +222,7 @@ def _make_parts_table(result: DiscoveredStrings) -> Table[Sequence[str]]:
     of the reports that no detected prefix explains, with its standard error.
     """
 
-    def format_row(name: str, part: Prefixes | Estimates, *numbers: int) -> tuple[str, ...]:
+    def format_row(name: str, part: PrefixPart | Estimates, *numbers: int) -> tuple[str, ...]:
         # Whole strings are not continued, so their row has no number in the column "kept".
         empty_cells = ("",) * (4 - len(numbers))
         errors = (part.unallocated, part.unallocated_std_error)

@@ -34,7 +34,7 @@ from report_files import (
 from rappor import Registry
 from rappor.base.errors import FileError
 from rappor.engines import aggregate_files
-from rappor.engines.files import find_files, holds_uploads
+from rappor.engines.files import contains_uploads, find_files
 from rappor.engines.machine import FileAggregation
 
 KINDS = ("x.parquet", "x.csv", "x.csv.gz", "x.jsonl", "x.json", "x.ndjson.gz")
@@ -415,7 +415,7 @@ def test_each_line_belongs_to_one_part(tmp_path: Path) -> None:
 
     All parts together have each line once.
     """
-    from rappor.engines.rows import Chunk, read_part  # noqa: PLC0415  # not needed by other tests
+    from rappor.engines.rows import FilePart, read_part  # noqa: PLC0415  # not needed by other tests
 
     for name in ("x.csv", "x.jsonl", "returns.csv"):
         path = write_rows(tmp_path / name, draw_rows("page", 40))
@@ -423,7 +423,7 @@ def test_each_line_belongs_to_one_part(tmp_path: Path) -> None:
             path.write_bytes(path.read_bytes().replace(b"\r\n", b"\r").replace(b"\n", b"\r"))
         (file,) = find_files([path])
         for size in (1, 50, 117, 500, file.size - 1, file.size):
-            parts = [Chunk(file, start, start + size, 0) for start in range(0, file.size, size)]
+            parts = [FilePart(file, start, start + size, 0) for start in range(0, file.size, size)]
             batches = [batch for part in parts for batch in read_part(part, print)]
             bits = [text for batch in batches for text in batch.column("bits").to_pylist()]
             assert bits == [format_row(row)["bits"] for row in draw_rows("page", 40)], (name, size)
@@ -691,17 +691,17 @@ def test_uploads_and_rows_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "uploads.jsonl").write_text('\n{"v":1,"id":"x","reports":[]}\n')
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "junk.jsonl").write_text("junk\n")
-    assert not holds_uploads(rows)
-    assert holds_uploads(tmp_path / "uploads.jsonl")
-    assert holds_uploads(tmp_path / "junk.jsonl")
-    assert holds_uploads(tmp_path / "empty.jsonl")
-    assert not holds_uploads(tmp_path / "x.csv")
+    assert not contains_uploads(rows)
+    assert contains_uploads(tmp_path / "uploads.jsonl")
+    assert contains_uploads(tmp_path / "junk.jsonl")
+    assert contains_uploads(tmp_path / "empty.jsonl")
+    assert not contains_uploads(tmp_path / "x.csv")
     more = write_rows(
         tmp_path / "more.jsonl", [row | {"reports": 5} for row in draw_rows("page", 1)]
     )
-    assert not holds_uploads(more)  # a row may have further columns, such as "reports"
+    assert not contains_uploads(more)  # a row may have further columns, such as "reports"
     more.write_bytes(b"junk\n" + rows.read_bytes())
-    assert not holds_uploads(more)
+    assert not contains_uploads(more)
 
 
 def test_a_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
@@ -709,4 +709,4 @@ def test_a_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "x.jsonl.gz", draw_rows("page", 300))
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(FileError, match=r"x.jsonl.gz: it cannot be read as json"):
-        holds_uploads(path)
+        contains_uploads(path)

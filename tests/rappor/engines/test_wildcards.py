@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rappor.base.errors import FileError
-from rappor.engines.wildcards import is_left_out, lies_in, matches, spell_out
+from rappor.engines.wildcards import find_matches, is_left_out, lies_in, spell_out
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_wildcards_match_files_of_a_machine(tmp_path: Path) -> None:
     for name in ("a.csv", "_b.csv", "c[1].csv"):
         (tmp_path / name).touch()
     (tmp_path / "dead").symlink_to("nothing")
-    names = [Path(path).name for path in matches(f"{tmp_path}/{{*,_b.csv}}")]
+    names = [Path(path).name for path in find_matches(f"{tmp_path}/{{*,_b.csv}}")]
     assert names == ["a.csv", "c[1].csv", "dead", "_b.csv"]
-    assert list(matches(f"{tmp_path}/c\\[1\\].csv")) == [f"{tmp_path}/c[1].csv"]
+    assert list(find_matches(f"{tmp_path}/c\\[1\\].csv")) == [f"{tmp_path}/c[1].csv"]
     assert lies_in(f"{tmp_path}/a.csv", f"{tmp_path.parent}/*/")

@@ -540,7 +540,7 @@ def test_a_plan_of_grr_predicts_the_error_of_the_closed_form(k: int) -> None:
     ]
     assert all(1.9 < ratio < 12 for ratio in ratios)
     assert Registry.loads(plan.to_toml("page", expires=EXPIRES))["page"].params.keep == params.keep
-    with pytest.raises(ParamsError, match=f"candidates must number {k}, as the answers"):
+    with pytest.raises(ParamsError, match=f"candidates must number {k}, as the categories"):
         predict_power(params, k + 1, reports=1e5)
 
 

@@ -426,7 +426,7 @@ def test_frequencies_and_rates_outside_their_ranges_are_refused() -> None:
 def test_parameters_and_shares_without_a_plan_are_refused() -> None:
     """Too many candidates, infinite losses, too few cohorts and unreachable shares are refused."""
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
-    with pytest.raises(ParamsError, match="candidates must number 1, as the answers"):
+    with pytest.raises(ParamsError, match="candidates must number 1, as the categories"):
         predict_power(boolean, 10, reports=100)
     unbounded = Params(k=8, m=64, f=0, p=0.1, q=0.9)
     with pytest.raises(ParamsError, match="epsilon_inf must be a number in"):
