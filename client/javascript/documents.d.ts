@@ -50,8 +50,8 @@ export interface Scope extends Omit<MetricRules, "day" | "accepted" | "segments"
 export type Input = string | number[] | string[];
 
 /**
- * A recorded event on its way into the store. The page has a random name and the event a number in it, so that no event
- * is stored twice.
+ * A recorded event that is not stored yet. `page` is the random name of the page, and `seq` is the number of the event in
+ * this page. The store recognizes by both an event that it has stored before.
  */
 export interface RecordedEvent {
   page: string;
@@ -65,7 +65,7 @@ export interface RecordedEvent {
   timestamp: number;
   /** Random 64-bit integer in hex. The event with the smallest tag of its interval is reported. */
   tag: string;
-  /** Whether the value is in a category or bucket, or its normal spelling is not empty. Counted as `unfit` otherwise. */
+  /** False for a value outside all categories and buckets, or without a normal spelling. It is counted as `unfit`. */
   fits: boolean;
 }
 
@@ -76,7 +76,7 @@ export interface PreparedReport {
   /** Fingerprint of its parameters. */
   params: string;
   cohort: number;
-  /** In base64url. */
+  /** Noisy bits, in base64url. */
   bits: string;
 }
 
@@ -111,9 +111,9 @@ export interface Device {
   storedEvents: Record<string, number>;
   /** Event counters by name. */
   counters: Record<string, number>;
-  /** Year whose reservations are lost with an earlier device. */
+  /** Year whose reservations were lost with the state of an earlier device (reservation.js). */
   lost?: number;
-  /** Whether the clock has passed from that year into the next one. */
+  /** Whether the clock has shown the year after the lost year. */
   lostIsOver?: boolean;
   /** Failed attempts in a row, the end of a wait that the collector asked for, and the end of the pause of all uploads. */
   sending: { failures: number; waitUntil: number; pauseUntil: number };
@@ -127,11 +127,11 @@ export interface FinishedReport {
   params: string;
   cohort: number;
   bits: string;
-  /** Earliest time at which the background sender sends it. */
+  /** Earliest time at which the background sender sends the report. */
   sendAfter: number;
-  /** End of the epoch, for `interval = "epoch"`. The report leaves before it or never. */
+  /** End of the epoch, for `interval = "epoch"`. The report leaves before this time or never. */
   leavesBefore?: number;
-  /** Interval and epoch in the report's fingerprint, by which a collector judges it. */
+  /** Interval of the scope, and epoch of the parameter set. The cooldown of the metric is computed from both. */
   interval: Interval;
   epoch?: Epoch;
 }
@@ -148,7 +148,7 @@ export interface QueuedUpload {
   attempts: number;
   /** Time of the first attempt, or when the upload was made ready to leave with its page. 0 before. */
   first: number;
-  /** End of the time for which the upload belongs to one tab. */
+  /** End of the claim, in which one tab sends the upload and no other tab does. */
   claimed: number;
   /** End of the backoff after a failure. */
   backoff: number;
@@ -158,7 +158,7 @@ export interface QueuedUpload {
 export interface Spool {
   reports: FinishedReport[];
   uploads: QueuedUpload[];
-  /** By metric: time of the last attempt, and the random part of an interval that passes after its cooldown. */
+  /** By metric: time of the last attempt, and the random fraction of an interval that is its spread (cooldowns.js). */
   last: Record<string, [number, number]>;
 }
 

@@ -6,8 +6,8 @@
 import type { Documents } from "./documents.js";
 
 /**
- * Base of all errors that the client raises on purpose. They are mistakes of the program; failures of storage and network
- * never raise. No message contains a recorded value.
+ * Base of all errors that the client raises on purpose. Each error is a mistake of the program. Failures of storage and
+ * network never raise. No message contains a recorded value.
  *
  * @example
  * import { RapporError } from "rappor-client";
@@ -26,7 +26,7 @@ export class RapporError extends Error {}
  */
 export class ParamsError extends RapporError {}
 /**
- * A recorded value is of the wrong kind for its metric. The message has the kind and not the value.
+ * A recorded value is of the wrong kind for its metric. The message contains the type of the value and not the value.
  *
  * @example
  * try { client.record("theme", 7); } catch (error) { message = error.message; }
@@ -320,7 +320,7 @@ export interface Withdrawal {
   readonly done: boolean;
   /** Whether the secret is gone. Without it nobody can compute another report of the device. */
   readonly secretGone: boolean;
-  /** Names of the documents, and of deferred texts, that could not be erased. */
+  /** Names of the documents and of the deferred texts that could not be erased, and "an upload under way". */
   readonly left: readonly string[];
 }
 
@@ -329,17 +329,17 @@ export interface TransportResponse {
   /** HTTP status. */
   readonly status: number;
   readonly body: string;
-  /** Seconds after which the collector wants the next request. */
+  /** Seconds for which the collector wants no further request (the header Retry-After). */
   readonly retryAfter?: number;
 }
 
-/** A way to a collector, in place of requests by `fetch`. It may reject: the upload is then sent again later. */
+/** Sends uploads to a collector, in place of requests by `fetch`. If `send` rejects, the upload is sent again later. */
 export interface Transport {
   /**
    * Send the body of an upload.
    *
    * @param body JSON text for POST /v1/reports
-   * @param options.signal ends the exchange when it is aborted
+   * @param options.signal aborts the request
    */
   send(body: string, options: { signal?: AbortSignal }): Promise<TransportResponse>;
 }
@@ -374,7 +374,7 @@ export interface Store {
   readonly channel: string | undefined;
   /** Storage of events that a page could not store before it ended. */
   readonly pageStorage?: PageStorage;
-  /** Read documents of one point in time. */
+  /** Read several documents, all as one transaction has left them. */
   read(names: (keyof Documents)[]): Promise<Documents>;
   /**
    * Change documents in one transaction: all of them or none, without another change meanwhile.
@@ -420,8 +420,9 @@ export interface OpenOptions {
   /** Public properties of this device by name, sent without noise by metrics whose entry lists them. */
   segment?: Record<string, string>;
   /**
-   * Functions of the program in place of the tables of hosts and public suffixes, which a page loads if a metric needs
-   * them. They return the host or domain of a text, as candidates are written, and hold for the whole page.
+   * Functions of the program in place of the normalizers `host` and `domain` and their tables, which a page loads if a
+   * metric needs them. Each function returns the host or the domain of a text, spelled as in the list of candidates. The
+   * functions apply to all clients of the page.
    */
   normalizers?: { host?: (text: string) => string; domain?: (text: string) => string };
   /** Longest random delay before an upload, in seconds. The default is 60. */

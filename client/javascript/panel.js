@@ -1,13 +1,13 @@
 // <rappor-panel>: an element that shows a person what this browser reports, with a button that withdraws consent.
 //
-// It shows the privacy loss so far, how many reports are recorded and wait to be sent, the privacy notice of each metric,
-// and every upload with the bytes that were sent.
-// A page passes its client to the element, also before the module of the element is loaded:
+// The element shows the privacy loss so far, the numbers of pending and of queued reports, the privacy notice of each
+// metric, and every upload with the bytes that were sent. A page passes its client to the element. It may do so before
+// the module of the element is loaded:
 //
 //     document.querySelector("rappor-panel").client = client;
 //
-// The panel is current when the page is shown and after a withdrawal. After record() and flush() the page calls
-// `refresh`. A withdrawal dispatches the event "withdrawn", upon which the page must store that there is no consent.
+// The panel refreshes itself when the page is shown and after a withdrawal. After record() and flush() the page must call
+// `refresh`. A withdrawal dispatches the event "withdrawn". The page must then store that there is no consent.
 
 /** @typedef {import("./index.js").Client} Client */
 /** @typedef {import("./index.js").PrivacySpent} PrivacySpent */
@@ -135,8 +135,9 @@ export class RapporPanel extends HTMLElement {
 customElements.define("rappor-panel", RapporPanel);
 
 /**
- * Return sentences about the privacy loss, the pending and queued reports, and the reserved nats. An observer who thought some
- * statement about the value 50 % likely has afterwards the probability 1 / (1 + e^-nats) (Bayes' theorem).
+ * Return sentences about the privacy loss, the pending and queued reports, and the reserved nats. If an observer gave a
+ * statement about the value a probability of 50 % before, then after all reports he gives it at most the probability
+ * 1 / (1 + e^-nats) (Bayes' theorem).
  *
  * An erasure leaves the reserved nats only. Without their sentence the loss of 0.00 after an erasure would read as if
  * the browser had sent nothing.
@@ -148,10 +149,10 @@ customElements.define("rappor-panel", RapporPanel);
  * @param {number} pending
  */
 function describeLoss({ nats, reserved }, queued, pending) {
-  // In per cent with one decimal, rounded up.
+  // The largest probability after all reports, in per cent with one decimal, rounded up.
   const sure = Math.ceil(1000 / (1 + Math.exp(-nats))) / 10;
   const years = Object.entries(reserved).map(([year, sum]) => {
-    const limit = Number.isFinite(sum) ? sum.toFixed(2) : "unknown"; // unknown if the record was lost
+    const limit = Number.isFinite(sum) ? sum.toFixed(2) : "unknown"; // infinite if the state of the device was lost
     return ` Reserved for ${year}: epsilon = ${limit}. This limits all reports of the year, also those before an erasure.`;
   });
   return (
@@ -176,7 +177,7 @@ function countReports(n) {
  * @param {SentUpload[]} sent
  */
 function createTable(sent) {
-  const head = ["Day (UTC)", "Metric", "Answer", "Bytes sent"];
+  const head = ["Day (UTC)", "Metric", "Result", "Bytes sent"];
   const rows = sent.map(({ day, metric, status, body }) =>
     createElement(
       "tr",

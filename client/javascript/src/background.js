@@ -1,4 +1,4 @@
-// The background sender: a timer that takes a step of sending when the step is due.
+// The background sender: a timer that makes a step of sending when the step is due.
 //
 // A step sends at most one upload and returns the time of the next step (see uploader.js). Each upload leaves after a
 // random delay of its own, up to `maxDelay`, so that the receiver cannot tell from their times that several uploads
@@ -30,7 +30,7 @@ const BACKLOG_DELAY = 1;
 /** Return the seconds of a monotonic clock, for deadlines and sleeps: a correction of the time does not change it. */
 export const readMonotonicClock = () => performance.now() / 1000;
 
-/** Takes steps of sending when they are due. No timer runs before the first report. */
+/** Makes the steps of sending when they are due. No timer runs before the first report. */
 export class Sender {
   /** @type {(isBacklog: boolean) => Promise<Step>} */ #step;
   /** @type {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} */
@@ -42,8 +42,8 @@ export class Sender {
   #backlog = 0; // number of reports that an earlier page left and that are not tried yet
 
   /**
-   * @param {(isBacklog: boolean) => Promise<Step>} step takes one step of sending; `isBacklog` says whether the
-   *   step may be about a report that an earlier page left
+   * @param {(isBacklog: boolean) => Promise<Step>} step makes one step of sending. `isBacklog` is true if the step may
+   *   send a report of the backlog
    * @param {{ coins: import("../index.js").Coins, clock: import("../index.js").Clock, maxDelay: number }} settings
    */
   constructor(step, settings) {
@@ -53,7 +53,8 @@ export class Sender {
 
   /** Plan a step after a random delay, because a report was stored. */
   nudge() {
-    if (this.#isNudged) return; // the planned step is for this report, too. Another draw would shorten its delay
+    // The planned step is for this report, too. The earlier of two random times would be earlier on average.
+    if (this.#isNudged) return;
     this.#isNudged = true;
     this.#plan(this.#delay());
   }
@@ -68,7 +69,7 @@ export class Sender {
     this.#plan(0);
   }
 
-  /** Stop the timer. A step under way goes on; the uploader can abort its request. */
+  /** Stop the timer. A step under way continues: `Uploader.close` aborts its request. */
   stop() {
     this.#isStopped = true;
     clearTimeout(this.#timer);
@@ -85,7 +86,7 @@ export class Sender {
     if (this.#isStopped) return;
     const sleep = Math.min(Math.max(this.#dueAt - now, 0), LONGEST_SLEEP);
     this.#timer = setTimeout(() => this.#run(), 1000 * sleep);
-    /** @type {any} */ (this.#timer).unref?.(); // in Node it keeps no program alive
+    /** @type {any} */ (this.#timer).unref?.(); // in Node the timer must not keep a program alive
   }
 
   async #run() {

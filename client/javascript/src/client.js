@@ -97,7 +97,7 @@ const WARN_SECONDS = 60;
  * Seconds that a flush may take beyond its timeout, for the last transaction of the store. Then its result is "failed".
  */
 const GRACE_SECONDS = 0.5;
-/** @type {FlushReason[]} reasons by which a flush says that it has done everything: `done` is true for them */
+/** @type {FlushReason[]} reasons of a flush after which nothing is queued: `done` is true for them */
 const DONE_REASONS = ["nothing queued", "sent", "refused"];
 
 /** Raised in a transaction if the identity that this client opened is gone from the store, or consent was withdrawn. */
@@ -397,7 +397,8 @@ export class Client {
     try {
       await undefined; // until the caller's code has run, so that all events that it records become one batch
       /**
-       * @type {Map<RecordedEvent, ReadyEvent>} prepared events. Those that a transaction leaves are in the next batch
+       * @type {Map<RecordedEvent, ReadyEvent>} prepared events. An event that a transaction has not stored is in the
+       *   next batch, and is not prepared again
        */
       const ready = new Map();
       while (this.#consent && this.#eventsInMemory.length) {
@@ -814,7 +815,7 @@ function warn(text) {
 }
 
 /**
- * Return the first five names for a log line, quoted and shortened to 64 characters.
+ * Return the first five names for a log line, each quoted and shortened to 64 characters.
  * @param {string[]} names
  */
 function quoteNames(names) {

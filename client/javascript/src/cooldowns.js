@@ -17,9 +17,9 @@
 //   ignores the spread. So do the reports that an earlier page has left (the backlog), because this page may end soon,
 //   too.
 //
-// `spool.last[METRIC]` is a pair: the time of the last attempt, and the random part of an interval, in [0, 1). In the
-// picture the part is 0.25. It is drawn once, at the attempt. If each step of the uploader drew it anew, the report
-// would leave at the first step with a small part, soon after midnight.
+// `spool.last[METRIC]` is a pair: the time of the last attempt, and a random fraction in [0, 1). The spread is this
+// fraction of an interval. In the picture the fraction is 0.25. It is drawn once, at the attempt. If each step of the
+// uploader drew a new fraction, the report would leave at the first step with a small one, soon after midnight.
 //
 // The uploader calls `recordAttempt` when it claims an upload, and `findCooldowns` before it chooses the next one.
 
@@ -77,13 +77,13 @@ export function findCooldowns(device, spool, now, ignoreSpread) {
 }
 
 /**
- * Return the time until which a finished report waits, 0 if it does not wait. The first of these cases applies:
+ * Return the time until which a finished report waits, 0 if it does not wait. The first case that applies counts:
  *
  *     case                                          time
  *     the collector has stopped the metric          the end of the stop
  *     an upload of the metric has no result         infinity: the uploader sends this upload again first
  *     the metric has had no attempt                 0
- *     the last attempt is far ahead                 0: the clock was wrong when it was stored, or is wrong now
+ *     the cooldown begins far ahead                 0: the clock was wrong at the last attempt, or is wrong now
  *     otherwise                                     the end of the cooldown, with the spread
  *
  * With `interval = "epoch"` the cooldown lasts until the epoch of the attempt is over. While the epoch is not over, the
@@ -101,13 +101,13 @@ function findEnd(device, spool, { metric, sendAfter, interval, epoch = "month" }
   if (spool.uploads.some((upload) => upload.metric === metric)) return Infinity;
   const attempt = getOwnEntry(spool.last, metric);
   if (!attempt) return 0;
-  const [lastAttempt, part] = attempt;
+  const [lastAttempt, fraction] = attempt;
   const isSameEpoch = nameEpoch(epoch, dayOf(lastAttempt)) === nameEpoch(epoch, dayOf(now));
   const reference = interval === "epoch" && isSameEpoch ? now : lastAttempt;
   const cooldown = findInterval(interval, reference);
   if (isFarAhead(cooldown, now)) return 0;
   const { ends, seconds } = cooldown;
   if (ignoreSpread || sendAfter >= ends) return ends;
-  // The report is given up GIVE_UP_SECONDS after `sendAfter`. A spread beyond this time would be the end of the report.
-  return ends + part * Math.min(seconds, Math.max(sendAfter + GIVE_UP_SECONDS - ends, 0));
+  // The report is given up GIVE_UP_SECONDS after `sendAfter`. A spread beyond this time would lose the report.
+  return ends + fraction * Math.min(seconds, Math.max(sendAfter + GIVE_UP_SECONDS - ends, 0));
 }

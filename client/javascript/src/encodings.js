@@ -6,7 +6,7 @@
 //     onehot      a string              the bit of its category
 //     boolean     true or false         bit 0 for true
 //     buckets     a number or bigint    the bit of its range
-//     set         an array or a Set     of each item, which is a string, the bit of one hash function
+//     set         an array or a Set     for each item, which is a string, the bit that one hash function chooses
 //
 // The value of a metric with fields is an object with a string for each field. Its normalized strings, joined by
 // U+001F, are the string of bloom or the category of onehot.
@@ -39,7 +39,10 @@ import { normalize } from "./normalizers.js";
 
 /** @typedef {import("../index.js").Params} Params */
 /** @typedef {import("../documents.js").Input} Input */
-/** @typedef {Pick<Params, "categories" | "encoding" | "fields" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} Shape the parameters of the true bits, without those of the noise */
+/**
+ * The parameters that determine the true bits, without the parameters of the noise.
+ * @typedef {Pick<Params, "categories" | "encoding" | "fields" | "h" | "items" | "k" | "keep" | "m" | "normalize" | "part">} EncodingParams
+ */
 /** @typedef {{ input: Input, fits: boolean }} EncoderInput the input of a value, and whether the value fits */
 
 /**
@@ -56,20 +59,20 @@ const FIELD_SEPARATOR = "\x1f";
  */
 const MAX_ITEMS = 1e5;
 
-/** @type {WeakMap<Shape, string[]>} cache: the normalized categories of each parameter set */
+/** @type {WeakMap<EncodingParams, string[]>} cache: the normalized categories of each parameter set */
 const NORMALIZED_CATEGORIES = new WeakMap();
 
 /**
  * @typedef {object} Encoding
- * @property {(value: any, shape: Shape) => EncoderInput} read returns the input of a value; ReportError for a
+ * @property {(value: any, params: EncodingParams) => EncoderInput} read returns the input of a value; ReportError for a
  *   value of the wrong kind, whose message does not contain the value
- * @property {(up: number, down: number, shape: Shape) => number} computeLoss returns the largest privacy loss of
- *   reports over all pairs of values, in nats. `computeLargestLoss` explains the arguments
+ * @property {(up: number, down: number, params: EncodingParams) => number} computeLoss returns the largest privacy loss
+ *   of reports over all pairs of values, in nats. `computeLargestLoss` explains the arguments
  */
 
 /**
- * Return the loss of two values with different bits. Each of both sets one bit, or `items` bits of a set, that the
- * other does not set.
+ * Return the loss of two values with different bits. Each value sets one bit, or `items` bits for a set, that the
+ * other value does not set.
  * @type {Encoding["computeLoss"]}
  */
 const lossInBothDirections = (up, down, { items = 1 }) => items * (up + down);
@@ -88,18 +91,18 @@ const ENCODINGS = {
     },
   },
   onehot: {
-    read: (value, shape) => {
-      const { input } = readText(value, shape);
+    read: (value, params) => {
+      const { input } = readText(value, params);
       // Categories are normalized like values. `split` leaves a category of a metric without fields whole, because it
       // contains no separator.
-      let names = NORMALIZED_CATEGORIES.get(shape);
+      let names = NORMALIZED_CATEGORIES.get(params);
       if (!names) {
-        names = shape.categories.map((category) => joinNormalized(shape, category.split(FIELD_SEPARATOR)).input);
-        NORMALIZED_CATEGORIES.set(shape, names);
+        names = params.categories.map((category) => joinNormalized(params, category.split(FIELD_SEPARATOR)).input);
+        NORMALIZED_CATEGORIES.set(params, names);
       }
       // Two categories may have the same normalized name. The first of them is used, as in Python.
       const bit = names.indexOf(input);
-      return { input: bit < 0 ? listUnlistedBits(shape) : [bit], fits: bit >= 0 };
+      return { input: bit < 0 ? listUnlistedBits(params) : [bit], fits: bit >= 0 };
     },
     computeLoss: lossInBothDirections,
   },
@@ -111,18 +114,18 @@ const ENCODINGS = {
     computeLoss: (up, down) => Math.max(up, down), // one bit differs, and in one direction only
   },
   buckets: {
-    read: (value, shape) => {
+    read: (value, params) => {
       if (typeof value !== "number" && typeof value !== "bigint") refuse("a number", value);
       const fits = value === value; // false for NaN only
       // The categories are the edges between the buckets, in increasing order. A value that equals an edge belongs to
       // the bucket above the edge.
-      const bucket = shape.categories.filter((edge) => Number(edge) <= value).length;
-      return { input: fits ? [bucket] : listUnlistedBits(shape), fits };
+      const bucket = params.categories.filter((edge) => Number(edge) <= value).length;
+      return { input: fits ? [bucket] : listUnlistedBits(params), fits };
     },
     computeLoss: lossInBothDirections,
   },
   set: {
-    read: (value, shape) => {
+    read: (value, params) => {
       // Other iterables are refused: a string would be read as a set of letters, and an iterator can be read only once.
       if (!Array.isArray(value) && !(value instanceof Set)) refuse("an array or a Set of texts", value);
       /** @type {Set<string>} */
@@ -134,10 +137,10 @@ const ENCODINGS = {
         // an item is left out, and the value counts as one that does not fit.
         if (LONE_SURROGATE.test(item)) isWellFormed = false;
         // Without the limit, normalizing a million items would stop the page for ten seconds.
-        else if (input.size < MAX_ITEMS) input.add(normalize(shape.normalize, item) ?? "");
+        else if (input.size < MAX_ITEMS) input.add(normalize(params.normalize, item) ?? "");
       }
       input.delete("");
-      return { input: [...input], fits: isWellFormed && input.size <= (shape.items ?? 1) };
+      return { input: [...input], fits: isWellFormed && input.size <= (params.items ?? 1) };
     },
     computeLoss: lossInBothDirections,
   },
@@ -155,13 +158,13 @@ export function checkEncoding(encoding) {
 /**
  * Return the encoder input of a value, and whether the value fits: whether it is in a category or bucket, and the
  * normal spelling of its text is not empty.
- * @param {Shape} shape
+ * @param {EncodingParams} params
  * @param {unknown} value
  * @throws {ReportError} the value is of the wrong kind or cannot be read, or is a text with a lone surrogate
  */
-export function readValue(shape, value) {
+export function readValue(params, value) {
   try {
-    return ENCODINGS[shape.encoding].read(value, shape);
+    return ENCODINGS[params.encoding].read(value, params);
   } catch (error) {
     if (error instanceof RapporError) throw error;
     // The value may be an object of the host program with a getter, an iterator or a proxy, which may raise any error.
@@ -172,45 +175,46 @@ export function readValue(shape, value) {
 
 /**
  * Return the true bits of an encoder input, packed: bit i is bit i mod 8 of byte i div 8.
- * @param {Shape} shape
+ * @param {EncodingParams} params
  * @param {Input} input
  * @param {number} cohort
  * @returns {Promise<Uint8Array>} ceil(k / 8) bytes
  */
-export async function encode(shape, input, cohort) {
-  const packed = new Uint8Array(Math.ceil(shape.k / 8));
+export async function encode(params, input, cohort) {
+  const packed = new Uint8Array(Math.ceil(params.k / 8));
   /** @type {Set<number>} */
   const bits = new Set();
-  for (const part of [input].flat()) {
-    const bitsOfPart = typeof part === "string" ? await hashToBits(part, cohort, shape) : [part];
-    for (const bit of bitsOfPart) bits.add(bit);
+  // An element is a text to hash, or the index of a bit.
+  for (const element of [input].flat()) {
+    const bitsOfElement = typeof element === "string" ? await hashToBits(element, cohort, params) : [element];
+    for (const bit of bitsOfElement) bits.add(bit);
     // A set of very many items owns all buckets soon. Hashing the remaining items would change nothing.
-    if (bits.size === shape.k) break;
+    if (bits.size === params.k) break;
   }
   for (const bit of bits) packed[bit >> 3] |= 1 << (bit & 7);
   return packed;
 }
 
 /**
- * Return the privacy loss of reports, in nats: the largest over all pairs of values. The loss of a pair is a sum over
- * the bits in which the two values differ.
- * @param {Shape} shape
- * @param {number} up loss of a bit that only the first value sets, if all reports have it as 1
- * @param {number} down loss of a bit that only the second value sets, if all reports have it as 0
+ * Return the privacy loss of reports, in nats: the largest loss over all pairs of values. The loss of a pair is a sum
+ * over the bits in which the two values differ.
+ * @param {EncodingParams} params
+ * @param {number} up loss of one bit that only the first value sets, if the bit is 1 in all reports
+ * @param {number} down loss of one bit that only the second value sets, if the bit is 0 in all reports
  */
-export function computeLargestLoss(shape, up, down) {
-  return ENCODINGS[shape.encoding].computeLoss(up, down, shape);
+export function computeLargestLoss(params, up, down) {
+  return ENCODINGS[params.encoding].computeLoss(up, down, params);
 }
 
 /**
  * Return the bit of each hash function of a cohort for a string.
  *
- * The string is hashed by SHA-256 first, and its hash by MurmurHash3 with a seed for each hash function. Anybody can
- * construct strings with equal MurmurHash3 for all seeds, which no decoder could tell apart. With SHA-256 before it,
- * nobody can.
+ * The string is hashed by SHA-256 first. Then the SHA-256 is hashed by MurmurHash3, with another seed for each hash
+ * function. Anybody can construct two strings whose MurmurHash3 are equal for all seeds, and no decoder could tell the
+ * two strings apart. SHA-256 before MurmurHash3 prevents this construction.
  * @param {string} value normalized
  * @param {number} cohort
- * @param {Shape} shape
+ * @param {EncodingParams} params
  */
 async function hashToBits(value, cohort, { h, k, part }) {
   const [, length] = part.split(":"); // the part "prefix:3" reports the first three characters
@@ -231,11 +235,11 @@ async function hashToBits(value, cohort, { h, k, part }) {
 /**
  * Return the normalized text of a value. For a metric with fields it is the normalized texts of all fields, joined.
  * @param {any} value
- * @param {Shape} shape
+ * @param {EncodingParams} params
  * @returns {{ input: string, fits: boolean }}
  */
-function readText(value, shape) {
-  const { fields } = shape;
+function readText(value, params) {
+  const { fields } = params;
   // The copy has no inherited properties. Otherwise a field called "constructor" would be read as the function that
   // every object inherits.
   const own = fields && { __proto__: null, ...value };
@@ -244,12 +248,12 @@ function readText(value, shape) {
   if (texts.some((text) => typeof text !== "string") || (fields && Object.keys(own).length !== fields.length)) {
     refuse(fields ? `texts of ${fields}` : "a text", value);
   }
-  return joinNormalized(shape, texts);
+  return joinNormalized(params, texts);
 }
 
 /**
  * Normalize the texts of fields, each by its own normalizer, and join them.
- * @param {Shape} shape
+ * @param {EncodingParams} params
  * @param {string[]} texts one text for a value without fields
  * @returns {{ input: string, fits: boolean }}
  */
@@ -268,7 +272,7 @@ function joinNormalized({ fields, normalize: names }, texts) {
 /**
  * Return the bits that a value outside of all categories and buckets sets. Reports that name one bucket have the last
  * bucket for such values. Other reports have no bit for them.
- * @param {Shape} shape
+ * @param {EncodingParams} params
  */
 function listUnlistedBits({ k, keep }) {
   return keep === undefined ? [] : [k - 1];

@@ -74,10 +74,10 @@ const PLAIN_FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBL
 const CHECKSUMMED = /^(.*),"checksum":"([0-9a-f]{64})"}$/s;
 
 /**
- * Name of this machine, and on Linux of this container. A process id is unique in this place only, so the owner of a
- * lock has both.
+ * Name of the space in which process ids are unique: this machine, and on Linux this container. A lock contains the
+ * process id of its owner and this name.
  */
-export const PLACE = `${hostname()}${findPidNamespace()}`;
+export const PID_SPACE = `${hostname()}${findPidNamespace()}`;
 
 /**
  * Return a store in a file. The file and its folder are created at the first change. file.d.ts has an example.
@@ -284,7 +284,7 @@ function syncFolder(path) {
 async function withLock(path, work) {
   const lock = `${path}.lock`;
   // The random part distinguishes the threads of a process, and two changes of a thread.
-  const owner = `${process.pid} ${PLACE} ${randomUUID()}`;
+  const owner = `${process.pid} ${PID_SPACE} ${randomUUID()}`;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const deadline = performance.now() + LOCK_PATIENCE_MS;
   while (!tryLock(lock, owner)) {
@@ -358,8 +358,8 @@ function removeAbandoned(lock) {
 }
 
 /**
- * Return whether a lock was left by a process that has ended: no process of this place has its process id, or it is
- * older than LOCK_MAX_AGE_MS.
+ * Return whether a lock was left by a process that has ended: its process id belongs to PID_SPACE and no process has it,
+ * or the lock is older than LOCK_MAX_AGE_MS.
  *
  * The age decides in three cases, in which the process id does not help:
  *
@@ -370,10 +370,10 @@ function removeAbandoned(lock) {
  * @param {string} [owner]
  */
 function isAbandoned(lock, owner = "") {
-  const [pid, place] = owner.split(" ");
+  const [pid, space] = owner.split(" ");
   try {
     const age = Math.abs(Date.now() - lstatSync(lock).mtimeMs); // in either direction: the clock may have been set
-    return age > LOCK_MAX_AGE_MS || (place === PLACE && isEnded(Number(pid)));
+    return age > LOCK_MAX_AGE_MS || (space === PID_SPACE && isEnded(Number(pid)));
   } catch {
     return false; // the lock is gone
   }
@@ -392,7 +392,7 @@ function readOwner(lock) {
 }
 
 /**
- * Return whether no process of this place has a process id.
+ * Return whether no process of PID_SPACE has a process id.
  * @param {number} pid NaN if the lock is damaged: the result is then false
  */
 function isEnded(pid) {

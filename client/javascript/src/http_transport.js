@@ -5,8 +5,12 @@
 
 import { ParamsError } from "./errors.js";
 
-const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]; // names of this machine. Reports to it cross no network
-/** Largest size of a response in bytes, which limits the memory. A response to one report has some hundred bytes. */
+/** Names of this machine. Plain http is allowed for them only, because such reports cross no network. */
+const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"];
+/**
+ * Largest number of bytes that are read of a response. A response to one report has some hundred bytes. With a larger
+ * number, a wrong or hostile server can fill more of the memory of the page.
+ */
 const MAX_RESPONSE_BYTES = 1_000_000;
 
 /**
@@ -20,7 +24,8 @@ const MAX_RESPONSE_BYTES = 1_000_000;
 export function httpTransport(collector, uploadKey = "") {
   const url = `${readAddress(collector)}/v1/reports`;
   const headers = new Headers({ "Content-Type": "application/json" });
-  // Bad case: the error of `headers.set` contains the key in some browsers, and pages send their errors to other services.
+  // `headers.set` would raise for such a key, too. But in some browsers the message of that error contains the key, and
+  // many pages send messages of errors to other services.
   if (!/^[!-~]*$/.test(uploadKey)) throw new ParamsError("uploadKey must be printable ASCII without spaces");
   if (uploadKey) headers.set("Authorization", `Bearer ${uploadKey}`);
   return {
@@ -45,8 +50,8 @@ export function httpTransport(collector, uploadKey = "") {
 }
 
 /**
- * Read the body of a response, and stop after MAX_RESPONSE_BYTES. A text that was cut there is no valid JSON, so the
- * upload counts as failed and is sent again later.
+ * Read the body of a response, and stop after MAX_RESPONSE_BYTES. A response that is cut off is no valid JSON. The upload
+ * then counts as failed and is sent again later.
  * @param {Response} response
  */
 async function readText({ body }) {
@@ -63,7 +68,7 @@ async function readText({ body }) {
 }
 
 /**
- * Return the address of a collector without its endpoint and without a slash at the end.
+ * Return the address of a collector without the path of the endpoint and without a slash at the end.
  * @param {string} collector
  */
 function readAddress(collector) {

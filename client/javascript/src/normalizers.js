@@ -6,8 +6,8 @@
 //     none        the text as it is
 //     nfc         Unicode's composed form
 //     casefold    full case folding, then nfc
-//     strip       without Python's white space around the text
-//     host        the host of a web address
+//     strip       the text without white space at both ends. White space is defined as in Python
+//     host        the host of a web address, see hosts.js
 //     domain      the registrable domain of a web address: example.co.uk for www.example.co.uk
 //
 // `host` and `domain` need tables of 40 kB, which are loaded only if a metric needs them.
@@ -30,7 +30,7 @@ const MAX_TEXT_BYTES = 8192;
 // the text, because the pattern has no alternatives to go back to.
 const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
-/** @typedef {(text: string) => string} Rewrite maps a text to its normal spelling */
+/** @typedef {(text: string) => string} Rewrite function that maps a text to its normal spelling */
 
 /**
  * Functions of the normalizers. Those of `host` and `domain` are replaced when their tables are loaded.
@@ -59,14 +59,17 @@ export function checkNormalizer(name) {
 
 /**
  * Load the tables of the normalizers `host` and `domain` if a metric needs them. A function that the host program
- * passes replaces a normalizer and its tables. Tables and functions are used by all clients of the page, because the
- * page loads this module once.
+ * passes replaces one of these two normalizers, and its tables are not loaded. Tables and functions are used by all
+ * clients of the page, because the page loads this module once.
  * @param {Set<string>} names normalizers of all metrics
  * @param {{ host?: Rewrite, domain?: Rewrite }} [functions] functions of the program
  * @returns {Promise<void>} rejects if a table cannot be loaded
  */
 export async function loadNormalizers(names, functions = {}) {
-  Object.assign(REWRITES, functions);
+  // The defaults also apply to a function that is undefined. Without them, `{ host: undefined }` would remove the
+  // normalizer, and every record() of a metric with hosts would raise. The other normalizers cannot be replaced.
+  REWRITES.host = functions.host ?? REWRITES.host;
+  REWRITES.domain = functions.domain ?? REWRITES.domain;
   const isNeeded = (/** @type {"host" | "domain"} */ name) =>
     names.has(name) && REWRITES[name] === refuseWithoutTables;
   if (!isNeeded("host") && !isNeeded("domain")) return;
@@ -80,7 +83,7 @@ export async function loadNormalizers(names, functions = {}) {
 
 /** @returns {never} */
 function refuseWithoutTables() {
-  throw new ParamsError("the tables must be loaded first"); // by `loadNormalizers`, which `Client.open` calls
+  throw new ParamsError("no tables are loaded"); // by `loadNormalizers`, which `Client.open` calls
 }
 
 /**

@@ -183,7 +183,7 @@ function scaleCoin(u, n) {
 }
 
 /**
- * Return k packed bits. Each is computed from the bit at the same place of the input, and from a coin of its own.
+ * Return k packed bits. Bit i is computed from bit i of the input and from coin i.
  * @param {Uint8Array} bits packed bits of the input
  * @param {number} k
  * @param {Coins} coins
@@ -191,7 +191,7 @@ function scaleCoin(u, n) {
  */
 function drawEachBit(bits, k, coins, respond) {
   const result = new Uint8Array(bits.length);
-  const drawn = coins(k); // coin i is for bit i, as in the client in Python
+  const drawn = coins(k); // the client in Python draws the coins in the same order
   for (let i = 0; i < k; i++) {
     const bit = (bits[i >> 3] >> (i & 7)) & 1;
     result[i >> 3] |= respond(bit, drawn[i]) << (i & 7);

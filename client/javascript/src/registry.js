@@ -1,7 +1,11 @@
 // The registry of a page: the sealed JSON that the command `rappor collects --json` writes.
 //
-//     { "v": 1, "total": "20", "metrics": [{ "name": "theme", "params": { ... }, "fingerprint": "...", ... }], "seal":
-//     "..." }
+//     {
+//       "v": 1,
+//       "total": "20",
+//       "metrics": [{ "name": "theme", "params": { ... }, "fingerprint": "...", ... }],
+//       "seal": "..."
+//     }
 //
 // The command has checked every metric and the budget. The seal is a SHA-256 of the other keys. It shows that nobody
 // has edited the document since, so this module does not repeat the checks. (Anybody can compute a seal: it protects
@@ -61,8 +65,8 @@ export function findMetric({ metrics }, name) {
 }
 
 /**
- * Return the parameter sets that reports of a metric may have: the set of the metric, or of a metric with parts the set
- * of each part.
+ * Return the parameter sets that reports of a metric may have: the set of each part, or the set of the metric if the
+ * metric has no parts.
  * @param {Metric} metric
  */
 export function listAcceptedParams({ params, parts }) {
@@ -79,7 +83,7 @@ async function readMetric(entry, properties) {
   const segment = entry.segments.length ? chooseSegment(entry.segments, properties) : undefined;
   const readAndCheck = async (/** @type {string} */ fingerprint, /** @type {string} */ part) => {
     const params = await readParams(entry.params, part);
-    // The command that wrote the registry and this client disagree about the protocol.
+    // Bad case: the command that wrote the registry has another version of the protocol than this client.
     if (params.fingerprint !== fingerprint) throw createSealError();
     return segment ? readParamsInSegment(entry.params, part, segment) : params;
   };
@@ -91,6 +95,7 @@ async function readMetric(entry, properties) {
   return { ...entry, params, parts: await Promise.all(parts) };
 }
 
+/** Return the error for a registry that somebody has edited, or that belongs to another version of the protocol. */
 function createSealError() {
   return new MetricError("a registry must be as `rappor collects --json` wrote it");
 }

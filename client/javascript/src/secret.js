@@ -2,7 +2,7 @@
 //
 // The secret is 32 random bytes. All coins that must stay the same for years are derived from it: cohort, part,
 // sampling, report day and permanent response (randomizer.js). The secret is imported as a CryptoKey that cannot be
-// exported. No script of the page can read its bytes then, so no log and no error can contain them.
+// exported. Then no script of the page can read the bytes of the secret, and no log and no error can contain them.
 
 import { concatBytes, encodeUtf8 } from "./bytes.js";
 

@@ -3,7 +3,7 @@
 // Three things need coordination:
 //
 //     case                              means                what happens
-//     two tabs want to send             a Web Lock           one tab takes a step of sending, the other tries again
+//     two tabs want to send             a Web Lock           one tab makes a step of sending, the other tries again
 //     consent is withdrawn while        the same Web Lock    the withdrawal waits for the other tab, LOCK_PATIENCE_MS
 //     another tab sends                                      at most, and erases the store then
 //     consent is withdrawn, or a        a BroadcastChannel   the other tabs get a notice and forget their secret, or

@@ -364,7 +364,6 @@ export class Uploader {
     const nextAt = isCutShort ? now : backOff(device, stored, response, now, coins);
     return { nextAt, reason: response ? "collector error" : "unreachable", detail, id };
   }
-
 }
 
 /**

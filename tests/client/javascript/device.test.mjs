@@ -24,7 +24,7 @@ import { Worker } from "node:worker_threads";
 
 import { fileStore } from "../../../client/javascript/file.js";
 import { Client, MetricError, ParamsError, ReportError } from "../../../client/javascript/index.js";
-import { PLACE } from "../../../client/javascript/src/file_store.js";
+import { PID_SPACE } from "../../../client/javascript/src/file_store.js";
 import { queueEndedReports } from "../../../client/javascript/src/admission.js";
 import { DeferredEvents } from "../../../client/javascript/src/deferred_events.js";
 import { httpTransport } from "../../../client/javascript/src/http_transport.js";
@@ -1278,7 +1278,7 @@ describe("calls of a store that does not respond", { concurrency: true }, () => 
 
   test("a change waits two seconds for a lock", async (t) => {
     const path = join(makeFolder(t), "telemetry.json");
-    writeFileSync(`${path}.lock`, `${process.pid} ${PLACE} x`);
+    writeFileSync(`${path}.lock`, `${process.pid} ${PID_SPACE} x`);
     const start = performance.now();
     await assert.rejects(fileStore(path).update(["log"], () => {}), { name: "TimeoutError" });
     const duration = performance.now() - start;
@@ -1602,8 +1602,8 @@ test("threads that share a file lose no event and store none twice", async (t) =
 test("a lock is removed if its process was killed, if it is older than ten seconds, or of the future", async (t) => {
   const path = join(makeFolder(t), "telemetry.json");
   const tooOld = Date.now() / 1000 - 11;
-  const killed = `999999999 ${PLACE} x`;
-  const running = `${process.pid} ${PLACE} x`;
+  const killed = `999999999 ${PID_SPACE} x`;
+  const running = `${process.pid} ${PID_SPACE} x`;
   const future = Date.now() / 1000 + 3600; // the clock was set back
   for (const [owner, timestamp] of [[killed], [running, tooOld], ["", tooOld], [running, future]]) {
     writeFileSync(`${path}.lock`, owner);
@@ -1631,7 +1631,7 @@ test("a process that has lost its lock changes nothing and keeps the lock of the
 
 test("the lock of a running process, also of another container, is not removed", async (t) => {
   const path = join(makeFolder(t), "telemetry.json");
-  for (const owner of [`${process.pid} ${PLACE} x`, "999999999 elsewhere x"]) {
+  for (const owner of [`${process.pid} ${PID_SPACE} x`, "999999999 elsewhere x"]) {
     writeFileSync(`${path}.lock`, owner);
     let isLocked = true;
     setTimeout(() => {
@@ -1652,7 +1652,9 @@ async function registryWithNormalizer(normalize) {
 
 test("domains are computed from the tables, or by a function of the program", async () => {
   const registry = await registryWithNormalizer("domain");
-  for (const normalizers of [undefined, { domain: () => "example.co.uk" }]) {
+  // An undefined function replaces nothing, and nobody can replace a normalizer without tables.
+  const ineffective = { domain: undefined, none: () => "", strip: () => "" };
+  for (const normalizers of [undefined, ineffective, { domain: () => "example.co.uk" }]) {
     const responses = [];
     for (const value of ["https://www.Example.co.uk/x", "example.co.uk"]) {
       const store = memoryStore();
