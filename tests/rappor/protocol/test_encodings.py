@@ -357,10 +357,18 @@ def test_a_cohort_out_of_range_is_refused(params: Params, cohort: Any) -> None:
     ],
 )
 def test_text_becomes_a_value(params: Params, text: str, value: object) -> None:
-    """A text of a command line becomes a value of the type that the encoding accepts."""
+    """A text of a command line becomes a value of the type that the encoding accepts.
+
+    A value has one argument. Other numbers of arguments are refused.
+    """
     parsed = parse_value(params, text)
     assert (parsed, type(parsed)) == (value, type(value))
-    get_encoder(params).encode(parsed, 0)
+    encoder = get_encoder(params)
+    encoder.encode(parsed, 0)
+    assert encoder.parse_arguments([text]) == value
+    for texts in ([], [text, text]):
+        with pytest.raises(ReportError, match=f"must be one argument, got {len(texts)}"):
+            encoder.parse_arguments(texts)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,23 @@ def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
             assert float(probability) == pytest.approx(expected, abs=4 * 2**-32)
 
 
+@every_small_size
+def test_probabilities_of_the_regression_have_the_mean_of_a_set(
+    k: int, n: int, keep: float
+) -> None:
+    """p' and q' are a distribution over k buckets, with the mean of a report of a set.
+
+    A device without the item owns the bucket of the item with probability n / k.
+    """
+    params = make_params(k, n, keep)
+    p, q = params.response.regression_probabilities
+    assert q + (k - 1) * p == pytest.approx(1, rel=1e-12)
+    # The factor of the item's share, if a device owns one bucket, and if it owns n buckets.
+    of_one_bucket = q - (q / k + (1 - 1 / k) * p)
+    of_set = params.q_star - (n / k * params.q_star + (1 - n / k) * params.p_star)
+    assert of_one_bucket == pytest.approx(of_set, rel=1e-9)
+
+
 @pytest.mark.slow
 @every_small_size
 def test_the_loss_is_reached_and_never_exceeded(k: int, n: int, keep: float) -> None:

@@ -90,6 +90,34 @@ def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
         assert "inbox_1" not in list_tables(engine)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([4, 6, 1], [[4, 6], [1]]),  # the second batch fits exactly
+        ([4, 7, 3], [[4], [7, 3]]),
+        ([2, 3, 4, 2, 3, 4], [[2, 3, 4], [2, 3, 4]]),
+        ([11, 1, 12], [[11], [1], [12]]),  # a batch that is too large alone does not block others
+        ([10, 10], [[10], [10]]),
+    ],
+)
+def test_a_transaction_takes_batches_up_to_a_size(
+    engine: Engine, sizes: list[int], expected: list[list[int]]
+) -> None:
+    """A transaction takes the next batches while all of them together have at most 10 bytes.
+
+    It takes at least one batch. Each batch is taken once, in the order of arrival.
+    """
+    with contextlib.closing(open_inbox(engine, max_merge_bytes=10)) as inbox:
+        for size in sizes:
+            inbox.append(Batch(TODAY, 0, bytes(size)), {})
+        inbox.seal()
+        taken: list[list[int]] = []
+        while not taken or taken[-1]:
+            with write_transaction(engine) as db:
+                taken.append([len(batch.data) for batch in inbox.take(db)])
+    assert taken == [*expected, []]
+
+
 def list_tables(engine: Engine) -> list[str]:
     """Return the names of the tables of a database."""
     return inspect(engine).get_table_names()
