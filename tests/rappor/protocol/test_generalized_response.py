@@ -106,9 +106,10 @@ def test_every_bucket_has_its_probability(k: int, n: int, keep: float) -> None:
 def test_probabilities_of_the_regression_have_the_mean_of_a_set(
     k: int, n: int, keep: float
 ) -> None:
-    """p' and q' are a distribution over k buckets, with the mean of a report of a set.
+    """Both probabilities, p' and q', give one bucket the mean of a report of a set.
 
-    A device without the item owns the bucket of the item with probability n / k.
+    The probabilities of all k buckets sum to 1. A device without the item owns the bucket of the
+    item with probability n / k.
     """
     params = make_params(k, n, keep)
     p, q = params.response.regression_probabilities

@@ -280,6 +280,19 @@ def test_missing_database_raises_store_error() -> None:
         is_empty(engine)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_connections_to_postgresql_have_time_limits(engine: Engine) -> None:
+    """A host of PostgreSQL that has failed is noticed: the driver has both limits, in its units.
+
+    The time to connect is in seconds, and the time without a reply in milliseconds.
+    """
+    with engine.connect() as db:
+        settings = db.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+    assert int(settings["connect_timeout"]) == 5
+    assert int(settings["tcp_user_timeout"]) == 10_000
+
+
 def test_full_disk_raises_store_error_with_its_code() -> None:
     """The error has SQLite's code for a full disk, and nothing of the row that did not fit.
 
