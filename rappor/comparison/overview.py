@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
-from rappor.comparison.comparison import Comparison
+from rappor.comparison.comparison import Comparison, Sample
 from rappor.comparison.trend import trend
 from rappor.counts.counts import Counts
 from rappor.counts.released_counts import ReleasedCounts
@@ -204,3 +204,43 @@ def compute_overview(  # noqa: PLR0913 - what is decoded, and how
         progress=progress,
     )
     return Overview(estimates=estimates, comparison=changes_over_time, n_latest=n_latest)
+
+
+def rank_last_period(comparison: Comparison) -> tuple[Sample, list[OverviewRow]] | None:
+    """Return the last period with reports, and its strings, the largest share first.
+
+    Only strings that are shown and that the period's reports contain information about are ranked.
+    Returns None if the comparison has no such string.
+    """
+    numbers = [i for i, sample in enumerate(comparison.samples) if sample.reports]
+    if not numbers:
+        return None
+    rows = []
+    for i in comparison.shown_rows.tolist():
+        row = comparison.share_row(numbers[-1], i)
+        if row["estimate"] is None:
+            continue
+        rows.append(
+            OverviewRow(
+                name=row["candidate"],
+                share=row["estimate"],
+                std_error=row["std_error"],
+                low=row["ci_low"],
+                high=row["ci_high"],
+                detected=row["detected"],
+                course=(),
+                change=None,
+            )
+        )
+    rows.sort(key=lambda row: -row.share)
+    return (comparison.samples[numbers[-1]], rows) if rows else None
+
+
+def find_leader(comparison: Comparison) -> OverviewRow | None:
+    """Return the string with the largest share of the last period with reports.
+
+    Returns None if that period detects no string.
+    """
+    ranking = rank_last_period(comparison)
+    rows = ranking[1] if ranking else []
+    return next((row for row in rows if row.detected), None)

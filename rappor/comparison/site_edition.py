@@ -23,6 +23,7 @@ from rappor.base.errors import DecodeError, FileError
 from rappor.base.ranges import format_value
 from rappor.candidates.candidates import Candidates
 from rappor.comparison.comparison import Comparison
+from rappor.comparison.overview import find_leader
 from rappor.counts.released_counts import ReleasedCounts
 
 _ID_DIGITS: Final = 16
@@ -43,6 +44,11 @@ class EditionSummary:
     first, last : first and last day of the periods.
     reports : number of reports of all periods.
     strings : number of detected strings.
+    leader : the string with the largest share of the last period with reports; empty if that period
+        detects no string.
+    leader_share, leader_std_error : its share, and the standard error of the share; 0 without a
+        leader.
+    share_unit : unit of the share, "reports" or "devices".
     """
 
     id: str
@@ -52,6 +58,10 @@ class EditionSummary:
     last: datetime.date
     reports: int
     strings: int
+    leader: str = ""
+    leader_share: float = 0
+    leader_std_error: float = 0
+    share_unit: str = "reports"
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> EditionSummary:
@@ -72,6 +82,10 @@ class EditionSummary:
                 last=datetime.date.fromisoformat(fields["last"]),
                 reports=int(fields["reports"]),
                 strings=int(fields["strings"]),
+                leader=str(fields["leader"]),
+                leader_share=float(fields["leader_share"]),
+                leader_std_error=float(fields["leader_std_error"]),
+                share_unit=str(fields["share_unit"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise FileError(path, "it is not the description of an edition") from None
@@ -173,6 +187,7 @@ class SiteEdition:
     @property
     def entry(self) -> EditionSummary:
         """The entry of the edition in the list of editions."""
+        leader = find_leader(self.trend)
         # Periods of a trend have days. The days of the counts are for the types.
         return EditionSummary(
             id=self.id,
@@ -182,6 +197,11 @@ class SiteEdition:
             last=self.trend.samples[-1].last or self.released.last,
             reports=self.trend.reports,
             strings=int(self.trend.detected_overall.sum()),
+            leader=leader.name if leader else "",
+            leader_share=leader.share if leader else 0,
+            # A detected string has a finite error. The alternative 0 is for the types.
+            leader_std_error=(leader.std_error or 0) if leader else 0,
+            share_unit=self.trend.share_unit,
         )
 
     def files(self) -> dict[str, bytes]:

@@ -9,9 +9,10 @@ parts the page has:
 |-----------------------------------|-----------------|------------|----------|-------------|
 | ranking of the last period        | site only       | yes        | -        | -           |
 | chart of the changes              | yes             | -          | yes      | yes         |
-| footnotes of the comparison       | yes             | yes        | yes      | yes         |
+| gaps and warnings                 | yes             | yes        | yes      | yes         |
 | a chart of shares for each string | yes             | -          | yes      | -           |
 | table of the changes              | yes             | -          | yes      | yes         |
+| what the numbers rest on          | yes             | yes        | yes      | yes         |
 | table of the shares               | yes             | yes        | yes      | yes         |
 | table of the samples              | yes             | yes        | yes      | yes         |
 
@@ -25,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rappor.comparison.comparison import Comparison, Sample
-from rappor.comparison.overview import OverviewRow
+from rappor.comparison.comparison import Comparison
+from rappor.comparison.overview import rank_last_period
 from rappor.reporting.changes import describe_changes
 from rappor.reporting.charts import ChartGrid
 from rappor.reporting.comparison_tables import (
@@ -36,7 +37,7 @@ from rappor.reporting.comparison_tables import (
     shares_table,
 )
 from rappor.reporting.document import Content, collapsible, header, section
-from rappor.reporting.footnotes import list_comparison_footnotes
+from rappor.reporting.footnotes import explain_comparison, list_limitations, summarize_changes
 from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import format_days, format_short_percent
@@ -80,7 +81,7 @@ def comparison_content(comparison: Comparison) -> Content:
         if comparison.metric:
             title = f"{shorten(comparison.metric, 60)}: {title[:1].lower()}{title[1:]}"
     # `comparison_sections` contains the other footnotes.
-    sentences = (describe_changes(comparison), next(list_comparison_footnotes(comparison)))
+    sentences = (describe_changes(comparison), summarize_changes(comparison))
     lead = build_installations(comparison.installations)
     head = header(title, *filter(None, sentences), lead=lead)
     return Content(title, (head, *comparison_sections(comparison)))
@@ -97,13 +98,12 @@ def comparison_sections(
     include_ranking : True for the ranking of the last of several periods. A single period always
         has its ranking.
     """
-    # The header of the page contains the first footnote.
-    _, *sentences = list_comparison_footnotes(comparison)
     is_single = comparison.by not in ("segment", "sample") and len(comparison.samples) == 1
     if is_single or include_ranking:
         yield from _build_ranking(comparison)
     figures = [_draw_changes(comparison)] if comparison.primary else []
-    yield tag("section", *figures, *(tag("p", text) for text in sentences), id="changes")
+    limitations = (tag("p", text) for text in list_limitations(comparison))
+    yield tag("section", *figures, *limitations, id="changes")
     n = count_drawings(comparison)
     if n:
         charts = [draw_shares(comparison, i) for i in comparison.shown_rows[:n]]
@@ -120,42 +120,14 @@ def comparison_sections(
         )
         notes = (tag("p", text) for text in explain_changes(comparison))
         yield section("Numbers", changes.to_html(name="changes-of-all"), *notes, name="numbers")
+    explanations = (tag("p", text) for text in explain_comparison(comparison))
+    yield section("What the numbers rest on", *explanations, name="basis")
     share_rows = [row for row in comparison.rows() if row["what"] in ("share", "smoothed")]
     if share_rows:
         table = shares_table(comparison, share_rows).to_html(name="shares-of-all")
         yield collapsible("Shares as numbers", table, name="all-shares")
     title = f"Every {comparison.by}: reports and what is missing"
     yield collapsible(title, samples_table(comparison).to_html(), name="samples")
-
-
-def rank_last_period(comparison: Comparison) -> tuple[Sample, list[OverviewRow]] | None:
-    """Return the last period with reports, and its strings, the largest share first.
-
-    Only strings that are shown and that the period's reports contain information about are ranked.
-    Returns None if the comparison has no such string.
-    """
-    numbers = [i for i, sample in enumerate(comparison.samples) if sample.reports]
-    if not numbers:
-        return None
-    rows = []
-    for i in comparison.shown_rows.tolist():
-        row = comparison.share_row(numbers[-1], i)
-        if row["estimate"] is None:
-            continue
-        rows.append(
-            OverviewRow(
-                name=row["candidate"],
-                share=row["estimate"],
-                std_error=row["std_error"],
-                low=row["ci_low"],
-                high=row["ci_high"],
-                detected=row["detected"],
-                course=(),
-                change=None,
-            )
-        )
-    rows.sort(key=lambda row: -row.share)
-    return (comparison.samples[numbers[-1]], rows) if rows else None
 
 
 def _build_ranking(comparison: Comparison) -> Iterator[Markup]:

@@ -67,13 +67,24 @@ def list_footnotes(estimates: Estimates) -> Iterator[str]:
 
 def list_comparison_footnotes(comparison: Comparison) -> Iterator[str]:
     """Yield the footnotes of a comparison: significant contrasts, detections, gaps and warnings."""
+    yield summarize_changes(comparison)
+    yield from explain_comparison(comparison)
+    yield from list_limitations(comparison)
+
+
+def summarize_changes(comparison: Comparison) -> str:
+    """Return a sentence with the number of significant changes."""
+    if comparison.primary:
+        return _format_changes(comparison)
+    return f"Nothing was compared: only one {comparison.by} has reports."
+
+
+def explain_comparison(comparison: Comparison) -> Iterator[str]:
+    """Yield sentences about intervals, the overall test, steps, detections and assumptions."""
     by, n_candidates = comparison.by, len(comparison.candidates)
     if comparison.primary:
-        yield _format_changes(comparison)
         yield " ".join(_describe_intervals(comparison))
         yield format_overall_test(comparison.primary)
-    else:
-        yield f"Nothing was compared: only one {by} has reports."
     steps = [contrast for contrast in comparison.contrasts if contrast.kind == "step"]
     if steps:
         yield (
@@ -87,18 +98,22 @@ def list_comparison_footnotes(comparison: Comparison) -> Iterator[str]:
             f"{format_count(len(comparison.samples), by)}: all {by}s together or at least one {by} "
             "detects them."
         )
-    yield from list_missing_periods(comparison)
-    for before, after in comparison.params_changes:
-        yield (
-            f"From {after.name} on, reports have other parameters: {_format_params(after)} instead "
-            f"of {_format_params(before)}."
-        )
     if comparison.smoothed is not None:
         yield (
             f"Smoothed estimates are of {comparison.window} {by}s together: the named {by} and the "
             f"{comparison.window - 1} before it. They follow a change late."
         )
     yield comparison.assumptions
+
+
+def list_limitations(comparison: Comparison) -> Iterator[str]:
+    """Yield what makes the shares wrong or incomplete: gaps, other parameters, and warnings."""
+    yield from list_missing_periods(comparison)
+    for before, after in comparison.params_changes:
+        yield (
+            f"From {after.name} on, reports have other parameters: {_format_params(after)} instead "
+            f"of {_format_params(before)}."
+        )
     yield from (warning.sentence for warning in comparison.warnings)
 
 

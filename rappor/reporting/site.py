@@ -10,14 +10,15 @@ from typing import Final
 
 from rappor.base.sentence_numbers import format_count
 from rappor.comparison.comparison import Comparison
+from rappor.comparison.overview import find_leader, rank_last_period
 from rappor.comparison.site_edition import EditionSummary, SiteEdition
 from rappor.reporting.changes import describe_changes
-from rappor.reporting.comparison_page import comparison_sections, rank_last_period
+from rappor.reporting.comparison_page import comparison_sections
 from rappor.reporting.document import document, header, section
-from rappor.reporting.footnotes import list_comparison_footnotes
+from rappor.reporting.footnotes import summarize_changes
 from rappor.reporting.installations import build_installations
-from rappor.reporting.markup import Markup, join, tag
-from rappor.reporting.numbers import format_days
+from rappor.reporting.markup import Markup, join, shorten, tag
+from rappor.reporting.numbers import format_days, format_share
 from rappor.reporting.overview import name_leader
 from rappor.reporting.tables import table_of_cells, table_of_pairs
 
@@ -54,7 +55,7 @@ def edition_page(edition: SiteEdition) -> str:
             title,
             join(*_describe_leader(trend), detection_sentence, describe_changes(trend)),
             edition.notice[0],
-            next(list_comparison_footnotes(trend)),
+            summarize_changes(trend),
             promise,
             above=above,
             lead=build_installations(trend.installations),
@@ -70,14 +71,10 @@ def _describe_leader(trend: Comparison) -> Iterator[Markup]:
 
     Yields nothing if the last period detects no string.
     """
-    ranking = rank_last_period(trend)
-    if ranking is None:
-        return
-    sample, rows = ranking
-    detected = [row for row in rows if row.detected]
-    if detected:
-        period = format_days(sample.first, sample.last)
-        yield join(name_leader(detected, trend, period=period), ". ")
+    ranking, leader = rank_last_period(trend), find_leader(trend)
+    if ranking and leader:
+        period = format_days(ranking[0].first, ranking[0].last)
+        yield join(name_leader([leader], trend, period=period), ". ")
 
 
 def metric_page(
@@ -107,8 +104,14 @@ def metric_page(
         ),
         n_texts=2,
     )
-    newest = "".join(
-        f"{_format_result(entry)}, {format_days(entry.first, entry.last)}." for entry in entries[:1]
+    newest = " ".join(
+        sentence
+        for entry in entries[:1]
+        for sentence in (
+            f"{_format_leader(entry)} in the last {entry.by}." if entry.leader else "",
+            f"{_format_result(entry)}, {format_days(entry.first, entry.last)}.",
+        )
+        if sentence
     )
     title = _join_names(program, metric)
     return document(
@@ -130,18 +133,20 @@ def site_page(metrics: Mapping[str, EditionSummary], *, program: str = "") -> st
     title = _join_names(program, "what was found") if program else "What was found"
     table = table_of_cells(
         "Metrics, each with its newest edition",
-        ("metric", "found", "newest days", "reports"),
+        ("metric", "largest share of the last period", "newest days", "values found", "reports"),
         (
             (
                 tag("a", name, href=f"{name}/index.html"),
-                _format_result(entry),
+                _format_leader(entry),
                 tag(
                     "a", format_days(entry.first, entry.last), href=f"{name}/{entry.id}/index.html"
                 ),
+                f"{entry.strings:,}",
                 f"{entry.reports:,}",
             )
             for name, entry in metrics.items()
         ),
+        n_texts=3,
     )
     return document(title, header(title, ""), table.to_html())
 
@@ -151,7 +156,17 @@ def _join_names(program: str, name: str) -> str:
     return f"{program}: {name}" if program else name
 
 
+def _format_leader(entry: EditionSummary) -> str:
+    """Name the string with the largest share of the last period; "none" without such a string."""
+    if not entry.leader:
+        return "none"
+    # A no-break space keeps the number and its unit in one line.
+    share = format_share(entry.leader_share, entry.leader_std_error).replace(" ", "\u00a0")
+    return f"{shorten(entry.leader, 60)}: {share} of the {entry.share_unit}"
+
+
 def _format_result(entry: EditionSummary) -> str:
+    """Return the number of the strings that were detected."""
     return f"{format_count(entry.strings, 'listed value')} found in use"
 
 

@@ -246,6 +246,14 @@ def test_a_site_has_every_metric_with_its_newest_edition(weeks: Shell) -> None:
     ]
     page = (site / "index.html").read_text()
     assert [attributes["href"] for name, attributes in parse_tags(page) if name == "a"] == links
+    # Both lists name the string that leads in the last period of the newest edition.
+    path = site / "engine" / str(newest["engine"]["edition"]) / "edition.json"
+    summary = EditionSummary.from_json(path.read_bytes(), str(path))
+    shown = re.search(r">(duckduckgo: ([\d.]+)\u00a0% of the reports)<", page)
+    assert shown
+    assert summary.leader == "duckduckgo"
+    assert float(shown[2]) == pytest.approx(100 * summary.leader_share, abs=0.05)
+    assert f"{shown[1]} in the last week." in (site / "engine" / "index.html").read_text()
     words = ("publish", "weeks.json", "--registry", "metrics.toml", "--metric", "browser")
     for out, sentence in ((site, "was already in"), (weeks.folder / "new", "is in")):
         folder = f"browser/{newest['browser']['edition']}"
