@@ -318,6 +318,20 @@ def refuse_options(option: str, *ignored: str) -> None:
         raise click.UsageError(f"{', '.join(typed)} must be omitted with {option}")
 
 
+def refuse_options_without(needed: str, *names: str) -> None:
+    """Raise a usage error if the person has typed options that have no effect without others.
+
+    Parameters
+    ----------
+    needed : the missing options or arguments, such as "METRIC and --registry".
+    names : names of the arguments without an effect.
+    """
+    typed = [flag for name, flag in list_typed_options().items() if name in names]
+    if typed:
+        verb = "goes" if len(typed) == 1 else "go"
+        raise click.UsageError(f"{', '.join(typed)} {verb} with {needed}")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RepetitionOptions:
     """Number of devices behind the reports, for devices that reported several times."""

@@ -9,7 +9,7 @@ import click
 
 from rappor.cli.commands import command
 from rappor.cli.console import print_json
-from rappor.cli.options import json_option, option_field, registry_option
+from rappor.cli.options import json_option, option_field, refuse_options, registry_option
 from rappor.privacy.consent_text import write_consent_texts
 from rappor.privacy.impact_assessment import write_impact_assessment
 from rappor.privacy.registry_datasheet import write_datasheet
@@ -54,6 +54,8 @@ def datasheet(
     """
     from rappor.reporting.papers import paper_markdown, paper_page
 
+    if out is not None and not as_json:
+        refuse_options("--out", "paper")
     registry = Registry.load(registry_path)
     documents = {name: build(registry) for name, build in _DOCUMENTS.items()}
     if out is not None:

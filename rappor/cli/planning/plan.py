@@ -16,6 +16,7 @@ from rappor.cli.options import (
     json_option,
     option_field,
     option_group,
+    refuse_options,
     save_chart,
 )
 from rappor.cli.planning.plan_options import (
@@ -104,7 +105,12 @@ def plan(
     # people then decide again whether the metric is necessary.
     expires = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
     calendar: dict[str, Any] = {"expires": expires, "epoch": pace.epoch, "interval": pace.interval}
+    if metric is not None:
+        refuse_options("METRIC", "name")
     if discovery.discover:
+        # A discovery plans no test of independence, and predicts a number of strings in place of a
+        # smallest share with its interval.
+        refuse_options("--discover", "cells", "listed_share", "power", "confidence")
         has_strings = planned.n_categories is None and not planned.has_sets
         if metric is not None or not has_strings or chart is not None:
             raise click.UsageError("--discover plans a new metric of strings, without a chart")

@@ -19,6 +19,7 @@ from rappor.cli.options import (
     flag_field,
     metric_argument,
     option_field,
+    refuse_options_without,
     registry_option,
 )
 from rappor.estimator.error_control import ErrorControl
@@ -459,6 +460,7 @@ class AssociationOptions:
         if self.cells is not None:
             sizes = _parse_cells(self.cells)
         if len(sizes) < 2:
+            refuse_options_without("--cells, or METRIC with lists of two fields", "listed_share")
             return None
         return predict_association(
             plan.params,

@@ -17,7 +17,14 @@ from rappor.cli.commands import command
 from rappor.cli.console import print_json, print_parts, print_section, print_table
 from rappor.cli.examined_params import ExaminedParams, examined_params_options
 from rappor.cli.option_values import COUNT
-from rappor.cli.options import chart_option, json_option, option_field, option_group, save_chart
+from rappor.cli.options import (
+    chart_option,
+    json_option,
+    option_field,
+    option_group,
+    refuse_options_without,
+    save_chart,
+)
 from rappor.planning.changed_params import (
     JointError,
     can_decode_together,
@@ -81,8 +88,7 @@ class _BatchOptions:
     def read(self, params: Params) -> ShuffledBatch | None:
         """Return the batch, with the cohorts of the counts if the command line names a file."""
         if self.shuffled is None:
-            if self.counts_path is not None:
-                raise click.UsageError("--counts goes with --shuffled")
+            refuse_options_without("--shuffled", "counts_path", "delta")
             return None
         batch = ShuffledBatch(devices=self.shuffled, delta=self.delta)
         if self.counts_path is None:
@@ -161,6 +167,9 @@ def privacy(
     metric, params = examined.metric, examined.params
     if changed is not None and metric is None:
         raise click.UsageError("--changed needs METRIC and --registry")
+    if metric is None:
+        # Only a registry has the total loss of one person, which these options are for.
+        refuse_options_without("METRIC and --registry", "reports", "values", "group")
     # The metric after the change of its entry.
     new = None
     if changed is not None and metric is not None:
