@@ -495,5 +495,5 @@ def store_counts(engine: Engine, counts: Counts, day: datetime.date) -> None:
         )
     ]
     with write_transaction(engine) as db:
-        insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])
+        insert_rows(db, schema.params, [(params.fingerprint, params.to_json())], skip_stored=True)
         insert_rows(db, schema.tally, rows)

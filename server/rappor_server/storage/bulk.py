@@ -19,9 +19,18 @@ from sqlalchemy import Connection, Table
 
 
 def insert_rows(
-    db: Connection, table: Table, rows: Sequence[Sequence[Any]], *, update: str = ""
+    db: Connection,
+    table: Table,
+    rows: Sequence[Sequence[Any]],
+    *,
+    update: str = "",
+    skip_stored: bool = False,
 ) -> None:
     """Insert rows into a table.
+
+    A row whose primary key the table already has is an error, unless `update` or `skip_stored` says
+    otherwise. Bad case of a default that skips such rows: a second block with the key of a stored
+    block would be lost with all of its reports, and nobody would notice.
 
     Parameters
     ----------
@@ -30,14 +39,25 @@ def insert_rows(
     rows : values of each row in the order of the table's columns. All values of a column have one
         type.
     update : SQL assignments that change the stored row if the table already has a row with the same
-        primary key, such as "reports = excluded.reports", where `excluded` is the new row. With
-        an empty text the stored row stays and the new row is skipped.
+        primary key, such as "reports = excluded.reports", where `excluded` is the new row
+    skip_stored : whether to skip a new row if the table already has a row with the same primary
+        key. The two rows must be equal, such as the parameters of one fingerprint
+
+    Raises
+    ------
+    IntegrityError
+        The table already has a row with the primary key of a new row. `translate_errors` turns the
+        error of SQLAlchemy into StoreError.
     """
     if not rows:
         return
     head = f"INSERT INTO {table.name} ({', '.join(table.columns.keys())})"
     keys = ", ".join(table.primary_key.columns.keys())
-    tail = f"ON CONFLICT ({keys}) DO " + (f"UPDATE SET {update}" if update else "NOTHING")
+    tail = ""
+    if update:
+        tail = f"ON CONFLICT ({keys}) DO UPDATE SET {update}"
+    elif skip_stored:
+        tail = f"ON CONFLICT ({keys}) DO NOTHING"
     columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)]
     if db.dialect.name == "postgresql":
         # Each array is cast to the type of its column. The driver (psycopg) chooses the type of an

@@ -220,7 +220,7 @@ class SqliteInbox:
         with write_transaction(self._inbox) as db:
             # A merge needs the parameters to read the reports. By then, the operator may have
             # replaced the registry by a registry without these parameters.
-            insert_rows(db, schema.params, list(params.items()))
+            insert_rows(db, schema.params, list(params.items()), skip_stored=True)
             db.execute(insert(_SQLITE_TABLE), batch._asdict())
 
     def free_bytes(self) -> float:
@@ -270,7 +270,8 @@ class SqliteInbox:
             query = _select_batches(inbox, _SQLITE_TABLE).where(seq > last_merged, seq <= last)
             batches = _read_batches(inbox.execute(query))
             if batches:
-                insert_rows(db, schema.params, inbox.execute(select(schema.params)).all())
+                params = inbox.execute(select(schema.params)).all()
+                insert_rows(db, schema.params, params, skip_stored=True)
                 db.execute(update(schema.last_merged).values(seq=last))
         return batches
 
@@ -336,7 +337,8 @@ class PostgresInbox:
         # receivers that insert the same rows in different orders would wait for each other.
         if new := params.keys() - self._stored_fingerprints:
             with write_transaction(self._engine) as db:
-                insert_rows(db, schema.params, [(name, params[name]) for name in sorted(new)])
+                rows = [(fingerprint, params[fingerprint]) for fingerprint in sorted(new)]
+                insert_rows(db, schema.params, rows, skip_stored=True)
             self._stored_fingerprints |= new
         with translate_errors():
             if self._connection is None:
