@@ -186,11 +186,19 @@ class Pool:
         process closes the blocks of reports (`operations/closing.py`). The task takes some seconds,
         and the process would take memory for the rest of the day.
         """
+        # All idle workers are taken before the first of them is returned. The queue returns the
+        # worker that was put into it last, so a loop that takes and returns one worker at a time
+        # would end the same process again and again.
+        idle = [self._free.get_nowait() for _ in range(self._free.qsize())]
         loop = asyncio.get_running_loop()
-        for _ in range(self._free.qsize()):
-            worker = self._free.get_nowait()
-            await loop.run_in_executor(self._threads, worker.end)
-            self._free.put_nowait(worker)
+        try:
+            for worker in idle:
+                await loop.run_in_executor(self._threads, worker.end)
+        finally:
+            # Case: the call is cancelled, or the end of a process fails. A worker that is not
+            # returned would never run a task again.
+            for worker in idle:
+                self._free.put_nowait(worker)
 
     def close(self) -> None:
         """End all processes and their tasks."""

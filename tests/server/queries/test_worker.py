@@ -51,6 +51,21 @@ def test_worker_of_a_killed_parent_logs_no_fault(
     assert (worker.exitcode, capfd.readouterr().err) == (0, "")
 
 
+async def test_all_idle_processes_are_ended(engine: Engine) -> None:
+    """`stop_idle` ends every process of the pool, and later tasks start processes again."""
+    database = sqlite_url(Path(str(engine.url.database)))
+    limits = Limits(seconds=60, n_bytes=10**9)
+    pool = Pool("trial", database=database, size=2, limits=limits, max_waiting=9)
+    others = set(multiprocessing.active_children())
+    for _ in range(2):
+        results = await asyncio.gather(*(pool.run(Sleep(i, seconds=0.1)) for i in range(2)))
+        assert results == [0, 1]
+        assert len(set(multiprocessing.active_children()) - others) == 2
+        await pool.stop_idle()
+        assert set(multiprocessing.active_children()) <= others
+    pool.close()
+
+
 async def run_loop(n: int) -> None:
     """Run n turns of the event loop."""
     for _ in range(n):
