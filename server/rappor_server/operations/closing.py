@@ -164,19 +164,28 @@ async def keep_closing(
     steps = [close_due] if after_closing is None else [close_due, after_closing]
     is_failing = False
     while True:
-        errors: list[RapporError] = []
+        errors: list[Exception] = []
         for step in steps:
             # The second step runs even if the first one fails. Case: the counters of one metric are
             # damaged, so `close_due` fails for good. The blocks of all other metrics were closed
-            # before it fails, and `after_closing` computes their pages.
+            # before it fails, and `after_closing` computes their pages. Bad case of an error that
+            # is no RapporError: the disk of uploaded lists failed in `after_closing`. The task
+            # ended, and no day was closed until a restart of the collector.
             try:
                 await step()
-            except RapporError as error:
+            except Exception as error:  # noqa: BLE001 - an unexpected error must not end the loop
                 errors.append(error)
         # Only the first of several failures is logged. The same line every 30 seconds would fill
         # the log.
         if errors and not is_failing:
-            reason = str(errors[0])
-            logs.log_event("closing blocks failed", level=logging.WARNING, reason=reason)
+            _log_failure(errors[0])
         is_failing = bool(errors)
         await asyncio.sleep(poll_seconds)
+
+
+def _log_failure(error: Exception) -> None:
+    """Write a line for a failure; an unexpected error is named by its class and lines of code."""
+    if isinstance(error, RapporError):
+        logs.log_event("closing blocks failed", level=logging.WARNING, reason=str(error))
+    else:
+        logs.log_unexpected_error(error)

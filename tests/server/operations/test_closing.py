@@ -503,6 +503,45 @@ async def test_pages_are_computed_although_a_metric_is_damaged(engine: Engine) -
     closing_task.cancel()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_closing_continues_after_an_unexpected_error(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Blocks are closed although the work after closing raises an error that nobody expected.
+
+    Case: the disk of uploaded lists fails. The log has one line for all failures in a row, and the
+    line does not contain the message of the error.
+    """
+    store_reports(engine)
+    pool, n_calls = _FailingPool(engine), 0
+    pool.n_tasks = 1  # the task that fails is over
+
+    async def find_due() -> dict[str, Rules]:
+        return select_due(engine, RULES, day(min(n_calls, N_DAYS)))
+
+    async def delete_lists() -> None:
+        nonlocal n_calls
+        n_calls += 1
+        raise OSError("/home/operator/lists")
+
+    closing_task = asyncio.create_task(
+        closing.keep_closing(
+            pool.run,
+            pool.stop_idle,
+            find_due,
+            lambda: day(min(n_calls, N_DAYS)),
+            after_closing=delete_lists,
+            poll_seconds=0.01,
+        )
+    )
+    await wait_in_event_loop(lambda: closing_task.done() or n_calls > N_DAYS + 1)
+    assert not closing_task.done()
+    closing_task.cancel()
+    assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
+    assert [record.getMessage() for record in caplog.records] == ["unexpected error"]
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_reports_in_the_inbox_are_merged_before_their_day_is_closed(engine: Engine) -> None:
     """The last uploads of a day are in the blocks of this day, although no merge came before.
