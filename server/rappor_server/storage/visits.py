@@ -38,7 +38,7 @@ than a working day. A larger value lets such a browser show counts for longer.""
 LINK_SECONDS: Final = 10 * 60.0
 """Time for which a one-time sign-in link is valid, in seconds. The value is a convention. A larger
 value gives more time to somebody who finds the link, for example in the history of a terminal."""
-MOST: Final = 1000
+MAX_VISITS: Final = 1000
 """Largest number of visits and links in the database. A further visit ends the visit that was idle
 longest. On PostgreSQL, visits that begin at the same moment may exceed the number until the next
 visit begins. A larger value uses more of the disk."""
@@ -49,19 +49,24 @@ _VISIT: Final = schema.visit.c
 
 
 def begin(
-    engine: Engine, token_id: str, *, now: float | None = None, most: int = MOST, once: bool = False
+    engine: Engine,
+    token_id: str,
+    *,
+    now: float | None = None,
+    max_visits: int = MAX_VISITS,
+    once: bool = False,
 ) -> str:
     """Start a visit, and return its secret.
 
-    Visits and links that have ended are deleted. If the database then has `most` visits or more,
-    the visits that were idle longest are deleted, too.
+    Visits and links that have ended are deleted. If the database then has `max_visits` visits or
+    more, the visits that were idle longest are deleted, too.
 
     Parameters
     ----------
     engine : the database
     token_id : public name of the token
     now : seconds since 1970; by default the clock
-    most : largest number of visits
+    max_visits : largest number of visits
     once : whether to create a one-time sign-in link instead of a visit
     """
     now = time.time() if now is None else now
@@ -70,8 +75,10 @@ def begin(
     with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_is_over(now)))
         n_visits = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()
-        if n_visits >= most:
-            idle_longest = select(_VISIT.digest).order_by(_VISIT.seen).limit(n_visits - most + 1)
+        if n_visits >= max_visits:
+            idle_longest = (
+                select(_VISIT.digest).order_by(_VISIT.seen).limit(n_visits - max_visits + 1)
+            )
             db.execute(delete(schema.visit).where(_VISIT.digest.in_(idle_longest)))
         db.execute(insert(schema.visit), row)
     return secret
@@ -126,6 +133,10 @@ def cookie_key(engine: Engine) -> str:
 def _is_over(now: float) -> ColumnElement[bool]:
     """Return the SQL condition of visits and links that have ended."""
     return or_(
+        # Case: the clock was ahead when the person signed in, and was set back since. Without this
+        # condition, the visit would last until the clock has the time of the sign-in again. Clocks
+        # of several hosts differ by seconds, so a visit may be seen a little in the future.
+        _VISIT.seen > now + IDLE_SECONDS,
         _VISIT.seen < now - IDLE_SECONDS,
         _VISIT.began < now - LONGEST_SECONDS,
         _VISIT.once & (_VISIT.began < now - LINK_SECONDS),

@@ -29,12 +29,28 @@ def test_a_visit_ends_after_twelve_hours_with_requests(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_visit_ends_if_the_clock_was_ahead_at_the_sign_in(engine: Engine) -> None:
+    """A visit that began by a clock a day ahead ends when the clock is set back.
+
+    Otherwise the visit would last for that day and twelve hours. Clocks of two hosts may differ by
+    less than half an hour.
+    """
+    half_hour, day = 30 * 60.0, 86_400.0  # seconds
+    secret, link = (visits.begin(engine, "token", now=day, once=once) for once in (False, True))
+    assert visits.find(engine, secret, now=day - half_hour) == "token"
+    assert visits.find(engine, secret, now=day - half_hour - 1) is None
+    assert visits.open_link(engine, link, now=0.0) is None
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_number_of_visits_is_limited(engine: Engine) -> None:
     """A visit beyond the largest number ends the visit that was idle longest."""
-    secrets = [visits.begin(engine, "token", now=float(second), most=5) for second in range(5)]
+    secrets = [
+        visits.begin(engine, "token", now=float(second), max_visits=5) for second in range(5)
+    ]
     # A request of the first visit. The second visit is then idle longest.
     assert visits.find(engine, secrets[0], now=100.0) == "token"
-    visits.begin(engine, "token", now=101.0, most=5)
+    visits.begin(engine, "token", now=101.0, max_visits=5)
     is_ended = [visits.find(engine, secret, now=102.0) is None for secret in secrets]
     assert is_ended == [False, True, False, False, False]
 
