@@ -86,6 +86,8 @@ def export_counts(
 def _check_overlap(base: Path, first: datetime.date, last: datetime.date) -> None:
     """Raise FileError if a folder has an export of a different range that overlaps with this one.
 
+    The error also names a folder of another program, whose days are unknown.
+
     Parameters
     ----------
     base : folder of the metric's exports
@@ -93,9 +95,13 @@ def _check_overlap(base: Path, first: datetime.date, last: datetime.date) -> Non
     """
     for path in base.glob("first=*/last=*"):
         names = path.parts[-2:]  # such as ("first=2026-11-01", "last=2026-11-07")
-        other_first, other_last = (
-            datetime.date.fromisoformat(name.partition("=")[2]) for name in names
-        )
+        try:
+            other_first, other_last = (
+                datetime.date.fromisoformat(name.partition("=")[2]) for name in names
+            )
+        except ValueError:
+            reason = "the folder must be named by days such as last=2026-11-07: move it away"
+            raise FileError(path, reason) from None
         is_same = (other_first, other_last) == (first, last)
         if not is_same and other_first <= last and first <= other_last:
             raise FileError(

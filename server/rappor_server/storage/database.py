@@ -413,11 +413,18 @@ def _replace_stale_connections(engine: Engine) -> None:
 
 
 def _read_file_id(engine: Engine) -> tuple[int, int] | None:
-    """Return device and inode of an SQLite file, or None if there is no file."""
+    """Return device and inode of an SQLite file, or None if there is no file.
+
+    Raises StoreError if the folder of the file cannot be read.
+    """
     try:
         status = Path(str(engine.url.database)).stat()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        # Case: a network disk fails, or somebody has changed the permissions of the folder. Callers
+        # expect StoreError. The probe of the database would end for good after any other error.
+        raise StoreError(f"the database cannot answer: {type(error).__name__}") from None
     return status.st_dev, status.st_ino
 
 

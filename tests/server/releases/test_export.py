@@ -88,6 +88,14 @@ def test_days_are_in_a_folder_once(engine: Engine, tmp_path: Path) -> None:
     assert export_counts(engine, tmp_path, metric, first=day(2), last=day(3)) == []
 
 
+def test_folders_of_other_programs_are_named(engine: Engine, tmp_path: Path) -> None:
+    """A folder whose name has no days is an error that names the folder."""
+    folder = tmp_path / "counts" / "metric=page" / "first=2026-11-01" / "last=latest"
+    folder.mkdir(parents=True)
+    with pytest.raises(FileError, match="last=latest: the folder must be named by days"):
+        export_counts(engine, tmp_path, METRICS["page"], first=day(0), last=day(1))
+
+
 def test_consecutive_exports_leave_no_block_out(engine: Engine, tmp_path: Path) -> None:
     """A block that crosses the border of two exports is in the export of its last day."""
     metric = METRICS["small"]

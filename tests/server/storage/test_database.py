@@ -29,6 +29,7 @@ from rappor_server.storage import day_tables, migrations, schema, tokens, visits
 from rappor_server.storage.database import (
     open_database,
     parse_url,
+    ping,
     sqlite_url,
     translate_errors,
     write_transaction,
@@ -327,6 +328,22 @@ def test_damaged_file_raises_store_error(tmp_path: Path, damage: str) -> None:
         pytest.raises(StoreError, match="the database cannot answer"),
     ):
         tokens.list_all(engine)
+
+
+def test_unreadable_folder_raises_store_error(tmp_path: Path) -> None:
+    """A folder of the database that is gone while a connection is open raises StoreError.
+
+    The probe of the database expects no other error. After another error, the collector would never
+    probe again.
+    """
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with open_database(sqlite_url(folder / "counts.sqlite3")) as engine:
+        ping(engine)
+        folder.rename(tmp_path / "moved")
+        folder.touch()  # a file in the place of the folder
+        with pytest.raises(StoreError, match="the database cannot answer: NotADirectoryError"):
+            ping(engine)
 
 
 def test_no_column_stores_the_time_of_an_upload(engine: Engine) -> None:
