@@ -73,6 +73,7 @@ from rappor_server.storage.blocks import Rules, count_due_days, find_last_day, r
 from rappor_server.storage.database import ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
+from rappor_server.storage.release_windows import record_rates
 from rappor_server.storage.schema_versions import open_checked
 
 ResponseFuture = asyncio.Future[bytes]
@@ -218,10 +219,13 @@ class Collector:
         self._deadlines: dict[ResponseFuture, float] = {}
         # The argument is the number of queued uploads. The writer exists later than the metrics.
         self.metrics = Metrics(lambda: len(self._writer))
-        # `adopt` sets both attributes, now and at each reload. It comes before the database is
-        # opened: an invalid file must fail at once, and not after a minute of waiting.
+        # `adopt` sets the next three attributes, now and at each reload. It comes before the
+        # database is opened: an invalid file must fail at once, and not after a minute of waiting.
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
+        self._rules: dict[str, Rules]
+        # The rules whose sampling rates are in the database; None before the first record.
+        self._recorded_rules: dict[str, Rules] | None = None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
@@ -339,6 +343,8 @@ class Collector:
     async def _find_due(self) -> dict[str, Rules]:
         """Return the rules of blocks, by metric name, of the metrics with days to close.
 
+        The call also stores the sampling rates of a registry that has come into force.
+
         A day is to close if it has ended and has reports that are in no block.
         """
         # `due_days` are days that were not moved into blocks. `overdue_days` is how many days too
@@ -350,7 +356,20 @@ class Collector:
         # A clock that is a day ahead would close today's blocks before their last reports came. The
         # earlier day of this host's clock and the database's clock is therefore used.
         today = await self.look_up(earlier_of_clocks, self.today())
+        await self._record_rates(today)
         return await self.look_up(select_due, self._rules, today)
+
+    async def _record_rates(self, today: datetime.date) -> None:
+        """Store the sampling rates of a registry that came into force since the last call.
+
+        The database is not open yet when `adopt` is called at the start, so `adopt` cannot store
+        the rates itself.
+        """
+        rules = self._rules
+        if rules is not self._recorded_rules:
+            await self.look_up(record_rates, rules, today)
+            # A reload during the query has replaced `_rules`. The next call records its rates.
+            self._recorded_rules = rules
 
     async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:
         """Return the list of candidates of a query for a metric, or None if there is no list.

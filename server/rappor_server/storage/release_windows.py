@@ -71,14 +71,20 @@ changes no number of the past. The stored rate is null if devices may have had d
     the registries in force have different rates for the fingerprint
     the rate has changed since the first day of the blocks of the window
 
-The table `rate_in_force` has the rate of the last night in which days were moved, and the last day
-on which another rate may have been in force. Example: a daily metric whose rate falls on Wednesday
-at noon.
+The table `rate_in_force` has the present rate, and the last day on which another rate may have been
+in force. Both are written when a collector puts a registry in force (`record_rates`), and by every
+run that closes blocks (`store_rates`), because `prune` may close blocks while no collector runs.
+Example: a daily metric whose rate falls on Wednesday at noon.
 
-    night after    rate in force    changed    window    rate of the window
-    Tue            1                -          Tue       1
-    Wed            0.1              Wed        Wed       null: reports of the morning have rate 1
-    Thu            0.1              Wed        Thu       0.1
+    time              rate in force    changed    window    rate of the window
+    night after Tue   1                -          Tue       1
+    Wed, noon         0.1              Wed
+    night after Wed   0.1              Wed        Wed       null: reports of the morning have rate 1
+    night after Thu   0.1              Wed        Thu       0.1
+
+If the rate rises to 1 again on Wednesday evening, Wednesday's window still has the rate null.
+Without the record at noon, the rates of both nights would be equal, and the window would have the
+rate 1.
 
 Tables: `block_total` has the number of reports of closed blocks, without sums of bits.
 `release_window` has the windows, and `rate_in_force` the sampling rates. `released_cohorts` has the
@@ -92,11 +98,12 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from sqlalchemy import Connection, Subquery, and_, func, or_, select
+from sqlalchemy import Connection, Engine, Subquery, and_, func, or_, select
 
 from rappor_server.storage import schema
 from rappor_server.storage.block_rules import Rule
 from rappor_server.storage.bulk import insert_rows
+from rappor_server.storage.database import lock_maintenance, read_today, write_transaction
 
 COHORT_REPORTS: Final = np.dtype("<i8")
 """Format of a number of reports in `released_cohorts`: 64 bits, little-endian. Number j in the row
@@ -155,18 +162,37 @@ def add_block_totals(db: Connection, metric: str, totals: Mapping[BlockKey, Bloc
     insert_rows(db, schema.block_total, rows, update=_ADD_TO_TOTAL)
 
 
-def store_rates(
-    db: Connection, metric: str, rules: Mapping[str, Rule], yesterday: datetime.date
+def record_rates(
+    engine: Engine, rules: Mapping[str, Mapping[str, Rule]], today: datetime.date
 ) -> None:
+    """Store the sampling rates of a registry that has come into force today.
+
+    Parameters
+    ----------
+    engine : the database
+    rules : rule of each fingerprint, by the name of the metric
+    today : day (UTC) by the clock of this machine. PostgreSQL uses the day of its own clock, by
+        which reports are dated
+    """
+    with write_transaction(engine) as db:
+        # Another collector may record its registry, or close blocks, at the same time.
+        lock_maintenance(db)
+        if db.dialect.name == "postgresql":
+            today = read_today(db)
+        for metric, rules_of_metric in rules.items():
+            store_rates(db, metric, rules_of_metric, today)
+
+
+def store_rates(db: Connection, metric: str, rules: Mapping[str, Rule], day: datetime.date) -> None:
     """Store the sampling rates in force, and for each new rate the day of its change.
 
     Parameters
     ----------
-    db : the transaction that begins to move days into blocks
+    db : a transaction that has the maintenance lock
     metric : name of the metric
     rules : rule of each fingerprint of the metric
-    yesterday : the last day that has ended. The reports of this day and of earlier days may have
-        come before the change
+    day : the last day whose reports may have come before the change: today for a registry that has
+        just come into force, yesterday for a run that closes the blocks of ended days
     """
     columns = schema.rate_in_force.c
     query = select(columns.params, columns.sampling_rate).where(columns.metric == metric)
@@ -177,7 +203,7 @@ def store_rates(
             # The fingerprint is new, so no report has an earlier rate.
             rows.append((metric, fingerprint, rule.sampling_rate, datetime.date.min))
         elif rates[fingerprint] != rule.sampling_rate:
-            rows.append((metric, fingerprint, rule.sampling_rate, yesterday))
+            rows.append((metric, fingerprint, rule.sampling_rate, day))
     update = "sampling_rate = excluded.sampling_rate, changed = excluded.changed"
     insert_rows(db, schema.rate_in_force, rows, update=update)
 

@@ -19,10 +19,13 @@ from collectors import (
 )
 from programs import run_python
 from rappor_server.app.collector import Collector, UploadTotals
+from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.cli.serve import prepare_database
+from rappor_server.storage import schema
 from rappor_server.storage.database import utc_today
 from rappor_server.storage.merge import merge_all
+from sqlalchemy import select
 
 PROGRAM = """
 import asyncio, datetime, sys
@@ -94,6 +97,39 @@ async def test_reports_count_on_the_day_of_the_database(
         merge_all(collector.engine)
         (released_day,) = read_counts_without_minimum(collector.engine).days
         assert before <= released_day.day <= utc_today()
+    finally:
+        await collector.close()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_registry_in_force_has_its_sampling_rates_in_the_database(tmp_path: Path) -> None:
+    """The rate of each registry is stored with the day on which it came into force.
+
+    A window of this day has no rate then, because its reports may have been made under either
+    registry. The first registry has no day: no report came before it.
+    """
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    settings = Settings(registry=str(registry))
+    prepare_database(settings)
+    noon = datetime.date(2026, 11, 23)
+    collector = Collector(settings, today=lambda: noon)
+    columns = schema.rate_in_force.c
+
+    async def read_rates() -> list[tuple[float, datetime.date]]:
+        await collector._find_due()
+        query = select(columns.sampling_rate, columns.changed).where(columns.metric == "small")
+        with collector.engine.connect() as db:
+            return [tuple(row) for row in db.execute(query)]
+
+    try:
+        assert await read_rates() == [(1.0, datetime.date.min)]
+        entry = "[metrics.small]\n"
+        registry.write_text(REGISTRY.replace(entry, f"{entry}sampling_rate = 0.5\n"))
+        collector.adopt(InputFiles.read(settings, today=noon))
+        assert await read_rates() == [(0.5, noon)]
+        assert await read_rates() == [(0.5, noon)]
     finally:
         await collector.close()
 

@@ -44,6 +44,7 @@ from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import write_transaction
 from rappor_server.storage.forgetting import forget
+from rappor_server.storage.release_windows import record_rates
 from rappor_server.storage.tallies import Tally
 from registries import build_registry
 from sqlalchemy import Engine
@@ -81,7 +82,7 @@ def store(engine: Engine, on: datetime.date, metric: Metric, *cohorts: int) -> N
         if number
     ]
     with write_transaction(engine) as db:
-        insert_rows(db, schema.params, [(params.fingerprint, params.to_json())])
+        insert_rows(db, schema.params, [(params.fingerprint, params.to_json())], skip_stored=True)
         insert_rows(db, schema.tally, rows)
 
 
@@ -350,6 +351,40 @@ def test_each_day_is_divided_by_its_own_rate(engine: Engine) -> None:
         installations = read_installations(engine, sample(DAILY, rate), FAR)
         assert list_devices(installations) == [half, half, None, quarter]
     assert list(list_numbers(installations).values()) == [40] * 4
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL has a clock
+def test_a_rate_that_changes_and_changes_back_within_a_day_gives_no_number(engine: Engine) -> None:
+    """A day has no number of devices if its rate changed at noon and changed back in the evening.
+
+    The nights before and after day 1 have the same rate, so only the record of the reload at noon
+    shows the change. The fingerprint of day 0 is new: its rate before the first night was recorded
+    when the registry came into force.
+    """
+    half, full = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
+    record_rates(engine, half, day(0))
+    for number in range(3):
+        store(engine, day(number), DAILY, 40)
+        if number == 1:
+            record_rates(engine, full, day(1))
+            record_rates(engine, half, day(1))
+        record_rates(engine, half, day(number))  # an unchanged registry changes nothing
+        close_all(engine, half, day(number + 1))
+    devices = list_devices(read_installations(engine, sample(DAILY, 0.5), FAR))
+    assert devices == [(80, pytest.approx(80**0.5)), None, (80, pytest.approx(80**0.5))]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL has a clock
+def test_a_rate_that_changes_before_the_first_night_gives_no_number(engine: Engine) -> None:
+    """The first day of a fingerprint has no number of devices if its rate changed on this day."""
+    half, full = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
+    record_rates(engine, half, day(0))
+    store(engine, day(0), DAILY, 40)
+    record_rates(engine, full, day(0))
+    close_all(engine, full, day(1))
+    store(engine, day(1), DAILY, 40)
+    close_all(engine, full, day(2))
+    assert list_devices(read_installations(engine, DAILY, FAR)) == [None, (40, 0)]
 
 
 def test_registries_that_disagree_on_the_rate_give_no_number(engine: Engine) -> None:

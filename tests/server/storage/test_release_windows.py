@@ -112,7 +112,7 @@ def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
     with write_transaction(engine) as db:
         for (fingerprint, date, cohort), reports in numbers.items():
             params = FINGERPRINTS[fingerprint].params
-            insert_rows(db, schema.params, [(fingerprint, params.to_json())])
+            insert_rows(db, schema.params, [(fingerprint, params.to_json())], skip_stored=True)
             tally = schema.tally.c
             query = select(tally.reports).where(
                 *(tally.params == fingerprint, tally.day == date, tally.cohort == cohort)
@@ -308,7 +308,9 @@ def store_small(engine: Engine, on: int, reports: int) -> None:
         Tally(reports, np.array([reports, 0])).to_bytes(),
     )
     with write_transaction(engine) as db:
-        insert_rows(db, schema.params, [(SMALL.fingerprint, SMALL.params.to_json())])
+        insert_rows(
+            db, schema.params, [(SMALL.fingerprint, SMALL.params.to_json())], skip_stored=True
+        )
         insert_rows(db, schema.tally, [row])
 
 
