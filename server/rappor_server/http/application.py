@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -105,24 +105,15 @@ def create_application(
 
     @contextlib.asynccontextmanager
     async def run_lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
-        try:
+        with _log_failed_start():
             collector = open_collector(settings)
-        except RapporError as error:
-            # uvicorn exits with status 3 and does not write the reason.
-            logs.log_event("start failed", level=logging.ERROR, reason=str(error))
-            raise
-        except Exception as error:
-            # Another exception comes from a programming error or a broken installation. uvicorn
-            # would write only its own line, and an operator would not learn the class of the error
-            # or the line of code.
-            logs.log_unexpected_error(error)
-            raise
         app.state.collector = collector
-        _freeze_objects()
-        logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
         try:
             if pages_app is not None:
-                page_routes.attach_collector(pages_app, collector)
+                with _log_failed_start():
+                    page_routes.attach_collector(pages_app, collector)
+            _freeze_objects()
+            logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
             quota = SourceQuota(settings.max_source_connections, proxies=settings.proxies)
             yield {SETTINGS: settings, METRICS: collector.metrics, QUOTA: quota}
         finally:
@@ -151,6 +142,21 @@ def _list_middleware(settings: Settings, admin_port: int | None) -> list[Middlew
     if settings.origins:
         middleware.append(Middleware(DeviceCors, paths=_DEVICE_PATHS, origins=settings.origins))
     return [*middleware, Middleware(UploadShortcut, endpoint=_UPLOAD_ENDPOINT)]
+
+
+@contextlib.contextmanager
+def _log_failed_start() -> Iterator[None]:
+    """Log why the application cannot start: uvicorn exits with status 3 and writes no reason."""
+    try:
+        yield
+    except RapporError as error:
+        logs.log_event("start failed", level=logging.ERROR, reason=str(error))
+        raise
+    except Exception as error:
+        # Another exception comes from a programming error or a broken installation. An operator
+        # needs the class of the error and the line of code.
+        logs.log_unexpected_error(error)
+        raise
 
 
 def _freeze_objects() -> None:

@@ -1,6 +1,6 @@
 """A running server: addresses, reloads, TLS, headers, log, a late database, several units.
 
-Each test starts `rappor-server serve` as a process, and uses it over HTTP and by signals.
+Most tests start `rappor-server serve` as a process, and use it over HTTP and by signals.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import plain_http
@@ -36,6 +37,11 @@ from collectors import (
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from programs import run_python, wait_until
+from rappor_server.app.collector import Collector
+from rappor_server.app.settings import Settings
+from rappor_server.base.errors import StoreError
+from rappor_server.http.application import create_application
+from rappor_server.storage import visits
 from sockets import write_certificate
 
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
@@ -481,6 +487,31 @@ def test_unexpected_failure_of_a_start_is_logged() -> None:
     assert event["error"] == "KeyError"
     assert any("open_collector" in frame for frame in event["trace"])
     assert "uploaded bytes" not in json.dumps(event)
+
+
+@pytest.mark.anyio
+async def test_database_that_fails_during_a_start_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the database fails after the collector is open, the log says why, and it is closed.
+
+    The pages then read the key of their cookies. uvicorn itself writes no reason.
+    """
+
+    def fail(_: object) -> str:
+        raise StoreError("database failed: disk is full")
+
+    monkeypatch.setattr(visits, "cookie_key", fail)
+    collector = Mock(spec=Collector, engine=None)
+    settings = Settings(registry="metrics.toml", pages=True, admin="127.0.0.1:0")
+    app = create_application(settings, open_collector=lambda _: collector)
+    with pytest.raises(StoreError):
+        async with app.router.lifespan_context(app):
+            pass
+    failed, *_ = caplog.records
+    assert failed.getMessage() == "start failed"
+    assert failed.__dict__["fields"] == {"reason": "database failed: disk is full"}
+    collector.close.assert_awaited_once()
 
 
 def read_registry_digest(running: Running) -> str:
