@@ -179,8 +179,11 @@ def list_findings(diagnostics: Mapping[str, Any]) -> Iterator[str]:
                 "reports each; honest devices spread evenly."
             )
     if diagnostics.get("groups"):
-        n = len(diagnostics["groups"])
-        yield f"{n} groups of candidates cannot be distinguished: each member shows its total."
+        groups = format_count(len(diagnostics["groups"]), "group")
+        yield (
+            f"The candidates of {groups} cannot be distinguished: each shows the total of its "
+            "group."
+        )
     if "detectable_share" in diagnostics:
         yield _format_limit(diagnostics)
 

@@ -13,8 +13,18 @@ from typing import Final
 
 from rappor.privacy.documents import Document, Section
 from rappor.reporting.document import document, header
-from rappor.reporting.markup import Markup, tag, visible
+from rappor.reporting.markup import Markup, replace_invisible, tag
 from rappor.reporting.tables import table_of_cells
+
+_SIGN: Final = re.compile(r"[\\|<>*~`\[\]]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")
+"""Matches a sign that Markdown or HTML interprets anywhere in a line. An underscore within a word,
+as in `min_reports`, and the sign & of "R & D" have no meaning."""
+
+_BLOCK_START: Final = re.compile(
+    r"^(\d*)(#(?=#*(?: |$))|-(?=-*(?: |$))|\+(?= |$)|(?<=\d)[.)](?= |$))"
+)
+"""Matches the beginning of a line that is a heading, a list or a rule. Its second group is the sign
+that needs a backslash: of "1. Which editor?", the point."""
 
 _PLACEHOLDER: Final = "[to be filled in]"
 """Placeholder of a text that people have to write. Its brackets are the only brackets that are not
@@ -63,7 +73,7 @@ def _escape_markdown(text: str, *, is_cell: bool = False) -> str:
 
     A reader sees the text unchanged, except that backticks mark code.
     """
-    line, parts, end = visible(_join_lines(text)), [], 0
+    line, parts, end = replace_invisible(_join_lines(text)), [], 0
     for code in _CODE_SPAN.finditer(line):
         # Markdown shows each character of a code span, also a backslash. A cell is the exception: a
         # bar would end the cell, and Markdown removes the backslash before the bar.
@@ -72,20 +82,25 @@ def _escape_markdown(text: str, *, is_cell: bool = False) -> str:
             code[0].replace("|", "\\|") if is_cell else code[0],
         ]
         end = code.end()
-    escaped_text = "".join((*parts, _escape_signs(line[end:])))
+    escaped_text = _escape_block_sign("".join((*parts, _escape_signs(line[end:]))))
     return escaped_text.replace(_escape_signs(_PLACEHOLDER), _PLACEHOLDER)
 
 
 def _escape_signs(text: str) -> str:
     """Put a backslash before each sign that Markdown or HTML would interpret."""
-    return re.sub(r"[\\|<>*\[\]]", r"\\\g<0>", text)
+    return _SIGN.sub(r"\\\g<0>", text)
+
+
+def _escape_block_sign(line: str) -> str:
+    """Put a backslash before a sign that would make the line a heading, a list or a rule."""
+    return _BLOCK_START.sub(r"\1\\\2", line)
 
 
 def _join_lines(text: str) -> str:
     """Return a text with spaces in place of line breaks.
 
     A description in a registry may have several lines. Markdown and pages would show a picture of
-    the control character in place of each line break (`visible`).
+    the control character in place of each line break (`replace_invisible`).
     """
     return " ".join(line.strip() for line in text.splitlines())
 

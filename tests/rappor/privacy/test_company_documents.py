@@ -114,8 +114,10 @@ def test_a_metric_without_a_least_number_promises_no_largest_part() -> None:
         ("<b> `[x]` *", r"\<b\> `[x]` \*", "&lt;b&gt; <code>[x]</code> *"),
         ("``a ` b``", "``a ` b``", "<code>a ` b</code>"),
         # One run of backticks without an end is no code, and neither is a text after the end.
-        ("``<b>`", r"``\<b\>`", "``&lt;b&gt;`"),
-        ("` `` ` <b> `", r"` `` ` \<b\> `", "<code> `` </code> &lt;b&gt; `"),
+        ("``<b>`", r"\`\`\<b\>\`", "``&lt;b&gt;`"),
+        ("` `` ` <b> `", r"` `` ` \<b\> \`", "<code> `` </code> &lt;b&gt; `"),
+        # Three backticks at the beginning of a line would make the rest of the document code.
+        ("```", r"\`\`\`", "```"),
     ],
 )
 def test_code_in_a_text_is_shown_unchanged(text: str, markdown: str, page: str) -> None:
@@ -129,6 +131,29 @@ def test_code_in_a_text_is_shown_unchanged(text: str, markdown: str, page: str) 
     assert markdown.replace("\\|", "|") in lines
     assert f"| {markdown} |" in lines
     assert f"<p>{page}</p>" in paper_page(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("# Pages", r"\# Pages"),
+        ("- pages", r"\- pages"),
+        ("---", r"\---"),
+        ("+ pages", r"\+ pages"),
+        ("1. Which page?", r"1\. Which page?"),
+        ("1.5 pages", "1.5 pages"),
+        ("&lt; R & D", r"\&lt; R & D"),
+        ("_all_ of min_reports", r"\_all\_ of min_reports"),
+        ("~~old~~", r"\~\~old\~\~"),
+    ],
+)
+def test_signs_of_markdown_are_shown_unchanged(text: str, markdown: str) -> None:
+    """A description that looks like a list, a heading, an entity or emphasis is shown as it is.
+
+    Without the backslash before "&lt;", for example, a reader would see "<".
+    """
+    document = Document(title="Paper", sections=(Section(title="Notes", texts=(text,)),))
+    assert paper_markdown(document).splitlines()[-1] == markdown
 
 
 def test_sums_have_an_end_only_with_a_retention() -> None:

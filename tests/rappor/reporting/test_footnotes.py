@@ -54,6 +54,15 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
         assert format_detection_limit(share).startswith("No share can be detected")
 
 
+@pytest.mark.parametrize(("n_groups", "number"), [(1, "1 group"), (1200, "1,200 groups")])
+def test_number_of_indistinguishable_groups_is_stated(n_groups: int, number: str) -> None:
+    """The sentence fits one group and several."""
+    (sentence,) = list_findings({"cohorts": [], "groups": [["vi", "vim"]] * n_groups})
+    assert sentence == (
+        f"The candidates of {number} cannot be distinguished: each shows the total of its group."
+    )
+
+
 @pytest.mark.parametrize(
     ("unallocated", "n_detected", "expected"),
     [
