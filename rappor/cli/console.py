@@ -28,7 +28,7 @@ from rich.progress import (
 from rich.text import Text
 
 from rappor.reporting.json_values import to_json_text
-from rappor.reporting.markup import visible
+from rappor.reporting.markup import replace_invisible
 from rappor.reporting.tables import Table, wrap
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def print_parts(*parts: str | Table[Any], indent: int = 0) -> None:
             titles, line_break, rows = part.to_text(get_width() - indent).partition("\n")
             text = click.style(titles, bold=True) + line_break + rows
         else:
-            # A line break of the text stays. `visible` would replace it by its picture.
-            text = wrap("\n".join(map(visible, part.split("\n"))), get_width() - indent)
+            # A line break of the text stays. `replace_invisible` would replace it by its picture.
+            text = wrap("\n".join(map(replace_invisible, part.split("\n"))), get_width() - indent)
         click.echo(textwrap.indent(text, " " * indent))
 
 
 def print_title(title: str) -> None:
     """Print a title."""
-    click.secho(wrap(visible(title), get_width()), bold=True)
+    click.secho(wrap(replace_invisible(title), get_width()), bold=True)
 
 
 def print_section(title: str, *parts: str | Table[Any]) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rappor.comparison.comparison import Comparison, Sample
-from rappor.reporting.markup import Markup, breakable, join, shorten, tag
+from rappor.reporting.markup import Markup, join, mark_breaks, shorten, tag
 from rappor.reporting.numbers import format_share
 from rappor.reporting.plots import sort_changes
 
@@ -49,7 +49,7 @@ def format_string(text: str) -> Markup:
     The string may be written from right to left, as in Arabic. The element `bdi` prevents that a
     browser then also reorders the words of the sentence around the string.
     """
-    return tag("bdi", breakable(shorten(text, 60)))
+    return tag("bdi", mark_breaks(shorten(text, 60)))
 
 
 def describe_changes(comparison: Comparison) -> Markup:

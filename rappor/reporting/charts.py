@@ -28,7 +28,7 @@ from typing import Any, Final
 from rappor.base.atomic_files import save_text
 from rappor.base.errors import FileError, MissingExtraError, ParamsError
 from rappor.reporting.document import document
-from rappor.reporting.markup import Markup, breakable, count_columns, join, tag
+from rappor.reporting.markup import Markup, count_columns, join, mark_breaks, tag
 
 SUFFIXES: Final = (".svg", ".png", ".html")
 """Suffixes of the files that `Picture.save` can write."""
@@ -112,7 +112,7 @@ class Picture:
             case ".svg":
                 save_text(self.svg() + "\n", path)
             case ".png":
-                Path(path).write_bytes(pixels(self.svg(), path))
+                Path(path).write_bytes(render_png(self.svg(), path))
             case _:
                 head = [tag("h1", self.title), *([tag("p", self.subject)] if self.subject else [])]
                 save_text(document(_join_title(self), *head, self.inline()), path)
@@ -151,7 +151,7 @@ class Chart(Picture):
         A figure with a `name` has an anchor with this name, and a link to the anchor.
         """
         # A narrow window may break the title into lines, also inside of a long name.
-        words = [tag("strong", breakable(self.title))]
+        words = [tag("strong", mark_breaks(self.title))]
         if name:
             label = f"Link to the figure of {self.title}"
             words += [join(" "), tag("a", "#", href=f"#{name}", aria_label=label)]
@@ -240,7 +240,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def pixels(svg: str, name: str | os.PathLike[str]) -> bytes:
+def render_png(svg: str, name: str | os.PathLike[str]) -> bytes:
     """Return a drawing as the bytes of a PNG.
 
     Parameters

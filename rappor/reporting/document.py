@@ -14,10 +14,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rappor.reporting.markup import Markup, constant, tag
+from rappor.reporting.markup import Markup, read_static, tag
 
-_STYLE: Final = constant("page.css")
-_SCRIPT: Final = constant("page.js")
+_STYLE: Final = read_static("page.css")
+_SCRIPT: Final = read_static("page.js")
 
 
 class Content(NamedTuple):

@@ -82,7 +82,7 @@ def join(*parts: str) -> Markup:
     return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
-def constant(file: str) -> Markup:
+def read_static(file: str) -> Markup:
     """Read a style sheet or a script of this folder. The files contain no input of other people."""
     data = pkgutil.get_data(__package__, file)
     assert data is not None
@@ -91,18 +91,22 @@ def constant(file: str) -> Markup:
 
 def escape(text: str) -> Markup:
     """Return text as HTML that shows the text."""
-    return Markup(html.escape(visible(text)))
+    return Markup(html.escape(replace_invisible(text)))
 
 
-def breakable(text: str) -> Markup:
-    """Return text as HTML that a narrow window may break after signs, such as dots."""
-    visible_text = visible(text)
-    # \0 marks the places while the text is escaped. `visible` has replaced any \0 of the text.
+def mark_breaks(text: str) -> Markup:
+    """Return a long name as HTML that a narrow window may break after signs, such as dots.
+
+    A name of at most 20 characters (`_SHORT`) gets no mark.
+    """
+    visible_text = replace_invisible(text)
+    # \0 marks the places while the text is escaped. The text itself has no \0 any more, because
+    # `replace_invisible` has replaced it.
     marked = _BREAKS.sub("\\g<0>\0", visible_text) if len(visible_text) > _SHORT else visible_text
     return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 
-def visible(text: str) -> str:
+def replace_invisible(text: str) -> str:
     """Return text in which each invisible character is replaced by its picture or code point."""
     return _INVISIBLE.sub(_name_character, text)
 
@@ -111,7 +115,7 @@ def shorten(text: str, columns: int) -> str:
     """Return visible text of at most `columns` columns. A cut text ends with an ellipsis."""
     # Case: a text of a million characters. It is cut before the slow loop. Four characters for each
     # column suffice: each character takes at least one column, except for combining marks.
-    visible_text = visible(text[: 4 * columns])
+    visible_text = replace_invisible(text[: 4 * columns])
     is_complete = len(text) <= 4 * columns
     if is_complete and count_columns(visible_text) <= columns:
         return visible_text
@@ -164,4 +168,4 @@ def _name_character(match: re.Match[str]) -> str:
 
 def _format_attribute(value: str | float) -> str:
     """Format the value of an attribute. Six digits are enough for a position in a drawing."""
-    return visible(value) if isinstance(value, str) else f"{value:.6g}"
+    return replace_invisible(value) if isinstance(value, str) else f"{value:.6g}"

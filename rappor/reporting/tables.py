@@ -38,7 +38,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from rappor.reporting.json_values import to_json_value
-from rappor.reporting.markup import Markup, breakable, count_columns, join, shorten, tag, visible
+from rappor.reporting.markup import (
+    Markup,
+    count_columns,
+    join,
+    mark_breaks,
+    replace_invisible,
+    shorten,
+    tag,
+)
 
 LISTED: Final = 1000
 """Largest number of rows of a table on a page. Further rows are counted. The limit keeps the page
@@ -145,7 +153,7 @@ class Table(Generic[RowT]):
         classes = ["words"] if are_all_words else []
         for i, column in enumerate(self.columns):
             if column.kind != "number" and not are_all_words:
-                # A name is broken after signs (`breakable`), so it never needs a line of its own.
+                # A name is broken after signs (`mark_breaks`), so it never needs a line of its own.
                 is_short = column.kind == "text" and all(len(texts[i]) <= _SHORT for texts in cells)
                 classes.append(f"{'short' if is_short else 'long'}-{i + 1}")
         table = tag(
@@ -186,7 +194,7 @@ class Table(Generic[RowT]):
     def _format_cells(self, rows: Iterable[RowT]) -> Iterator[tuple[str, ...]]:
         """Yield the cells of each row without characters that a terminal would execute."""
         for row in rows:
-            yield tuple(visible(column.format_cell(row)) for column in self.columns)
+            yield tuple(replace_invisible(column.format_cell(row)) for column in self.columns)
 
     def _format_lines(self, cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         """Yield the lines of one row. A cell of words that is wider than its column has several."""
@@ -233,7 +241,7 @@ def format_name(text: str) -> Markup:
 
     A cell isolates the direction of its text from other cells, so a name needs no element `bdi`.
     """
-    return breakable(shorten(text, _LONGEST_NAME_ON_PAGE))
+    return mark_breaks(shorten(text, _LONGEST_NAME_ON_PAGE))
 
 
 def wrap(text: str, width: int) -> str:

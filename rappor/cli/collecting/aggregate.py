@@ -48,7 +48,7 @@ from rappor.cli.options import (
 )
 from rappor.engines.layout import REASONS
 from rappor.registry.registry import Registry
-from rappor.reporting.markup import visible
+from rappor.reporting.markup import replace_invisible
 
 if TYPE_CHECKING:
     from rappor.counts.counts import Counts
@@ -326,5 +326,5 @@ def _warn_of_refusals(refusals: tuple[RefusedReports, ...]) -> None:
             where = f", first on line {refusal.first_line:,}"
         names = " ".join(filter(None, (refusal.metric, refusal.params)))
         # Rows are untrusted input, so their names may contain control characters of a terminal.
-        labels = f" (of {visible(names)})" if names else ""
+        labels = f" (of {replace_invisible(names)})" if names else ""
         click.echo(f"refused {refusal.n:,}{where}: {refusal.reason}{labels}", err=True)

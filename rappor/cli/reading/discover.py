@@ -23,7 +23,7 @@ from rappor.cli.options import (
 )
 from rappor.cli.reading.count_inputs import PartInputs
 from rappor.estimator.error_control import ErrorControl
-from rappor.reporting.markup import visible
+from rappor.reporting.markup import replace_invisible
 from rappor.reporting.numbers import (
     format_p_value,
     format_percent,
@@ -206,7 +206,7 @@ def _print_strings(result: DiscoveredStrings) -> None:
     # The alphabet may contain a blank, which `print_parts` would drop at the end of a line.
     click.echo(
         f"\nStrings of up to {result.longest} characters, alphabet ({origin}): "
-        f"{visible(result.alphabet)}"
+        f"{replace_invisible(result.alphabet)}"
     )
     if result.unfinished:
         n_more = len(result.unfinished) - _ROWS

@@ -4,7 +4,7 @@ The templates escape every text. They also make invisible characters visible, be
 from an uploaded list may contain any character: two candidates that differ by a zero-width space
 would look the same. HTML of `rappor.reporting` is escaped already, and templates mark it as safe.
 
-Filters of the templates: `number` (1,234), `counted` (3 days), `nats` (2.00), `sentence`, `days`.
+Filters of the templates: `number` (1,234), `with_noun` (3 days), `nats` (2.00), `sentence`, `days`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from rappor.base.sentence_numbers import format_count
-from rappor.reporting.markup import visible
+from rappor.reporting.markup import replace_invisible
 from rappor.reporting.numbers import format_nats
 
 
@@ -58,7 +58,11 @@ STATIC_FILES: Final[Mapping[str, StaticFile]] = {
 
 def _show_invisible(value: object) -> object:
     """Replace the invisible characters of a text. jinja2 calls this for each inserted value."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        replace_invisible(value)
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )
 
 
 def _format_sentence(detail: str) -> str:
@@ -94,7 +98,7 @@ _TEMPLATES.globals["static"] = _format_static_url
 # Charts can be downloaded as PNG images if the extra `png` is installed.
 _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
-_TEMPLATES.filters["counted"] = format_count
+_TEMPLATES.filters["with_noun"] = format_count
 _TEMPLATES.filters["nats"] = format_nats
 _TEMPLATES.filters["sentence"] = _format_sentence
 _TEMPLATES.filters["days"] = format_days

@@ -582,10 +582,10 @@ class PngTask:
 
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:  # noqa: ARG002 - no counts
         """Return the image; MissingExtraError without the extra `png`."""
-        from rappor.reporting.charts import pixels  # noqa: PLC0415 - an extra
+        from rappor.reporting.charts import render_png  # noqa: PLC0415 - an extra
 
         report_step("drawing")
-        return pixels(self.svg.decode(), "chart.png")
+        return render_png(self.svg.decode(), "chart.png")
 
 
 def _format_days(days: Range, release: Release) -> str:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from rappor.reporting.markup import (
     Markup,
-    breakable,
     count_columns,
     escape,
     join,
+    mark_breaks,
+    replace_invisible,
     shorten,
     tag,
-    visible,
 )
 
 
@@ -63,7 +63,7 @@ def test_invisible_characters_are_named(text: str, visible_text: str) -> None:
     "exe.png" appear for "gnp.exe", and an escape character changes the colours of a terminal. UTF-8
     has no code for a lone surrogate. Letters of any script stay.
     """
-    assert visible(text) == visible_text
+    assert replace_invisible(text) == visible_text
     assert escape(text).encode("utf-8")
 
 
@@ -73,7 +73,7 @@ def test_invisible_characters_are_named(text: str, visible_text: str) -> None:
 def test_a_shortened_text_fits_its_columns(text: str, columns: int) -> None:
     """A text that fits stays as it is, and a cut text ends with an ellipsis."""
     short = shorten(text, columns)
-    if short != visible(text):
+    if short != replace_invisible(text):
         assert short.endswith("\u2026")
     assert count_columns(short) <= columns
 
@@ -104,8 +104,8 @@ def test_a_name_is_broken_between_its_words_only() -> None:
     of at most 20 characters and dates stay on one line. Breaks are never inside an escaped
     character such as `&lt;`.
     """
-    assert breakable("duckduckgo_search.org") == "duckduckgo_<wbr>search.<wbr>org"
-    assert breakable("search.yahoo.co.jp") == "search.yahoo.co.jp"
-    assert breakable("2026-09-28/2026-10-04") == "2026-09-28/2026-10-04"
-    assert breakable("x" * 31) == f"{30 * 'x'}<wbr>x"
-    assert breakable(f"{20 * '-'}</b>\0") == f"{20 * '-'}&lt;/<wbr>b&gt;\u2400"
+    assert mark_breaks("duckduckgo_search.org") == "duckduckgo_<wbr>search.<wbr>org"
+    assert mark_breaks("search.yahoo.co.jp") == "search.yahoo.co.jp"
+    assert mark_breaks("2026-09-28/2026-10-04") == "2026-09-28/2026-10-04"
+    assert mark_breaks("x" * 31) == f"{30 * 'x'}<wbr>x"
+    assert mark_breaks(f"{20 * '-'}</b>\0") == f"{20 * '-'}&lt;/<wbr>b&gt;\u2400"
