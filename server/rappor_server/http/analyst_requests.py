@@ -13,11 +13,13 @@ The response to a wrong request is a problem whose sentence contains the remedy.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Final, Literal, TypeVar
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from rappor_server.base.problems import Problem
@@ -46,7 +48,7 @@ class CountsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
     first, last : first and last day (UTC) such as 2026-11-30, both included. The query parameters
         have the names `from` and `to`. None leaves the range open.
     by : length of the periods, or None for one sum
-    params : fingerprint of a parameter set, or None for the current one
+    params : fingerprint of the only parameter set to return, or None for all sets
     segments : whether to return the counts of each segment. A URL has only texts, so the value is
         "true" or "false".
     """
@@ -127,21 +129,23 @@ def make_unprocessable(detail: str) -> Problem:
 
 
 def _parse_query(
-    query: Mapping[str, str], record_type: type[_Record], *, exclude: Collection[str] = ()
+    query: QueryParams, record_type: type[_Record], *, exclude: Collection[str] = ()
 ) -> _Record:
     """Convert query parameters to a record.
 
     Parameters
     ----------
-    query : values of the parameters by name
+    query : the parameters, as pairs of name and value
     record_type : type of the record, whose fields name the parameters
     exclude : names of fields that are no query parameters
 
     Raises
     ------
     Problem
-        422 for an unknown parameter or a malformed value. If unknown parameters were ignored, a
-        mistyped `form=2026-11-21` would return the counts of all days, and nobody would notice.
+        422 for an unknown parameter, a repeated parameter or a malformed value. If unknown
+        parameters were ignored, a mistyped `form=2026-11-21` would return the counts of all days,
+        and nobody would notice. If the last of two parameters `from` were used, the counts would be
+        of other days than the first one names.
     """
     allowed = [
         field.encode_name
@@ -155,6 +159,11 @@ def _parse_query(
             similar = difflib.get_close_matches(name_start, allowed, n=1)
             hint = f"did you mean {similar[0]}? " if similar else ""
             raise make_unprocessable(f"unknown query parameter {name_start!r}; {hint}{remedy}")
+    for name, number in Counter(name for name, _ in query.multi_items()).items():
+        if number > 1:
+            raise make_unprocessable(
+                f"query parameter {name!r} must occur once, got it {number} times"
+            )
     try:
         return msgspec.convert(dict(query), record_type, strict=False)
     except msgspec.ValidationError as error:

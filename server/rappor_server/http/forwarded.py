@@ -125,9 +125,9 @@ def parse_forwarded(text: str) -> _Forwarded:
         elif name.lower() == "proto":
             scheme = value.lower()
         if element_end is not None:
-            # A proxy that hides the address of its client, or lacks it, may
-            # omit `for`. "unknown" then takes the place of the address. Otherwise the last address
-            # in the list would be the address of an earlier client.
+            # A proxy that hides the address of its client, or does not have the address, may omit
+            # `for`. "unknown" then takes the place of the address. Otherwise the last address in
+            # the list would be the address of an earlier client.
             addresses.append(address or "unknown")
             address = ""
         position = match.end()

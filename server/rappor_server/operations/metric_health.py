@@ -38,16 +38,19 @@ from rappor_server.storage.blocks import SET_ASIDE
 WEEK: Final = datetime.timedelta(days=7)
 _DAY: Final = datetime.timedelta(days=1)
 _DAYS_LISTED: Final = 31
-"""Largest number of withheld days that the health page lists. A larger value makes the page longer.
-"""
+"""Largest number of withheld days that the health page lists, the last ones. A larger value makes
+the page longer."""
 _MAX_REFUSED_SHARE: Final = 0.05
 """Largest ratio of refused to released reports in a week of a metric that is collecting normally. A
 larger value hides more lost reports, a smaller one reports a few devices with wrong parameters."""
 _MAX_WITHHELD_DAYS: Final = 7
 """Largest number of ended days without a release of a metric that is collecting normally. A
-metric with weekly reports always has some days that wait for the end of the week."""
+metric with weekly reports always has some days that wait for the end of the week. A larger value
+reports later that the cohorts of a metric have too few devices."""
 _SOON_DAYS: Final = 30
-"""Number of days before the expiry of a metric at which its state becomes `expiring`."""
+"""Number of days before the expiry of a metric at which its state becomes `expiring`. It is a
+convention: an update of an application reaches most devices within a month. A larger value warns
+earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,20 +170,20 @@ class HealthReport:
 class HealthTask:
     """Task of a worker process that computes the health of some metrics on a day (UTC).
 
-    `counted` is the metric whose reports are counted as active installations, or None.
+    `counting_metric` is the metric whose reports are counted as active installations, or None.
     """
 
     metrics: Sequence[Metric]
     today: datetime.date
-    counted: Metric | None = None
+    counting_metric: Metric | None = None
 
     def run(self, engine: Engine, report_step: ReportStep) -> HealthReport:
         """Return the health of each metric."""
         report_step("reading")
         refused = _count_refusals(engine, self.today)
         installations = None
-        if self.counted is not None:
-            installations = read_installations(engine, self.counted, self.today - _DAY)
+        if self.counting_metric is not None:
+            installations = read_installations(engine, self.counting_metric, self.today - _DAY)
         return HealthReport(
             metrics=tuple(
                 _read_health(engine, metric, overview, self.today, refused[metric.name])

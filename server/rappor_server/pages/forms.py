@@ -2,16 +2,16 @@
 
 A form arrives as the body of a POST request in one of two encodings. Forms with a file use
 multipart/form-data. Forms without a file use application/x-www-form-urlencoded, which is also the
-encoding of a query string. `Form` returns its fields with a type. A wrong field raises ParamsError
-(422) with the name of the field and its range.
+encoding of a query string. `Form` returns its fields with a type. A wrong or repeated field raises
+ParamsError (422) with the name of the field.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Self
 from urllib.parse import parse_qsl
 
 from python_multipart.exceptions import FormParserError
@@ -38,6 +38,9 @@ serves slower networks, and lets a slow client keep its memory for longer."""
 _MAX_FIELDS: Final = 50
 """Largest number of fields of a form. The longest form has a dozen. A larger value lets the parsing
 of a form take longer."""
+_MAX_ECHO: Final = 40
+"""Largest number of characters of the name of a field that a message repeats. A larger value makes
+a message longer than a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,17 @@ class Form:
 
     Attributes
     ----------
-    fields : text of each field, by name. Of several fields with one name, the last one counts.
+    fields : text of each field, by name
     files : contents of each uploaded file that is not empty, by name of the field
     """
 
     fields: Mapping[str, str]
     files: Mapping[str, bytes]
+
+    @classmethod
+    def parse_query(cls, request: Request) -> Self:
+        """Return the fields of the query string of a request; ParamsError if one is repeated."""
+        return cls(collect_fields(request.query_params.multi_items()), {})
 
     def get_text(self, name: str) -> str:
         """Return a field without surrounding white space, or an empty text if it is absent."""
@@ -72,7 +80,10 @@ class Form:
         return share
 
     def get_whole_number(self, name: str, default: int, *, largest: int) -> int:
-        """Return a field as a number in [1, largest]; raise ParamsError if it is out of range."""
+        """Return a field as a number in [1, largest], or the default if the field is empty.
+
+        Raises ParamsError if the field is not a number in digits, or is out of range.
+        """
         text = self.get_text(name) or f"{default}"
         # `isdigit` accepts digits of other scripts, too, and `int` takes long for very long texts.
         # 0 is out of range.
@@ -82,11 +93,28 @@ class Form:
         return number
 
     def get_choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return a field that is one of some choices. An empty field is the first choice."""
+        """Return a field that is one of some choices; ParamsError if it is not one of them.
+
+        The first choice is the default of an empty field.
+        """
         text = self.get_text(name) or choices[0]
         if text not in choices:
             raise ParamsError(f"{name} must be one of {', '.join(choices)}")
         return text
+
+
+def collect_fields(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the text of each field by name; raise ParamsError if a name occurs twice.
+
+    Bad case: of two fields `from`, the last one was used. The reader of the page believed in the
+    other one.
+    """
+    fields: dict[str, str] = {}
+    for name, text in pairs:
+        if name in fields:
+            raise ParamsError(f"{name[:_MAX_ECHO]} must occur once, got it several times")
+        fields[name] = text
+    return fields
 
 
 def check_origin(request: Request) -> None:
@@ -120,6 +148,8 @@ async def read_form(
     Problem
         413 if the form is too large, 415 if the body is not a form, 422 if the form is malformed,
         and the other problems of `read_body`
+    ParamsError
+        A field is repeated (422).
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (_URL_ENCODED, _MULTIPART):
@@ -134,19 +164,25 @@ async def read_form(
 
 
 def _parse_url_encoded(body: bytes) -> dict[str, str]:
-    """Return the fields of a form without a file; raise Problem 422 if the body is malformed."""
+    """Return the fields of a form without a file.
+
+    Raises Problem 422 if the body is malformed, and ParamsError if a field is repeated.
+    """
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_FIELDS,
             errors="strict",
         )  # fmt: skip
     except ValueError:
-        raise _make_malformed() from None
-    return dict(pairs)
+        raise _make_form_problem() from None
+    return collect_fields(pairs)
 
 
 async def _parse_multipart(request: Request, body: bytes) -> Form:
-    """Return the fields and files of a form; raise Problem 422 if the body is malformed."""
+    """Return the fields and files of a form.
+
+    Raises Problem 422 if the body is malformed, and ParamsError if a field is repeated.
+    """
 
     async def stream_body() -> AsyncGenerator[bytes, None]:
         # Starlette's parser reads a stream, although the body has arrived already.
@@ -162,14 +198,14 @@ async def _parse_multipart(request: Request, body: bytes) -> Form:
     try:
         form = await parser.parse()
     except (MultiPartException, FormParserError):
-        raise _make_malformed() from None
+        raise _make_form_problem() from None
     parts = form.multi_items()
     files = {name: await part.read() for name, part in parts if isinstance(part, UploadFile)}
     await form.close()
-    fields = {name: part for name, part in parts if isinstance(part, str)}
+    fields = collect_fields((name, part) for name, part in parts if isinstance(part, str))
     return Form(fields, {name: content for name, content in files.items() if content})
 
 
-def _make_malformed() -> Problem:
+def _make_form_problem() -> Problem:
     """Return the problem of a form that cannot be parsed."""
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the form must be complete and in UTF-8")

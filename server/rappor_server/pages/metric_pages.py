@@ -37,7 +37,7 @@ _METRICS_PER_PAGE: Final = 16
 """Number of metrics on one page of the list. The card of a metric has about 10 kB, so a page has at
 most 200 kB. With a year of data, the health of a metric takes 5 ms. A larger value reads and
 computes more for one page."""
-MAX_LIST_FORM_BYTES: Final = 2 * candidate_lists.MOST_BYTES
+MAX_LIST_FORM_BYTES: Final = 2 * candidate_lists.MAX_LIST_BYTES
 """Largest size of the form that uploads a list, in bytes: twice the longest list. The form has a
 field for a file and a field for text, and an encoding around them. A larger value lets a form use
 more memory."""
@@ -47,13 +47,13 @@ async def show_metrics(request: Request, analyst: Analyst) -> Response:
     """GET /pages/?page=: show the readable metrics with their latest results and states."""
     readable = analyst.metrics
     starts = [metric.name for metric in readable[::_METRICS_PER_PAGE]]
-    query = Form(dict(request.query_params), {})
+    query = Form.parse_query(request)
     page = query.get_whole_number("page", 1, largest=max(len(starts), 1))
     end = _METRICS_PER_PAGE * page
     page_metrics = readable[end - _METRICS_PER_PAGE : end]
     # The number of devices belongs to the whole program, so every page of the list begins with it.
-    counted = [metric for metric in readable if analyst.collector.counts_installations(metric)]
-    report = await _read_health(request, analyst, page_metrics, counted[0] if counted else None)
+    counting_metrics = filter(analyst.collector.counts_installations, readable)
+    report = await _read_health(request, analyst, page_metrics, next(counting_metrics, None))
     # Each row is (health, reason why there is no overview, state of the overview, HTML of the
     # card). An overview that is still computed has no card; the page then loads itself again.
     cards = []
@@ -83,7 +83,7 @@ async def show_ask(request: Request, analyst: Analyst) -> Response:
         tab="ask",
         is_hashed=get_encoding(metric.params).is_hashed,
         lists=await asyncio.to_thread(collector.lists.list_all, metric.name),
-        max_lists=candidate_lists.MOST_LISTS,
+        max_lists=candidate_lists.MAX_LISTS,
         list_days=collector.settings.list_days,
     )
 
@@ -107,14 +107,13 @@ async def upload_list(request: Request, analyst: Analyst, form: Form) -> Respons
     metric, collector = analyst.find_metric(request), analyst.collector
     # The form has a field for a file and a field for text. If both are filled, the file is used.
     text = form.files.get("file") or form.fields.get("text", "").encode()
-    if len(text) > candidate_lists.MOST_BYTES:
-        raise ParamsError(f"a list must have at most {candidate_lists.MOST_BYTES:,} bytes")
-    most = collector.settings.max_candidates
+    if len(text) > candidate_lists.MAX_LIST_BYTES:
+        raise ParamsError(f"a list must have at most {candidate_lists.MAX_LIST_BYTES:,} bytes")
     await asyncio.to_thread(
         collector.lists.save,
         metric.name,
         text,
-        most=most,
+        max_candidates=collector.settings.max_candidates,
         field_names=metric.params.field_names,
     )
     return redirect(f"/pages/metrics/{metric.name}/ask#lists")
@@ -123,7 +122,7 @@ async def upload_list(request: Request, analyst: Analyst, form: Form) -> Respons
 async def download_list(request: Request, analyst: Analyst) -> Response:
     """GET /pages/metrics/NAME/lists?list=: return the list of candidates with a digest."""
     metric, collector = analyst.find_metric(request), analyst.collector
-    digest = request.query_params.get("list", "")
+    digest = Form.parse_query(request).get_text("list")
     content = await asyncio.to_thread(collector.lists.read, metric.name, digest)
     if content is None:
         raise Problem(HTTPStatus.NOT_FOUND, "the metric has no list with this digest")
@@ -132,13 +131,16 @@ async def download_list(request: Request, analyst: Analyst) -> Response:
 
 
 async def _read_health(
-    request: Request, analyst: Analyst, metrics: Sequence[Metric], counted: Metric | None = None
+    request: Request,
+    analyst: Analyst,
+    metrics: Sequence[Metric],
+    counting_metric: Metric | None = None,
 ) -> HealthReport:
     """Return the health of metrics, which a worker process reads from the database.
 
-    `counted` is the metric whose devices are counted for the page, or None.
+    `counting_metric` is the metric whose devices the page shows as active installations, or None.
     """
     collector = analyst.collector
-    task = HealthTask(metrics=metrics, today=collector.today(), counted=counted)
+    task = HealthTask(metrics=metrics, today=collector.today(), counting_metric=counting_metric)
     report: HealthReport = await await_while_connected(request, collector.readers.run(task))
     return report

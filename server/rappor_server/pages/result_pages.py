@@ -92,14 +92,14 @@ class ResultRequest:
     metric : the metric
     query : the query that computes the result
     path : path of the URL, such as /pages/metrics/search_engine/ranking
-    fields : query string of the complete URL, such as from=2026-11-01&to=2026-11-28
+    url_query : query string of the complete URL, such as from=2026-11-01&to=2026-11-28
     last_day : last day of the result, such as 2026-11-28
     """
 
     metric: Metric
     query: PageQuery[Any]
     path: str
-    fields: str
+    url_query: str
     last_day: str
 
     @property
@@ -110,7 +110,7 @@ class ResultRequest:
     @property
     def url(self) -> str:
         """The complete URL of the result."""
-        return f"{self.path}?{self.fields}"
+        return f"{self.path}?{self.url_query}"
 
 
 async def redirect_to_overview(request: Request, analyst: Analyst) -> Response:
@@ -121,7 +121,7 @@ async def redirect_to_overview(request: Request, analyst: Analyst) -> Response:
 async def show_result(request: Request, analyst: Analyst) -> Response:
     """GET /pages/metrics/NAME/KIND: show a result, or the progress of its query."""
     parsed = await _parse_request(request, analyst)
-    if f"{request.url.query}" != parsed.fields:
+    if f"{request.url.query}" != parsed.url_query:
         return redirect(parsed.url)
     results, owner = analyst.collector.results, analyst.token.id
     result = await results.find(parsed.query)
@@ -261,14 +261,14 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
     Problem
         404 for an unknown metric or kind of query
     ParamsError
-        A field is out of range.
+        A field is out of range or repeated.
     """
     metric, collector = analyst.find_metric(request), analyst.collector
     kind = request.path_params["kind"]
     if kind not in _QUERY_MAKERS:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
     latest = await collector.look_up(find_last_day, metric, today=collector.today())
-    raw = Form(dict(request.query_params), {})
+    raw = Form.parse_query(request)
     fields = {name: raw.get_text(name) for name in _FIELDS if raw.get_text(name)}
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
     ends = ("to", "to_after") if kind == "comparison" else ("to",)
@@ -293,7 +293,7 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
         metric=metric,
         query=_QUERY_MAKERS[kind](subject, form),
         path=f"/pages/metrics/{metric.name}/{kind}",
-        fields=urlencode(ordered),
+        url_query=urlencode(ordered),
         last_day=fields[ends[-1]],
     )
 
@@ -313,7 +313,7 @@ def _make_ranking(subject: Subject, form: Form) -> PageQuery[Any]:
     return RankingQuery(
         subject=subject,
         range=_parse_range(form, "from", "to"),
-        everything=form.get_text("all") == "yes",
+        include_all=form.get_text("all") == "yes",
         forged=form.get_text("forged") == "yes",
     )
 
@@ -334,7 +334,7 @@ def _make_comparison(subject: Subject, form: Form) -> PageQuery[Any]:
         subject=subject,
         before=_parse_range(form, "from", "to"),
         after=_parse_range(form, "from_after", "to_after"),
-        everything=form.get_text("all") == "yes",
+        include_all=form.get_text("all") == "yes",
     )
 
 
@@ -391,13 +391,13 @@ def _read_error_control(form: Form) -> ErrorControl:
 
 
 def _parse_range(form: Form, first: str, last: str) -> Range:
-    """Return a range of days.
+    """Return the range of days in the fields with the names `first` and `last`.
 
     An invalid day raises ParamsError here, before a query is started. The form then shows the
     reason at once, and no failed query is stored.
     """
     days = Range(first=form.get_text(first) or None, last=form.get_text(last) or None)
-    days.parse()
+    days.parse((first, last))
     return days
 
 

@@ -18,7 +18,7 @@ modification of the file is the time of its last use.
 A list never changes. The address of a result contains the digest, so the same address shows the
 same result to every analyst, although colleagues upload other lists. An analyst cannot delete a
 list, because an address of a colleague may need the list. A list is deleted when it has not been
-used for `list_days`, or when it is the least recently used of more than `MOST_LISTS`.
+used for `list_days`, or when it is the least recently used of more than `MAX_LISTS`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from rappor.base.text_lines import split_filled_lines
 from rappor.candidates.candidates import Candidates
 from rappor_server.base.errors import StoreError
 
-MOST_LISTS: Final = 50
-"""Largest number of lists of one metric. All lists of a metric take at most MOST_LISTS * MOST_BYTES
-= 250 MB of the disk. With a larger number the page of a metric gets longer."""
+MAX_LISTS: Final = 50
+"""Largest number of lists of one metric. All lists of a metric take at most
+MAX_LISTS * MAX_LIST_BYTES = 250 MB of the disk. With a larger number the page of a metric gets
+longer."""
 
-MOST_BYTES: Final = 5_000_000
+MAX_LIST_BYTES: Final = 5_000_000
 """Largest size of one list, in bytes: 300,000 candidates of 16 bytes. A larger value lets one
 upload take more memory."""
 
@@ -107,7 +108,7 @@ class CandidateLists:
         metric: str,
         text: bytes,
         *,
-        most: int,
+        max_candidates: int,
         field_names: Sequence[str] = (),
         now: float | None = None,
     ) -> str:
@@ -117,7 +118,7 @@ class CandidateLists:
         ----------
         metric : name of a metric of the registry, which is also a safe name of a folder
         text : the candidates in UTF-8, one a line
-        most : largest number of candidates
+        max_candidates : largest number of candidates
         field_names : names of the fields of a metric of tuples, which tabs separate in a line
         now : the time of the upload, in seconds since 1970; None reads the clock
 
@@ -131,8 +132,10 @@ class CandidateLists:
         """
         now = time.time() if now is None else now
         lines = split_lines(text)
-        if not 0 < len(lines) <= most:
-            raise ParamsError(f"a list must have 1 to {most:,} candidates, got {len(lines):,}")
+        if not 0 < len(lines) <= max_candidates:
+            raise ParamsError(
+                f"a list must have 1 to {max_candidates:,} candidates, got {len(lines):,}"
+            )
         content = "".join(f"{line}\n" for line in lines).encode()
         digest = hashlib.sha256(content).hexdigest()
         folder = self._folder / metric
@@ -215,8 +218,13 @@ class CandidateLists:
     def delete_unused(self, *, now: float | None = None) -> None:
         """Delete the lists of all metrics whose last use was too many days ago."""
         now = time.time() if now is None else now
+        folders: list[Path] = []
         with contextlib.suppress(OSError):  # nobody has uploaded a list yet, or the disk fails
-            for folder in self._folder.iterdir():
+            folders += self._folder.iterdir()
+        for folder in folders:
+            # Case: a file that is no folder, such as .DS_Store. It must not protect the lists of
+            # all metrics after it.
+            with contextlib.suppress(OSError):
                 self._delete_unused(folder, now)
 
     def _find_paths(self, metric: str) -> list[tuple[Path, tuple[str, ...]]]:
@@ -245,7 +253,7 @@ class CandidateLists:
             with contextlib.suppress(FileNotFoundError):  # another process has deleted it
                 files.append((path.stat().st_mtime, path))
         for number, (last_use, path) in enumerate(sorted(files, reverse=True)):
-            if number >= MOST_LISTS or last_use < now - self._days * _DAY_SECONDS:
+            if number >= MAX_LISTS or last_use < now - self._days * _DAY_SECONDS:
                 path.unlink(missing_ok=True)
 
 

@@ -40,8 +40,8 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     correction : method that controls the error rate over all candidates
     confidence : level of the confidence intervals
     distribution : whether to compute the distribution of all shares, too
-    everything : whether to return all candidates, instead of the detected candidates only. Its JSON
-        key is `all`.
+    include_all : whether to return all candidates, instead of the detected candidates only. Its
+        JSON key is `all`.
     """
 
     candidates: list[str] | None = None
@@ -51,7 +51,7 @@ class EstimateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     correction: Correction = "bh"
     confidence: _Share = 0.95
     distribution: bool = False
-    everything: bool = msgspec.field(default=False, name="all")
+    include_all: bool = msgspec.field(default=False, name="all")
 
     @property
     def error_control(self) -> ErrorControl:
@@ -91,7 +91,7 @@ class EstimatesQuery(Query):
 
     def run(self, engine: Engine, report_step: ReportStep) -> bytes:
         """Return a `QueryResult` as MessagePack, with one file named by its media type."""
-        from rappor.decoding.decoder import decode  # noqa: PLC0415 - only where it is decoded
+        from rappor.decoding.decoder import decode  # noqa: PLC0415 - loads scipy
 
         report_step("reading")
         body = self._parse_body()
@@ -112,7 +112,7 @@ class EstimatesQuery(Query):
             complete=self.metric.complete,
         )
         report_step("writing")
-        detected_only = not body.everything
+        detected_only = not body.include_all
         if self.media_type == CSV:
             content = estimates.to_csv(detected_only=detected_only).encode()
         elif self.media_type == JSON:

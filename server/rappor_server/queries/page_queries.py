@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from rappor.reporting.charts import Picture
     from rappor.reporting.document import Content
 
-MOST_BYTES: Final = 10_000_000
+MAX_FILE_BYTES: Final = 10_000_000
 """Largest size of a file of a result, in bytes. A larger file is not stored, because the process
 that sends the file also receives uploads. A larger value delays them."""
 
@@ -97,7 +97,7 @@ class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
     html : sections of the page
     card : section for the list of metrics; empty if the query is not an overview
     files : names of the files to download
-    too_large : names of the files that were not stored, because they exceed `MOST_BYTES`
+    too_large : names of the files that were not stored, because they exceed `MAX_FILE_BYTES`
     """
 
     title: str
@@ -206,13 +206,13 @@ class RankingQuery(PageQuery[Release]):
     ----------
     subject : metric, candidates and error rates
     range : days of the counts
-    everything : whether the files contain all candidates, and not only the detected candidates
+    include_all : whether the files contain all candidates, and not only the detected candidates
     forged : whether the page shows the largest change of the shares by forged reports
     """
 
     subject: Subject
     range: Range
-    everything: bool
+    include_all: bool
     forged: bool = False
 
     def _read_counts(self, engine: Engine) -> Release:
@@ -241,7 +241,7 @@ class RankingQuery(PageQuery[Release]):
             sha256=hashlib.sha256(write_release(counts)).hexdigest(),
             days=_format_days(self.range, counts),
         )
-        detected_only = not self.everything
+        detected_only = not self.include_all
         return _render_page(
             estimates_content(report(estimates, Origin(files=(origin,))), forged=self.forged),
             charts={"chart": estimates.plot()},
@@ -300,13 +300,13 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
     ----------
     subject : metric, candidates and error rates
     before, after : the two ranges
-    everything : whether the files contain all candidates, instead of the detected candidates only
+    include_all : whether the files contain all candidates, instead of the detected candidates only
     """
 
     subject: Subject
     before: Range
     after: Range
-    everything: bool
+    include_all: bool
 
     def _read_counts(self, engine: Engine) -> dict[str, list[Counts]]:
         """Return the counts of both ranges, by their days; ParamsError if the ranges overlap."""
@@ -338,7 +338,7 @@ class CompareQuery(PageQuery[dict[str, list[Counts]]]):
             error_control=self.subject.error_control,
             progress=progress,
         )
-        return _render_comparison(comparison, "comparison", include_all=self.everything)
+        return _render_comparison(comparison, "comparison", include_all=self.include_all)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -559,7 +559,7 @@ def _render_page(
     contents |= {name: text.encode() for name, text in files.items()}
     for name, chart in charts.items():
         contents[f"{name}.svg"] = chart.svg().encode()
-    stored = {name: data for name, data in contents.items() if len(data) <= MOST_BYTES}
+    stored = {name: data for name, data in contents.items() if len(data) <= MAX_FILE_BYTES}
     # `join` makes plain strings: msgspec does not encode `Markup`, a subclass of str.
     page = ResultPage(
         title=content.title,

@@ -55,7 +55,8 @@ from rappor.protocol.encodings import get_encoding
 from rappor.registry.metric import Metric
 from rappor_server.queries.candidate_sources import CandidateSource
 from rappor_server.queries.worker import ReportStep
-from rappor_server.releases.warning_signs import count_arrived
+from rappor_server.releases.releases import ReleaseQuery
+from rappor_server.storage.database import read_snapshot
 from rappor_server.storage.forgetting import find_first_whole_day, find_oldest_window
 
 if TYPE_CHECKING:
@@ -74,15 +75,17 @@ class Range:
     first: str | None
     last: str | None
 
-    def parse(self) -> tuple[datetime.date, datetime.date]:
+    def parse(self, names: tuple[str, str] = ("from", "to")) -> tuple[datetime.date, datetime.date]:
         """Return the first and the last day. An open end is the first or last day of the calendar.
 
-        Raises ParamsError if a text is not a day, or the first day is after the last day.
+        `names` are the names of the two parameters in the message of an error. Raises ParamsError
+        if a text is not a day, or the first day is after the last day.
         """
-        first = parse_day("from", self.first, datetime.date.min)
-        last = parse_day("to", self.last, datetime.date.max)
+        first_name, last_name = names
+        first = parse_day(first_name, self.first, datetime.date.min)
+        last = parse_day(last_name, self.last, datetime.date.max)
         if first > last:
-            raise ParamsError("from must be a day no later than to")
+            raise ParamsError(f"{first_name} must be a day no later than {last_name}")
         return first, last
 
 
@@ -113,8 +116,9 @@ class Subject:
     metric : entry of the registry
     source : source of the candidates; None if there are none. It is left out of the repr, because
         the key of a query contains the candidates themselves.
-    error_control : error rate of the detections, its method, and level of the intervals, for
-        comparisons. Comparisons have no weights for a ranked list.
+    error_control : error rate of the detections, the method that controls it, and the level of the
+        intervals. Comparisons use it as it is, because they ignore the order of a ranked list. A
+        decode uses `decode_control`.
     counts_installations : whether the registry counts the reports of the metric as active
         installations
     """
@@ -224,19 +228,25 @@ class Query(ABC):
 
         metric with a minimum        the date of its oldest release window, and the first day from
                                      which no reports were deleted
-        metric with min_reports = 0  the number of reports in its counters
+        metric with min_reports = 0  all of its counters and blocks
 
         With a minimum, no window is added to the days of a page (see the docstring of the module).
         Windows are deleted by `forget` and `retention`, always the oldest ones. One of the two days
         then changes, and a stored result with deleted reports is not shown again.
 
         A metric with `min_reports` = 0 (a trial) has no windows, and its reports are read as they
-        arrive. Each new report changes the number.
+        arrive. Its counters and blocks are hashed, and each new report changes a counter. Bad case
+        of a key with the number of reports only: an operator tried the software with 1,000 reports,
+        deleted them (`forget`), and sent 1,000 other reports. The page still showed the result of
+        the deleted reports.
         """
         if self.metric.min_reports:
             oldest = find_oldest_window(engine, self.metric.name)
             return f"{oldest} {find_first_whole_day(engine, self.metric.name)}".encode()
-        return f"{count_arrived(engine, self.metric.name)}".encode()
+        every_day = (datetime.date.min, datetime.date.max)
+        with read_snapshot(engine) as db:
+            rows = sorted(ReleaseQuery(self.metric, *every_day).read_rows(db))
+        return hash_parts(repr(row).encode() for row in rows)
 
     def is_current(self, engine: Engine, key: bytes) -> bool:
         """Return whether a result may be stored under a key that was computed before the result.

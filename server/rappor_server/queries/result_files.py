@@ -30,7 +30,7 @@ import msgspec
 from rappor_server.base.errors import StoreError
 from rappor_server.queries.query import QueryResult
 
-MOST_BYTES: Final = 256_000_000
+MAX_STORED_BYTES: Final = 256_000_000
 """Largest total size of the stored results, in bytes. Beyond it, the least recently used results
 are deleted. The result of one page with a year of data has up to 0.8 MB, so about 300 of the
 largest results are stored. With a smaller value, an analyst waits more often for a result that was
@@ -47,7 +47,7 @@ _FILES: Final = "files"
 class ResultFiles:
     """The results in one folder. Any thread and any process may use the folder at the same time."""
 
-    def __init__(self, folder: Path, *, n_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, *, n_bytes: int = MAX_STORED_BYTES) -> None:
         """Use a folder for at most `n_bytes` of results. The first result creates the folder."""
         self._folder = folder
         self._n_bytes = n_bytes

@@ -49,13 +49,13 @@ from rappor_server.queries.result_files import ResultFiles
 from rappor_server.queries.worker import Pool
 
 BACKGROUND: Final = ""
-"""The owner of a query is the name of its token. Queries that the collector starts itself have this
-owner."""
+"""Owner of the queries that the collector starts itself. Any other query has the name of its token
+as its owner."""
 
-_MAX_RUNS_IN_BACKGROUND: Final = 2
-"""Number of queries in progress from which on no query is started in the background. Two is the
-default number of processes that decode. A larger number makes readers wait while processes compute
-pages in advance."""
+_BUSY_RUNS: Final = 2
+"""Number of queries in progress at which the collector starts no further query in the background.
+Two is the default number of processes that decode. A larger number makes readers wait while
+processes compute pages in advance."""
 
 FAILED_SECONDS: Final = 30.0
 """Time in seconds for which a page shows a failure before its query may run again. With a larger
@@ -72,7 +72,8 @@ _MAX_FAILURES: Final = 1000
 may run again. A larger value uses more memory."""
 
 LookUp = Callable[..., Awaitable[Any]]
-"""Such a function calls another function with the engine of the database, in a thread."""
+"""Type of `Collector.look_up`. The function calls another function in a thread, with the engine of
+the database as the first argument, and returns its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ class Results:
     @property
     def is_busy(self) -> bool:
         """Whether so many queries are in progress that none should start in the background."""
-        return len(self._runs) >= _MAX_RUNS_IN_BACKGROUND
+        return len(self._runs) >= _BUSY_RUNS
 
     def may_start(self, owner: str) -> bool:
         """Return whether an owner may start another query."""

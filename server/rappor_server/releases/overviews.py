@@ -43,8 +43,8 @@ from rappor_server.storage.database import read_snapshot
 from rappor_server.storage.release_windows import COHORT_REPORTS
 
 MAX_DAYS: Final = 31
-"""Largest number of days of an overview, the last ones. With all days of a year, the response about
-50 metrics had 669 kB."""
+"""Largest number of days of an overview, which has the last days. A larger value makes responses
+longer: with all days of a year, the response about 50 metrics had 669 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

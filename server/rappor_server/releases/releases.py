@@ -270,7 +270,7 @@ def read_release(
     separate_segments : whether each segment has counts of its own. Otherwise segments are added
     """
     # A table with one period, the whole range, which contains every day.
-    table = _PeriodTable(lambda _: (first, last), most=1)
+    table = _PeriodTable(lambda _: (first, last), max_periods=1)
     _add_rows(engine, ReleaseQuery(metric, first, last, params), table)
     # A parameter set has at most one segment, so there is nothing to add.
     is_separate = separate_segments or params is not None
@@ -286,7 +286,7 @@ def read_release_by_day(
     often devices report again. If the metric has segments, or windows on more than `MAX_PERIODS`
     days, the counts are not divided by day: `daily_counts` is `collections`.
     """
-    days = _PeriodTable(lambda day: (day, day), most=MAX_PERIODS)
+    days = _PeriodTable(lambda day: (day, day), max_periods=MAX_PERIODS)
     try:
         _add_rows(engine, ReleaseQuery(metric, first, last), days)
     except ParamsError:  # too many days
@@ -320,7 +320,7 @@ def read_releases_by_period(
     by: str,
     *,
     separate_segments: bool = False,
-    most: int = MAX_PERIODS,
+    max_periods: int = MAX_PERIODS,
 ) -> list[Release]:
     """Return the released counts of each "day", "week" or "month" of a query, in order.
 
@@ -330,10 +330,10 @@ def read_releases_by_period(
     Raises
     ------
     ParamsError
-        There are more than `most` periods.
+        There are more than `max_periods` periods.
     """
     table = _PeriodTable(
-        lambda day: find_period(day, by, within=(query.first, query.last)), most=most
+        lambda day: find_period(day, by, within=(query.first, query.last)), max_periods=max_periods
     )
     _add_rows(engine, query, table)
     is_separate = separate_segments or query.params is not None
@@ -512,17 +512,17 @@ class _PeriodTable:
     periods : sums by the first and last day of the period
     """
 
-    def __init__(self, find_days: Callable[[datetime.date], DayRange], *, most: int) -> None:
+    def __init__(self, find_days: Callable[[datetime.date], DayRange], *, max_periods: int) -> None:
         """Create an empty table.
 
         Parameters
         ----------
         find_days : returns the first and last day of the period that contains a day
-        most : largest number of periods
+        max_periods : largest number of periods
         """
         self.periods: dict[DayRange, _PeriodSums] = {}
         self._find_days = find_days
-        self._most = most
+        self._max_periods = max_periods
 
     def get(self, day: datetime.date) -> _PeriodSums:
         """Return the period of a day; create it if it does not exist.
@@ -533,9 +533,9 @@ class _PeriodTable:
         if days not in self.periods:
             # The check is here, while rows are read. A check afterwards would be too late: the sums
             # of ten years of days would already be in memory.
-            if len(self.periods) == self._most:
+            if len(self.periods) == self._max_periods:
                 raise ParamsError(
-                    f"by must give at most {self._most} days, weeks or months: ask for fewer"
+                    f"by must give at most {self._max_periods} days, weeks or months: ask for fewer"
                 )
             self.periods[days] = _PeriodSums()
         return self.periods[days]

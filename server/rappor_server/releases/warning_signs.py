@@ -73,15 +73,12 @@ def read_refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -
         ]
 
 
-def count_arrived(engine: Engine, metric: str, day: datetime.date | None = None) -> int:
-    """Return the number of reports of a metric in counters, which are not moved into blocks yet.
-
-    With `day`, only the reports of this day are counted.
-    """
+def count_arrived(engine: Engine, metric: str, day: datetime.date) -> int:
+    """Return the number of reports of a day that are in counters, not yet moved into blocks."""
     columns = schema.tally.c
-    query = select(func.coalesce(func.sum(columns.reports), 0)).where(columns.metric == metric)
-    if day is not None:
-        query = query.where(columns.day == day)
+    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
+        columns.metric == metric, columns.day == day
+    )
     with translate_errors(), engine.connect() as db:
         return int(db.execute(query).scalar_one())
 

@@ -11,9 +11,9 @@ The table `day_table` lists the kind and the day of each of these tables.
 
 A merge adds the uploads of the inbox to the counters. It reads which of its keys the tables contain
 (`find_known_keys`), and afterwards stores the keys of its uploads in the table of today
-(`store_keys`). `prune` drops the tables of expired days
-(`drop_days`). Every process that writes to the tables holds the maintenance lock
-(`lock_maintenance`), so two processes never write at the same time.
+(`store_keys`). `prune` drops the tables of expired days (`drop_days`). Every process that writes to
+the tables holds the maintenance lock (`lock_maintenance`), so two processes never write at the same
+time.
 """
 
 from __future__ import annotations

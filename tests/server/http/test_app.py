@@ -187,11 +187,18 @@ def test_invalid_requests_for_counts_are_problems(shared: tuple[Running, str]) -
 
 
 def test_query_parameters_are_checked(shared: tuple[Running, str]) -> None:
-    """The message names the unknown or malformed parameter and the allowed parameters."""
+    """The message names the unknown, repeated or malformed parameter.
+
+    For an unknown or malformed parameter it also names the allowed parameters.
+    """
     collector, token = shared
     counts = collector.get("/v1/metrics/page/counts?form=2026-11-21", token)
     assert check_problem(counts, 422)["detail"] == (
         "unknown query parameter 'form'; did you mean from? allowed: from, to, by, params, segments"
+    )
+    counts = collector.get("/v1/metrics/page/counts?from=2026-11-21&to=&from=2026-11-22", token)
+    assert check_problem(counts, 422)["detail"] == (
+        "query parameter 'from' must occur once, got it 2 times"
     )
     allowed = "allowed: from, to, level, correction, confidence, distribution, all"
     for query, media_type, sentence in (
@@ -203,6 +210,7 @@ def test_query_parameters_are_checked(shared: tuple[Running, str]) -> None:
         # A parser of JSON calls itself for each nested list, until the stack is full.
         ("?level=" + "[" * 20_000, "text/plain", "level"),
         ("?from=x", "text/plain", "from"),
+        ("?all=true&all=true", "text/plain", "'all' must occur once"),
         ("?from=2026-01-01", "application/json", "the query must be empty with a JSON body"),
     ):
         response = collector.request_estimates(token, b"{}", query=query, Content_Type=media_type)

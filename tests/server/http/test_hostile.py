@@ -301,9 +301,8 @@ def test_connections_of_one_source_are_limited(tmp_path: Path) -> None:
         assert f'\n{REFUSED}{{bound="max_source_connections"}} 32.0\n' in counters
         for connection in attacks:
             connection.close()
-        wait_until(
-            lambda: send_from(running, ATTACKER, upload) == 200
-        )  # closed connections make room
+        # The closed connections make room.
+        wait_until(lambda: send_from(running, ATTACKER, upload) == 200)
         proxy = [connect(running, "127.0.0.1") for _ in range(40)]
         for connection in proxy:
             connection.sendall(upload)
@@ -504,11 +503,8 @@ def read_response(responses: BinaryIO, *, has_body: bool = True) -> tuple[int, b
         (b"[" * 900_000, {}, 400),
         (b'{"v":' + b"9" * 900_000 + b"}", {}, 400),
         (gzip.compress(build_upload())[:-1], {"Content_Encoding": "gzip"}, 400),  # truncated
-        (
-            gzip.compress(build_upload()) + b"x",
-            {"Content_Encoding": "gzip"},
-            400,
-        ),  # garbage behind it
+        # garbage behind the stream
+        (gzip.compress(build_upload()) + b"x", {"Content_Encoding": "gzip"}, 400),
         (gzip.compress(build_upload()) * 2, {"Content_Encoding": "gzip"}, 400),  # two streams
         (zlib.compress(build_upload()), {"Content_Encoding": "gzip"}, 400),  # another format
         (gzip.compress(build_upload()), {"Content_Encoding": "gzip"}, 200),

@@ -159,9 +159,6 @@ def test_reports_of_older_registries_are_accepted() -> None:
         assert reasons == [reason, "unknown-metric"]
 
 
-# Popcounts
-
-
 @pytest.mark.parametrize(
     "params",
     [
@@ -181,8 +178,8 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
     probability q*, and of all other bits, with probability p*. The smallest popcount belongs to the
     fewest true bits that a value may have, and the largest popcount to the most.
     """
-    least, most = compute_popcount_range(params)
-    fewest, largest = {
+    smallest, largest = compute_popcount_range(params)
+    fewest_true, most_true = {
         "bloom": (1, params.h),
         "onehot": (1, 1),
         "boolean": (0, 1),
@@ -193,9 +190,9 @@ def test_range_of_popcounts_is_exact(params: Params) -> None:
         zeros = stats.binom.pmf(np.arange(params.k - n_true + 1), params.k - n_true, params.p_star)
         return np.convolve(true_ones, zeros)
 
-    low, high = distribution(fewest), distribution(largest)
-    assert low[:least].sum() <= FALSE_ALARM / 2 < low[: least + 1].sum()
-    assert high[most + 1 :].sum() <= FALSE_ALARM / 2 < high[most:].sum()
+    low, high = distribution(fewest_true), distribution(most_true)
+    assert low[:smallest].sum() <= FALSE_ALARM / 2 < low[: smallest + 1].sum()
+    assert high[largest + 1 :].sum() <= FALSE_ALARM / 2 < high[largest:].sum()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +234,7 @@ def test_each_part_has_its_own_parameters() -> None:
     assert (accepted.metric, accepted.params) == (metric, prefix)
 
 
-def test_metrics_narrowed_since() -> None:
+def test_metrics_with_lost_parameter_sets_are_listed() -> None:
     """Metrics that lost a parameter set are listed, unless they left the registry.
 
     With the earlier registry in `older`, no metric has lost a parameter set.

@@ -197,6 +197,7 @@ def test_hostile_candidates_are_harmless(reader: Visitor) -> None:
         ("home_page/ranking", {"list": "0" * 64}, "has no list 000000000000: upload it again"),
         ("home_page/trend", {"by": "year"}, "by must be one of day, week, month"),
         ("home_page/trend", {"smooth": "0"}, "smooth must be a whole number"),
+        ("home_page/comparison", {"from_after": "tomorrow"}, "from_after must be a day as"),
         ("home_page/comparison", {}, "the days before and after must not overlap"),
         ("home_page/comparison", {"to": "2020-01-01", "from_after": "2026-01-01"}, "No results"),
         ("home_page/overview", {"to": "0001-01-01"}, "to must be a day of this collection"),

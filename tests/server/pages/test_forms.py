@@ -60,14 +60,43 @@ def parse(body: bytes, media_type: str, *, max_bytes: int = 20_000) -> Form:
 
 
 def test_fields_and_files_are_parsed() -> None:
-    """Fields and files of both kinds of forms are parsed. A repeated field has its last value."""
+    """Fields and files of both kinds of forms are parsed."""
     form = parse(BROWSER_FORM, "multipart/form-data; boundary=B")
     assert form.fields == {"name": "my é"}
     assert form.files == {"file": b"a\r\n--b\r\n\xff"}
-    assert parse(b"a=1+2&b=%C3%A9&b=3", "application/x-www-form-urlencoded").fields == {
+    assert parse(b"a=1+2&b=%C3%A9", "application/x-www-form-urlencoded").fields == {
         "a": "1 2",
-        "b": "3",
+        "b": "é",
     }
+
+
+REPEATED_FIELD = b'--B\r\nContent-Disposition: form-data; name="b"\r\n\r\n1\r\n'
+"""Part of a form with the field b. A form with the part twice has two fields of this name."""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"a=1&b=%C3%A9&b=3", "application/x-www-form-urlencoded"),
+        (b"b=&b=", "application/x-www-form-urlencoded"),
+        (2 * REPEATED_FIELD + b"--B--\r\n", "multipart/form-data; boundary=B"),
+    ],
+)
+def test_repeated_field_is_an_error(body: bytes, kind: str) -> None:
+    """A form with two fields of one name is refused, because it is unclear which field counts."""
+    with pytest.raises(ParamsError, match="b must occur once"):
+        parse(body, kind)
+
+
+def test_repeated_field_of_a_query_string_is_an_error() -> None:
+    """A query string with two fields of one name is refused. Other query strings are parsed."""
+    request = make_request({})
+    request.scope["query_string"] = b"from=2026-11-01&to=&from=2026-11-02"
+    with pytest.raises(ParamsError, match="from must occur once"):
+        Form.parse_query(request)
+    request = make_request({})
+    request.scope["query_string"] = b"from=2026-11-01&to="
+    assert Form.parse_query(request).fields == {"from": "2026-11-01", "to": ""}
 
 
 @pytest.mark.parametrize(

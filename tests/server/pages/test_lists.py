@@ -149,10 +149,10 @@ def test_hostile_candidates_of_a_list_are_escaped(reader: Visitor) -> None:
 def test_lists_of_tuples_have_every_field(tmp_path: Path) -> None:
     """Tabs separate the fields of a line. A line with a missing field is refused by its number."""
     lists, fields = CandidateLists(tmp_path / "lists", days=90), ("site", "country")
-    digest = lists.save("page", b"a.org\tde\nb.org\t\n", most=9, field_names=fields)
+    digest = lists.save("page", b"a.org\tde\nb.org\t\n", max_candidates=9, field_names=fields)
     assert lists.read("page", digest) == b"a.org\tde\nb.org\t\n"
     with pytest.raises(ParamsError, match=r"candidate 2 is not valid: it must have 2 fields"):
-        lists.save("page", b"a.org\tde\nb.org\n", most=9, field_names=fields)
+        lists.save("page", b"a.org\tde\nb.org\n", max_candidates=9, field_names=fields)
     assert len(lists.list_all("page")) == 1
 
 
@@ -164,11 +164,11 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     """
     lists = CandidateLists(tmp_path / "lists", days=90)
     assert (lists.find_newest("page"), lists.list_all("page")) == (None, [])
-    first = lists.save("page", b"\xef\xbb\xbfa\r\n\nb", most=2, now=0.0)
-    second = lists.save("page", b"c", most=2, now=1.0)
+    first = lists.save("page", b"\xef\xbb\xbfa\r\n\nb", max_candidates=2, now=0.0)
+    second = lists.save("page", b"c", max_candidates=2, now=1.0)
     assert [first, second] == [compute_digest("a\nb\n"), compute_digest("c\n")]
     assert lists.find_newest("page") == second
-    assert lists.save("page", b"a\nb", most=2, now=2.0) == first
+    assert lists.save("page", b"a\nb", max_candidates=2, now=2.0) == first
     newest, _ = lists.list_all("page")
     assert (newest.digest, newest.candidates, newest.first) == (first, 2, ("a", "b"))
     assert newest.uploaded == datetime.date(1970, 1, 1)
@@ -177,7 +177,7 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     for odd in ("", "..", "*", first[:-1], first.upper(), f"{first}\n"):
         assert lists.find("page", odd) is None
     with pytest.raises(ParamsError, match="1 to 2 candidates, got 3"):
-        lists.save("page", b"a\nb\nc", most=2)
+        lists.save("page", b"a\nb\nc", max_candidates=2)
     path = require_found(lists.find("page", first))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -193,7 +193,7 @@ def test_a_list_that_is_saved_again_is_always_found(
     Another thread looks for the list all the time, while it is saved again and again.
     """
     lists = CandidateLists(tmp_path, days=10**6)
-    digest = lists.save("page", b"a", most=1, now=seconds[0])
+    digest = lists.save("page", b"a", max_candidates=1, now=seconds[0])
     has_ended = threading.Event()
 
     def count_failed_searches() -> int:
@@ -206,7 +206,7 @@ def test_a_list_that_is_saved_again_is_always_found(
         search = pool.submit(count_failed_searches)
         for round_number in range(50):
             for second in seconds:
-                lists.save("page", b"a", most=1, now=10 * round_number + second)
+                lists.save("page", b"a", max_candidates=1, now=10 * round_number + second)
         has_ended.set()
         assert search.result() == 0
     (only,) = lists.list_all("page")
@@ -220,9 +220,9 @@ def test_a_query_finds_its_list_after_another_upload(tmp_path: Path) -> None:
     The name of the file contains the time of the upload, so the list has another file now.
     """
     lists = CandidateLists(tmp_path, days=10**6)
-    digest = lists.save("page", b"a", most=1, now=0.0)
+    digest = lists.save("page", b"a", max_candidates=1, now=0.0)
     source = find_candidates(build_metric("page"), digest, registry="metrics.toml", lists=lists)
-    lists.save("page", b"a", most=1, now=1.0)
+    lists.save("page", b"a", max_candidates=1, now=1.0)
     assert isinstance(source, UploadedList)
     assert not require_found(source.path).exists()
     assert len(source.read(build_metric("page").params)) == 1
@@ -231,11 +231,12 @@ def test_a_query_finds_its_list_after_another_upload(tmp_path: Path) -> None:
 def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
     """A list is deleted two days after its last use.
 
-    If a metric has more than MOST_LISTS lists, the list that was not used for the longest time is
+    If a metric has more than MAX_LISTS lists, the list that was not used for the longest time is
     deleted. Files of interrupted uploads are deleted, too.
     """
     lists = CandidateLists(tmp_path, days=2)
-    names = [lists.save("page", f"{i}".encode(), most=1, now=0.0) for i in range(2)]
+    names = [lists.save("page", f"{i}".encode(), max_candidates=1, now=0.0) for i in range(2)]
+    (tmp_path / ".DS_Store").touch()  # a file where a folder for each metric is expected
     (tmp_path / "page" / "left.part").touch()
     os.utime(tmp_path / "page" / "left.part", (0, 0))
     used = require_found(lists.find("page", names[0])).stat().st_mtime
@@ -244,8 +245,8 @@ def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
     assert len(list((tmp_path / "page").iterdir())) == 1
     lists.delete_unused(now=used + 2.1 * DAY_SECONDS)
     assert lists.list_all("page") == []
-    for i in range(candidate_lists.MOST_LISTS + 1):
-        lists.save("page", f"{i}".encode(), most=1, now=float(i))
+    for i in range(candidate_lists.MAX_LISTS + 1):
+        lists.save("page", f"{i}".encode(), max_candidates=1, now=float(i))
     digests = {row.digest for row in lists.list_all("page")}
-    assert len(digests) == candidate_lists.MOST_LISTS
+    assert len(digests) == candidate_lists.MAX_LISTS
     assert compute_digest("0\n") not in digests

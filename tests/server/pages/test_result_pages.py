@@ -86,7 +86,7 @@ def test_only_the_tab_of_the_shown_property_is_marked() -> None:
             "metric.html",
             metric=metric,
             parsed=SimpleNamespace(
-                query=SimpleNamespace(dimension=name), fields=f"dimension={name}"
+                query=SimpleNamespace(dimension=name), url_query=f"dimension={name}"
             ),
             tab="segments",
             is_signed_in=False,

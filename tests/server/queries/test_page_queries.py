@@ -58,13 +58,13 @@ def build_subject(**fields: Any) -> Subject:
 def ranking(**fields: Any) -> RankingQuery:
     """Return a query for the ranking of all days, in which fields of the subject are replaced."""
     days = Range(first=None, last=None)
-    return RankingQuery(subject=build_subject(**fields), range=days, everything=True)
+    return RankingQuery(subject=build_subject(**fields), range=days, include_all=True)
 
 
 def upload_candidates(folder: Path, text: str) -> CandidateSource:
     """Store a list of candidates as an upload of a reader does, and return its source."""
     lists = CandidateLists(folder, days=1)
-    digest = lists.save("page", text.encode(), most=10**6)
+    digest = lists.save("page", text.encode(), max_candidates=10**6)
     source = find_candidates(METRIC, digest, registry="metrics.toml", lists=lists)
     assert isinstance(source, UploadedList)
     return source
@@ -93,6 +93,24 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
     store_counts(engine, COUNTS, DAY - datetime.timedelta(days=1))
     assert is_new()
     assert not is_new()
+
+
+def test_a_key_of_a_trial_changes_after_forget(engine: Engine) -> None:
+    """Other reports of the same number, on the same day, have another key.
+
+    Bad case: an operator tries the software, deletes all reports, and sends as many others. The
+    page showed the result of the deleted reports.
+    """
+    store_counts(engine, COUNTS, DAY)
+    before = ranking().compute_key(engine)
+    forget(engine, "page")
+    assert ranking().compute_key(engine) != before
+    others = Counts(METRIC.params, COUNTS.bit_counts[:, ::-1], COUNTS.cohort_reports, "page")
+    store_counts(engine, others, DAY)
+    assert ranking().compute_key(engine) != before
+    forget(engine, "page")
+    store_counts(engine, COUNTS, DAY)
+    assert ranking().compute_key(engine) == before
 
 
 def test_the_key_covers_the_collector_and_the_library(

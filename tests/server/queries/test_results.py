@@ -131,15 +131,15 @@ async def test_a_gone_program_stops_no_other_run(tmp_path: Path) -> None:
     """
     async with process(tmp_path, per_owner=2) as (results, pool):
         pool.may_finish.clear()
-        asked = query()
-        cast("StubQuery", asked).is_current = lambda *_: False  # type: ignore[method-assign]
-        first = asyncio.create_task(results.compute(asked, owner="a"))
+        requested = query()
+        cast("StubQuery", requested).is_current = lambda *_: False  # type: ignore[method-assign]
+        first = asyncio.create_task(results.compute(requested, owner="a"))
         await wait_in_event_loop(lambda: results._runs)
         second: list[Any] = []
 
         def start_again(_: object) -> None:
             pool.may_finish.clear()
-            second.append(results._start(asked, b"k", owner="b"))
+            second.append(results._start(requested, b"k", owner="b"))
             first.cancel()
 
         results._runs[b"k"].task.add_done_callback(start_again)

@@ -511,13 +511,13 @@ def test_a_small_period_is_released_with_the_next(engine: Engine) -> None:
 
 
 def test_the_number_of_periods_is_bounded(engine: Engine) -> None:
-    """A query with more periods than `most` is refused, also before blocks are closed."""
+    """A query with more periods than `max_periods` is refused, also before blocks are closed."""
     for i in range(3):
         send(engine, *[0] * 6, on=i)
     for _ in range(2):
         with pytest.raises(ParamsError, match="by must give at most 2 days"):
             releases.read_releases_by_period(
-                engine, releases.ReleaseQuery(SMALL, day(0), day(9)), "day", most=2
+                engine, releases.ReleaseQuery(SMALL, day(0), day(9)), "day", max_periods=2
             )
         read(engine)
     assert len(read_by(engine, "day", 0, 9)) == 3

@@ -137,7 +137,7 @@ def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
     with write_transaction(engine) as db:
         for params in (daily.params, weekly.params):
             fingerprint = params.fingerprint
-            insert_rows(db, schema.params, [(fingerprint, params.to_json())])
+            insert_rows(db, schema.params, [(fingerprint, params.to_json())], skip_stored=True)
             for first, last, reports, closed in blocks:
                 days = (day(last), day(first))
                 row = ("page", fingerprint, 1, *days, closed, reports, b"")

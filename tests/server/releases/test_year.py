@@ -51,7 +51,7 @@ def fill(engine: Engine, metric: Metric) -> None:
     rules = build_rules(metric)[metric.name]
     data, total = tally.to_bytes(), BlockTotal(1, N_REPORTS, m * N_REPORTS)
     with write_transaction(engine) as db:
-        insert_rows(db, schema.params, [(fingerprint, metric.params.to_json())])
+        insert_rows(db, schema.params, [(fingerprint, metric.params.to_json())], skip_stored=True)
         insert_rows(db, schema.blocked, [(metric.name, day(N_DAYS - 1), day(0))])
         store_rates(db, metric.name, rules, day(-1))
         for on in range(N_DAYS):

@@ -214,7 +214,7 @@ def test_a_stored_result_of_forgotten_days_is_not_found_again(engine: Engine) ->
     query = RankingQuery(
         subject=Subject(metric=SMALL, source=None, error_control=ErrorControl()),
         range=Range(first=str(day(0)), last=str(day(3))),
-        everything=False,
+        include_all=False,
     )
     key = query.compute_key(engine)
     forget(engine, "small", before=day(0))
