@@ -14,6 +14,7 @@ from collectors import PARAMS, TODAY, build_report, build_upload, parse_submissi
 from programs import wait_in_event_loop
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
+from rappor_server.storage import batch_commit
 from rappor_server.storage.batch_commit import Receiver, Writer
 from rappor_server.storage.inbox import Batch
 
@@ -103,11 +104,15 @@ async def test_uploads_share_a_commit(harness: Harness) -> None:
     [({"max_uploads": 8}, 30, [8, 8, 8, 6]), ({"max_reports": 11}, 7, [3, 3, 1])],
     indirect=["harness"],
 )
-async def test_batches_are_limited(harness: Harness, n_uploads: int, batches: list[int]) -> None:
+async def test_batches_are_limited(
+    harness: Harness, n_uploads: int, batches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A batch ends with the upload that reaches the largest number of uploads or of reports.
 
-    Each upload has five reports, so the third upload of a batch reaches 11 reports.
+    Each upload has five reports, so the third upload of a batch reaches 11 reports. The writer does
+    not wait between the batches of one queue, because its wait for an upload is an hour here.
     """
+    monkeypatch.setattr(batch_commit, "_IDLE_SECONDS", 3600.0)
     body = build_upload(*[build_report()] * 5)
     harness.writer.submit([(parse_submission(body), ticket) for ticket in range(n_uploads)])
     harness.store.permit(100)
