@@ -281,6 +281,12 @@ class GoogleInputs(CountInputs):
     def select_format(self) -> CountInputs:
         """Return the inputs in the format that --format names."""
         if self.file_format == "google":
+            # The files of google/rappor contain their parameters and no name of a metric, so the
+            # entry of a registry would have no effect.
+            if self.registry_path is not None or self.metric_name is not None:
+                raise click.UsageError(
+                    "--registry and --metric must be omitted with --format google"
+                )
             return self
         if self.params_path or self.map_path or self.client:
             raise click.UsageError("--params, --map and --client go with --format google")

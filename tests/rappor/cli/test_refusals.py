@@ -119,6 +119,7 @@ REFUSED = {
     f"{DECODE} --params x": "go with --format google",
     f"{DECODE} --map x": "go with --format google",
     f"{DECODE} --client cpp": "go with --format google",
+    f"{DECODE} --format google --params x --registry metrics.toml": "--registry and --metric must",
     SIMULATE: "give either --reports or --devices",
     f"{SIMULATE} --reports 9 --devices 9": "give either --reports or --devices",
     f"{SIMULATE} --reports 9 --days 2": "give --devices",
