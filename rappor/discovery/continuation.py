@@ -57,10 +57,13 @@ def continue_prefixes(
     stems = [prefix for prefix in prefixes if len(prefix) == length]
     normalize = known_candidates.normalize
     # A product with 0 added characters contains its prefixes unchanged.
-    return Candidates.chain(
+    candidates = Candidates.chain(
         Candidates.product(dict.fromkeys(unextended), "", 0, 0, normalize=normalize),
         Candidates.product(stems, alphabet, 0, longest - length, normalize=normalize),
     )
+    # `decode` refuses known strings that are a result of the same metric.
+    candidates.origins = known_candidates.origins
+    return candidates
 
 
 def count_continuations(characters: int, added: int) -> int:

@@ -66,7 +66,7 @@ def discover(  # noqa: PLR0913 - the options of a search
     counts_by_part: Iterable[Counts],
     alphabet: str | None = None,
     *,
-    known: Iterable[str] = (),
+    known: Iterable[str] | Candidates = (),
     listed: Iterable[str] = (),
     longest: int | None = None,
     keep: int | None = None,
@@ -88,7 +88,8 @@ def discover(  # noqa: PLR0913 - the options of a search
     alphabet : characters of the strings. Without it, the first part is searched for printable
         ASCII, or for all of Unicode if it is `prefix:1`. The alphabet then contains the characters
         of the detected prefixes and of the known strings.
-    known : further candidates of the last test. Their prefixes are candidates of the earlier parts.
+    known : further candidates of the last test, as texts before the normalizer of the metric. Their
+        prefixes are candidates of the earlier parts.
     listed : strings that the metric's entry in the registry lists. They are candidates, and their
         rows come first in the result, detected or not.
     longest : largest number of characters of a string. By default, the last prefix is extended by
@@ -135,9 +136,12 @@ def discover(  # noqa: PLR0913 - the options of a search
     if keep is not None:
         check_integer("keep", keep, 1)
     entry_list = tuple(listed)
+    further = known.strings if isinstance(known, Candidates) else known
     known_strings = Candidates.from_list(
-        [*entry_list, *known], normalize=parts[WHOLE][0].params.normalize
+        [*entry_list, *further], normalize=parts[WHOLE][0].params.normalize
     )
+    if isinstance(known, Candidates):
+        known_strings.origins = known.origins
 
     def decode_part(part: str, prefixes: Sequence[str], length: int, longest: int) -> Estimates:
         """Decode a part whose candidates continue `prefixes` of `length` characters."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountInputs:
     """Options for files of counts, the registry that contains their metric, and the candidates."""
+
+    CANDIDATES_OPTION: ClassVar[str] = "--candidates"
+    """Name of the option whose file contains candidates. Messages name the option."""
 
     paths: tuple[str, ...] = argument_field(
         nargs=-1, required=True, type=click.Path(), metavar="COUNTS"
@@ -136,7 +139,7 @@ class CountInputs:
             return self._read_candidates(params, metric)
         if self.candidates_path is not None:
             raise click.UsageError(
-                "--candidates must be omitted: the candidates of encoding "
+                f"{self.CANDIDATES_OPTION} must be omitted: the candidates of encoding "
                 f"{params.encoding} are its categories"
             )
         return None
@@ -244,7 +247,9 @@ class CountInputs:
             reason = ": the metric names none"
             if metric is None:
                 reason = ", or --registry, whose metric names such a file"
-            raise click.UsageError(f"give --candidates, a file of strings, one a line{reason}")
+            raise click.UsageError(
+                f"give {self.CANDIDATES_OPTION}, a file of strings, one a line{reason}"
+            )
         folder = Path(self.registry_path).parent
         candidates = read_entry_candidates(metric.candidates, folder, params)
         return _check_not_empty(candidates, candidates.name)
@@ -328,16 +333,20 @@ class PartInputs(CountInputs):
     A part is a piece of a string, such as its first three letters, that a device reports.
     """
 
+    CANDIDATES_OPTION: ClassVar[str] = "--known"
+
     # The same field as in `CountInputs`, with another flag. A discovery needs no candidates. These
     # strings are tested in addition to the strings that it finds.
     candidates_path: str | None = option_field(
         "FILE",
-        "Known strings, which are tested as well, one per line. Default: the metric's candidates.",
+        "Known strings, which are tested as well, one per line, plain or gzip. Default: the "
+        "metric's candidates.",
         flags="--known",
     )
 
-    def read_known(self, counts: list[Counts]) -> list[str]:
+    def read_known(self, counts: list[Counts]) -> Candidates:
         """Check the counts of the parts, and read the strings of --known or of the metric."""
+        from rappor.candidates.candidates import Candidates
         from rappor.counts.input_files import check_counts, list_epochs
 
         metric = self.find_metric(counts)
@@ -351,7 +360,7 @@ class PartInputs(CountInputs):
                     f"{' and '.join(epochs)}: ask the collector for the days of one"
                 )
         path = self.candidates_path or self._find_candidates_path_of_entry(metric)
-        return [] if path is None else read_lines(path)
+        return Candidates.from_list([]) if path is None else Candidates.from_file(path)
 
     def _find_candidates_path_of_entry(self, metric: Metric | None) -> str | None:
         """Return the path of the file of candidates that the metric's entry names.

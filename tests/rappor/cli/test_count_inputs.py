@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import json
 import os
@@ -234,7 +235,7 @@ def test_known_strings_come_from_a_file(shell: Shell) -> None:
         source = build_inputs(registry=path, candidates=candidates)
         is_listed = registry == "listed.toml"
         assert source.find_listed_strings(parts) == (("vscode", "vim") if is_listed else ())
-        return source.read_known(parts)
+        return list(source.read_known(parts).strings)
 
     named = ["bing", "duckduckgo", "qwant"]
     assert known("file.toml", None) == ["kate", "nano"]
@@ -242,6 +243,9 @@ def test_known_strings_come_from_a_file(shell: Shell) -> None:
     for registry in ("file.toml", "listed.toml", None):
         assert known(registry, shell.path("engines.txt")) == named
     assert known(None, None) == []
+    packed = shell.folder / "engines.txt.gz"
+    packed.write_bytes(gzip.compress((shell.folder / "engines.txt").read_bytes()))
+    assert known(None, str(packed)) == named
 
 
 def test_candidates_of_the_option_follow_the_listed_ones(shell: Shell) -> None:

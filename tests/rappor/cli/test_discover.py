@@ -79,6 +79,16 @@ def test_discovered_strings_are_written_as_csv(shell: Shell, parts: tuple[str, s
     assert [row["candidate"] for row in rows][:3] == ["qwant", "duckduckgo", "mojek"]
 
 
+def test_a_result_of_the_metric_is_no_list_of_known_strings(
+    shell: Shell, parts: tuple[str, str]
+) -> None:
+    """Known strings from reports of the same metric are refused, as candidates of `decode` are."""
+    table = "candidate,count,std_error,metric,fingerprint\nqwant,9,1,engine,abc\n"
+    (shell.folder / "result.csv").write_text(table)
+    words = ("discover", *parts, "--alphabet", "a-z", "--known", "result.csv")
+    assert "must not be a result of the same metric" in expect_refusal(shell(*words), 1)
+
+
 def test_alphabets_have_ranges(shell: Shell, parts: tuple[str, str]) -> None:
     """a-c is a range of characters. A hyphen at an end is a character, and each counts once."""
     options = ("--alphabet=-a-cqwntmojek0-2b", "--longest", "2", "--json")

@@ -78,6 +78,7 @@ REFUSED = {
     "encode engine x --secret-file missing --registry metrics.toml": "missing: No such file",
     f"{DECODE} --html nowhere/report.html": "there is no folder nowhere",
     "discover week.counts --known engines.txt --list nothing.txt": "nothing.txt: No such file",
+    "discover week.counts --list engines.txt": "give --known, a file of strings, one a line",
     "compare engines.txt --candidates engines.txt": "it is not a counts file",
     "trend engines.txt": "it is not a counts file",
     f"aggregate week.counts {ENGINE} --out y": "it has counts already: run rappor decode on",
