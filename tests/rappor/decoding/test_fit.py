@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from decodings import (
     map_by_candidate,
 )
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg, sparse, special
 
 from rappor.counts.counts import Counts
 from rappor.decoding.decoder import decode
+from rappor.estimator.fit import _estimate_initial_tau2
 from rappor.estimator.normal_equations import NormalEquations
 from rappor.estimator.sparse_products import compute_quadratic_forms
 from rappor.protocol.params import Params
@@ -177,3 +179,32 @@ def test_leverages_of_many_columns_use_the_squares_of_the_entries() -> None:
     column_information = np.repeat(information.reshape(n_columns, n_rows).sum(axis=1), n_rows)
     leverage = NormalEquations(basis, weight).compute_leverages(weight)
     np.testing.assert_allclose(leverage, information / column_information, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("tau2_by_collection", "expected"),
+    [((0.0003,), 0.0003), ((0.0003, 0.0), 0.0003), ((0.0001, 0.0007), 0.0007), ((-0.0003,), 0.0)],
+)
+def test_first_estimate_of_tau2_is_the_spread_beyond_the_noise(
+    tau2_by_collection: tuple[float, ...], expected: float
+) -> None:
+    """The first estimate of tau^2 is the variance of the rows less the variance of their noise.
+
+    The residuals are quantiles of a normal distribution with the variance v + tau^2. Rows without
+    reports and one row in a hundred, which a string outside the list lifts, hardly change the
+    estimate. The largest estimate of all collections counts, and no estimate is negative.
+    """
+    v, n = 0.0004, 10_000
+    ranks = (np.arange(n) + 0.5) / n
+    residuals = [np.sqrt(v + tau2) * special.ndtri(ranks) for tau2 in tau2_by_collection]
+    residual = np.concatenate(residuals)
+    is_lifted, is_empty = np.arange(len(residual)) % 100 == 50, np.arange(len(residual)) % 100 == 51
+    residual[is_lifted | is_empty] = 1.0
+    target = SimpleNamespace(
+        counts=tau2_by_collection,
+        reports=np.where(is_empty, 0, 1000),
+        collection_index=np.repeat(np.arange(len(residuals)), n),
+    )
+    estimate = _estimate_initial_tau2(cast("Any", target), np.full(len(residual), v), residual)
+    # One lifted row in a hundred moves the square of the median deviation by some 2 %.
+    assert estimate == pytest.approx(expected, abs=0.04 * (v + max(tau2_by_collection)))
