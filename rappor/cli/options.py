@@ -348,6 +348,11 @@ class RepetitionOptions:
         type=float,
     )
 
+    def __post_init__(self) -> None:
+        """Raise a usage error for two numbers that may contradict each other."""
+        if self.devices is not None and self.reports_per_device is not None:
+            raise click.UsageError("give either --devices or --reports-per-device")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Output:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rappor.base.argument_checks import check_type, explain_error_control, refuse_text
+from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress, no_progress
 from rappor.candidates.candidates import Candidates
 from rappor.counts.arrays import Booleans, Integers
@@ -101,7 +102,7 @@ def suggest_candidates(
         `listed` is no Candidates, `known` is one text, or `error_control.ranked` is True (tests
         with weights by the order of the candidates). The tests of suggestions have equal weights.
     DecodeError
-        As `decode`.
+        As `decode`, or no string of `listed` can be distinguished from the known strings.
 
     Examples
     --------
@@ -137,6 +138,9 @@ def suggest_candidates(
     )
     is_other = ~is_known & ~is_indistinguishable
     p_values = _select_listed_p_values(estimates, is_other)
+    # Case: the list contains known strings only. The correction would divide the level by 0 tests.
+    if p_values.n == 0:
+        raise DecodeError("listed must have at least 1 string that is not known, got 0")
     # The largest p-value at which the correction for this number of tests detects a string.
     largest_detected = Thresholds(estimates.error_control, p_values).largest
     return CandidateSuggestions(

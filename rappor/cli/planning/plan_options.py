@@ -357,7 +357,7 @@ class StringOptions:
             raise click.UsageError(
                 f"--candidates must be omitted: the candidates are the {n_categories} categories"
             )
-        n = n_categories or self.candidates or 1000
+        n = n_categories or (1000 if self.candidates is None else self.candidates)
         if self.table is None:
             frequencies = Frequencies.zipf(n, 1.0 if self.zipf is None else self.zipf)
         elif self.zipf is None:

@@ -57,10 +57,11 @@ class _SizeOptions:
     """Options for the number of devices and of their reports."""
 
     reports: int | None = option_field(
-        "N", "Number of reports, each from a different device, such as 1e6."
+        WholeNumber(0), "Number of reports, each from a different device, such as 1e6."
     )
     devices: int | None = option_field(
-        "N", "Number of devices, instead of --reports. With --days, the devices of each day."
+        WholeNumber(0),
+        "Number of devices, instead of --reports. With --days, the devices of each day.",
     )
     reports_per_device: int | None = option_field(
         WholeNumber(1, 10**6),

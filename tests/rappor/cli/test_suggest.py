@@ -89,6 +89,15 @@ def test_without_a_suggestion_there_are_no_tables(shell: Shell, counts: str) -> 
     assert "Bits that" not in printed
 
 
+@pytest.mark.parametrize("method", ["bh", "adaptive", "bonferroni"])
+def test_a_list_of_known_strings_is_refused(shell: Shell, counts: str, method: str) -> None:
+    """A list without a further string has nothing to test, so no correction divides by 0 tests."""
+    (shell.folder / "engines.txt").write_text("bing\nqwant\n")
+    words = ("--known", "engines.txt", "--list", "engines.txt", "--correction", method)
+    err = expect_refusal(shell("discover", counts, *words), 1)
+    assert err.endswith("listed must have at least 1 string that is not known, got 0")
+
+
 def test_known_strings_may_come_from_the_registry(shell: Shell, counts: str) -> None:
     """Without --known, the candidates of the metric are the known strings.
 
