@@ -155,8 +155,8 @@ class Chart(Picture):
         if name:
             label = f"Link to the figure of {self.title}"
             words += [join(" "), tag("a", "#", href=f"#{name}", aria_label=label)]
-        below = [tag("p", description)] if description else []
-        return tag("figure", tag("figcaption", *words), self.inline(), *below, id=name or None)
+        paragraphs = [tag("p", description)] if description else []
+        return tag("figure", tag("figcaption", *words), self.inline(), *paragraphs, id=name or None)
 
     def to_element(self, **attributes: str | float) -> Markup:
         """Return the `svg` element of the drawing."""
@@ -261,12 +261,12 @@ def render_png(svg: str, name: str | os.PathLike[str]) -> bytes:
 
     # Case: a machine without fonts, such as a container. The library draws no letter and reports no
     # error. The picture of a letter is therefore compared with a picture without a letter.
-    letter, nothing = (
+    drawn_letter, empty_drawing = (
         tag("svg", tag("text", text, y=9, font_family=_FONTS), width=9, height=9,
             xmlns="http://www.w3.org/2000/svg")
         for text in ("M", "")
     )  # fmt: skip
-    if rasterise(letter, 1) == rasterise(nothing, 1):
+    if rasterise(drawn_letter, 1) == rasterise(empty_drawing, 1):
         raise FileError(name, "this machine has no font for a PNG; write an .svg file instead")
     return rasterise(svg, _ZOOM)
 

@@ -1,8 +1,8 @@
 """Dot charts: rows of dots with their intervals, such as shares, differences and losses.
 
-The name of a row stands above its dot and not beside it, because names may be long. A full
-dot is a statistically significant result: a detected string or a significant change. A hollow dot
-is a result that is not significant.
+The name of a row stands above its dot and not beside it, because names may be long. A filled dot is
+a statistically significant result: a detected string or a significant change. A hollow dot is a
+result that is not significant.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Dot(NamedTuple):
     ----------
     value : number that the dot shows, in the unit of the axis.
     low, high : ends of its interval; None for a dot without an interval.
-    full : True for a full dot.
+    is_filled : False for a hollow dot, which is a ring.
     kind : index of the dot's kind. A kind has a shape and a colour.
     """
 
     value: float
     low: float | None = None
     high: float | None = None
-    full: bool = True
+    is_filled: bool = True
     kind: int = 0
 
 
@@ -102,8 +102,8 @@ def draw_dots(
     parts : rows by heading, in order. An empty heading is not drawn.
     axis : title of the axis, with the unit.
     kinds : names of the kinds of dots, for a legend; empty if all dots are of one kind. The legend
-        shows the first kind full and all others hollow, so the rows must do the same. In such a
-        chart a full dot does not mean a significant result.
+        shows the first kind filled and all others hollow, so the rows must do the same. In such a
+        chart a filled dot does not mean a significant result.
     write : function that writes a number below the axis.
     """
     ends = [_find_ends(dot) for rows in parts.values() for row in rows for dot in row.dots]
@@ -120,19 +120,19 @@ def draw_dots(
             top += _ROW
     axis_texts, height = _draw_axis(scale, top, axis, write)
     for kind, text in enumerate(kinds):
-        # The legend shows each kind as the rows do: the first kind full, all others hollow.
-        marks.append(draw_marker(kind, "6", height + 8, full=not kind))
+        # The legend shows each kind as the rows do: the first kind filled, all others hollow.
+        marks.append(draw_marker(kind, "6", height + 8, is_filled=not kind))
         marks.append(tag("text", text, x=18, y=height + 13))
         height += _LINE
     return Chart(title=title, content=join(axis_texts, *marks), height=height + 4)
 
 
-def draw_marker(kind: int, x: str, y: float, *, full: bool = True) -> Markup:
+def draw_marker(kind: int, x: str, y: float, *, is_filled: bool = True) -> Markup:
     """Draw a dot in the shape and the colour of its kind. A hollow dot is a ring."""
     color = COLORS[kind % len(COLORS)]
     shape = _SHAPES[kind % len(_SHAPES)]
     attributes: dict[str, str | float] = {
-        "fill": color if full else "none",
+        "fill": color if is_filled else "none",
         "stroke": color,
         "stroke_width": 2.0,
     }
@@ -153,8 +153,8 @@ def _find_ends(dot: Dot) -> tuple[float, float]:
     whose change is -0.8.
     """
     ends = [end for end in dot[:3] if end is not None]
-    least, most = _WIDEST
-    return max(min(ends), min(least, dot.value)), min(max(ends), max(most, dot.value))
+    lowest, highest = _WIDEST
+    return max(min(ends), min(lowest, dot.value)), min(max(ends), max(highest, dot.value))
 
 
 def _draw_row(row: Row, scale: Scale, top: float) -> Markup:
@@ -171,15 +171,15 @@ def _draw_row(row: Row, scale: Scale, top: float) -> Markup:
     for dot in row.dots:
         parts += _draw_interval(dot, scale, y)
         x = format_position(scale, dot.value)
-        parts.append(draw_marker(dot.kind, x, y, full=dot.full))
+        parts.append(draw_marker(dot.kind, x, y, is_filled=dot.is_filled))
     return tag("g", *parts)
 
 
 def _draw_interval(dot: Dot, scale: Scale, y: float) -> list[Markup]:
-    """Draw the interval of a dot, and a line from 0 to a full dot."""
+    """Draw the interval of a dot, and a line from 0 to a filled dot."""
     parts = []
     # The line shows a share as a length. Lengths on a broken axis cannot be compared.
-    if dot.full and dot.kind == 0 and scale.gap is None:
+    if dot.is_filled and dot.kind == 0 and scale.gap is None:
         ends = {"x1": format_position(scale, 0.0), "x2": format_position(scale, dot.value)}
         parts.append(tag("line", y1=y, y2=y, stroke=COLORS[0], stroke_width=2, **ends))
     if dot.low is not None and dot.high is not None:

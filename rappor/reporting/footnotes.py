@@ -127,10 +127,10 @@ def _describe_intervals(comparison: Comparison) -> Iterator[str]:
     # Many candidates are tested, so some of these intervals exclude 0 although the test over all
     # candidates shows no change.
     rate = format_short_percent(1 - comparison.error_control.confidence)
-    others = "Each other interval" if comparison.n_changed else "Each interval"
+    subject = "Each other interval" if comparison.n_changed else "Each interval"
     yield (
-        f"{others} holds for its candidate alone. Where nothing has changed, about {rate} of these "
-        "intervals exclude 0."
+        f"{subject} holds for its candidate alone. Where nothing has changed, about {rate} of "
+        "these intervals exclude 0."
     )
 
 

@@ -119,11 +119,11 @@ def shorten(text: str, columns: int) -> str:
     is_complete = len(text) <= 4 * columns
     if is_complete and count_columns(visible_text) <= columns:
         return visible_text
-    taken = 0
+    n_columns = 0
     for index, character in enumerate(visible_text):
-        taken += count_columns(character)
+        n_columns += count_columns(character)
         # The last column is for the ellipsis.
-        if taken >= columns:
+        if n_columns >= columns:
             return visible_text[:index] + "\u2026"
     return visible_text + "\u2026"
 

@@ -278,8 +278,8 @@ def _format_loss(loss: Loss) -> str:
     A belief is the probability that the observer gives to a value of the device. It is 50 % before
     the reports.
     """
-    most = format_largest_belief(loss.of_half, loss.epsilon)
-    return f"{format_nats(loss.epsilon)} nats; a belief of 50 % in a value becomes at most {most}"
+    belief = format_largest_belief(loss.of_half, loss.epsilon)
+    return f"{format_nats(loss.epsilon)} nats; a belief of 50 % in a value becomes at most {belief}"
 
 
 def _build_diagnostics(result: EstimatesReport) -> Markup:
@@ -345,9 +345,9 @@ def _draw_cohorts(part: CollectionReport, balance: Mapping[str, Any]) -> Iterato
             f"empty.{_describe_neighbours(part)}",
         )
     if any(cohort.least_bits is not None for cohort in part.cohorts):
-        possible = get_encoding(part.params).true_bit_counts
-        least, most = possible[0], possible[-1]
-        numbers = f"{least}" if least == most else f"{least} to {most}"
+        true_bit_counts = get_encoding(part.params).true_bit_counts
+        smallest, largest = true_bit_counts[0], true_bit_counts[-1]
+        numbers = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
         chart = draw_cohort_bits("How many true bits a report of each cohort has.", part.cohorts)
         yield chart.figure(
             f"Honest reports have {numbers} in the mean. Short strokes mark the limits for honest "

@@ -101,11 +101,11 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
     titles = {**{letter: letter for letter in noise}, "p_star": "p*", "q_star": "q*"}
     has_equal_items = len({design.params.items for design in alternatives}) == 1
     dimensions = () if has_equal_items else ("items", "k")
-    equal = "epsilon, k and m" if has_equal_items else "epsilon and m"
+    equal_letters = "epsilon, k and m" if has_equal_items else "epsilon and m"
     return Table(
         title=(
-            f"Other designs with the same {equal} (variance of a rare string's count by its noise "
-            "alone, per report, and its ratio to the optimum)"
+            f"Other designs with the same {equal_letters} (variance of a rare string's count by "
+            "its noise alone, per report, and its ratio to the optimum)"
         ),
         columns=(
             Column("design", lambda design: design.name, "text"),
@@ -285,8 +285,10 @@ def _format_repeats(reports: float | None) -> str:
     """
     if reports is None:
         return "any number"
-    most = math.ceil(reports)
-    return f"{most:,}" if reports == most else f"{reports:.2f} in the mean, at most {most:,}"
+    largest = math.ceil(reports)
+    return (
+        f"{largest:,}" if reports == largest else f"{reports:.2f} in the mean, at most {largest:,}"
+    )
 
 
 def _format_share(share: float | None) -> str:

@@ -215,7 +215,7 @@ def draw_changes(comparison: Comparison, *, top: int, axis: str = "percentage po
         title = f"No significant {noun}; the nearest candidates, in percentage points"
     return draw_dots(
         title,
-        {name: some for name, some in parts.items() if some},
+        {name: rows for name, rows in parts.items() if rows},
         axis=axis,
         write=_format_points,
     )
@@ -367,7 +367,7 @@ def audit_plot(audit: Any) -> Chart:
         # Case: parameters with f = 0, whose epsilon_inf is infinite. An axis has no position for
         # infinity, so only the text beside the name contains the loss.
         dots = tuple(
-            Dot(value, full=kind == 0, kind=kind)
+            Dot(value, is_filled=kind == 0, kind=kind)
             for value, kind in values_and_kinds
             if math.isfinite(value)
         )

@@ -221,8 +221,8 @@ def _format_reports(n: int | None) -> str:
 def _format_belief(loss: Loss, i: int) -> str:
     """Format the smallest and largest belief for the prior with index i, in per cent."""
     belief = loss.beliefs[i]
-    most = format_largest_belief(belief.most, loss.epsilon)
-    return f"{format_least_belief(belief.least)} to {most}"
+    largest = format_largest_belief(belief.most, loss.epsilon)
+    return f"{format_least_belief(belief.least)} to {largest}"
 
 
 def _format_named(row: UnchangedValueLoss) -> str:

@@ -37,7 +37,7 @@ def edition_page(edition: SiteEdition) -> str:
     entry, trend = edition.entry, edition.trend
     days = format_days(entry.first, entry.last)
     title = f"{_join_names(edition.program, entry.metric)}, {days}"
-    above = tag("a", f"All editions of {entry.metric}", href="../index.html")
+    link = tag("a", f"All editions of {entry.metric}", href="../index.html")
     n = int(trend.detected_overall.sum())
     verb = "was" if n == 1 else "were"
     detection_sentence = (
@@ -57,7 +57,7 @@ def edition_page(edition: SiteEdition) -> str:
             edition.notice[0],
             summarize_changes(trend),
             promise,
-            above=above,
+            above=link,
             lead=build_installations(trend.installations),
         ),
         *comparison_sections(trend, include_ranking=True),

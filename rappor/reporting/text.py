@@ -67,11 +67,11 @@ def weighted_text(weighted: WeightedTotals, *, width: int = 100) -> str:
     return "\n".join([table.to_text(width), *(wrap(sentence, width) for sentence in sentences)])
 
 
-def detected_table(estimates: Estimates, *, truth: Mapping[str, int], most: int) -> Table[Row]:
-    """Return the table of the `most` most frequent detected rows, with their true counts."""
+def detected_table(estimates: Estimates, *, truth: Mapping[str, int], max_rows: int) -> Table[Row]:
+    """Return the table of the most frequent `max_rows` detected rows, with their true counts."""
     columns = _select_columns(estimates, detected_only=True, forged=False)
     columns.append(Column("truth", lambda row: f"{truth.get(row['candidate'], 0):,}"))
-    rows = tuple(itertools.islice(estimates.rows(detected_only=True), most))
+    rows = tuple(itertools.islice(estimates.rows(detected_only=True), max_rows))
     return Table(title="The most frequent detected candidates", columns=columns, rows=rows)
 
 

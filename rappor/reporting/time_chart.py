@@ -153,11 +153,11 @@ def _connect(points: Sequence[tuple[float, float]]) -> str:
 
 def _scale_candidate(comparison: Comparison, column: int) -> Scale:
     """Return the vertical scale of all estimates of a candidate and of their intervals."""
-    least, most = _WIDEST
-    both = (comparison.per_sample, comparison.smoothed)
+    lowest, highest = _WIDEST
+    estimates_of_both_kinds = (comparison.per_sample, comparison.smoothed)
     ends = [
-        min(max(end, least), most)
-        for estimates in both
+        min(max(end, lowest), highest)
+        for estimates in estimates_of_both_kinds
         if estimates is not None
         for table in (estimates.share, estimates.ci_low, estimates.ci_high)
         for end in table[:, column].tolist()

@@ -333,7 +333,7 @@ def _print_demo(result: Demo) -> None:
         f"detect {f'{n:,}{selection}:' if n else 'none of them.'}\n"
     )
     if n:
-        print_parts(detected_table(estimates, truth=result.truth, most=_ROWS))
+        print_parts(detected_table(estimates, truth=result.truth, max_rows=_ROWS))
     print_parts(
         *(warning.sentence for warning in estimates.warnings),
         *([f"\n{_describe_false(result)}"] if n else []),

@@ -486,13 +486,13 @@ class Collector:
         while True:
             await asyncio.sleep(self.settings.commit_seconds / 10)
             now = self._loop.time()
-            late = [response for response, until in self._deadlines.items() if until < now]
-            if late:
+            overdue = [response for response, until in self._deadlines.items() if until < now]
+            if overdue:
                 # The database hangs: a failing database would have failed the commit already.
                 seconds = f"{self.settings.commit_seconds:g} seconds"
                 error = StoreError(f"the database did not commit within {seconds}: retry")
                 self.health.record_failure(str(error))
-                self._resolve([(response, error) for response in late])
+                self._resolve([(response, error) for response in overdue])
                 # The devices of these uploads have their 503. If the uploads stayed in the queue,
                 # they would fill the queue while the database hangs.
                 self._writer.drop(asyncio.Future.done)

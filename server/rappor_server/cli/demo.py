@@ -226,7 +226,7 @@ def _create_sign_in_secret(settings: Settings) -> str:
         token = tokens.create(engine, metrics=None, expires=utc_today(), today=utc_today())
         # A token is "rappor.NAME.SECRET". The link signs in with the token of this public name.
         _, token_id, _ = token.split(".")
-        return visits.begin(engine, token_id, once=True)
+        return visits.begin(engine, token_id, is_link=True)
 
 
 def _has_desktop() -> bool:

@@ -110,23 +110,23 @@ def _copy_tables(source: Engine, target: Engine) -> None:
     # The backup reads all tables as of one moment. Otherwise a day might be counted twice: the
     # backup reads its sums in the counters of the day (`tally`), a collector then moves them into
     # the sums of several days (`block`), and the backup reads them there again.
-    with read_snapshot(source) as old, write_transaction(target) as new:
-        create_tables(new)
+    with read_snapshot(source) as reader, write_transaction(target) as writer:
+        create_tables(writer)
         for table in schema.metadata.sorted_tables:
             if table not in schema.NOT_IN_BACKUPS:
-                _copy_rows(old, new, table)
+                _copy_rows(reader, writer, table)
         # Tables of each day with the deduplication keys of its uploads and of single reports. They
         # are not in `schema.metadata`, because their names contain the day.
         for kind in (UPLOAD, PART):
-            for day in list_days(old, kind):
+            for day in list_days(reader, kind):
                 table = table_of(kind, day)
-                table.create(new)
-                _copy_rows(old, new, table)
+                table.create(writer)
+                _copy_rows(reader, writer, table)
 
 
-def _copy_rows(old: Connection, new: Connection, table: Table) -> None:
+def _copy_rows(reader: Connection, writer: Connection, table: Table) -> None:
     """Copy the rows of a table in the order of its key, which hides their order of arrival."""
     query = select(table).order_by(*table.primary_key.columns)
-    result = old.execution_options(yield_per=1000).execute(query)
+    result = reader.execution_options(yield_per=1000).execute(query)
     for rows in result.mappings().partitions():
-        new.execute(insert(table), [dict(row) for row in rows])
+        writer.execute(insert(table), [dict(row) for row in rows])

@@ -354,10 +354,10 @@ def copy_sqlite(source: Path, target: Path) -> None:
     """Copy a consistent state of an SQLite file by the online backup, while others may write."""
     with (
         translate_errors(),
-        contextlib.closing(sqlite3.connect(source)) as old,
-        contextlib.closing(sqlite3.connect(target)) as new,
+        contextlib.closing(sqlite3.connect(source)) as reader,
+        contextlib.closing(sqlite3.connect(target)) as writer,
     ):
-        old.backup(new)
+        reader.backup(writer)
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:

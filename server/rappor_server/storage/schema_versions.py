@@ -76,13 +76,13 @@ def check_schema(engine: Engine) -> None:
     not use.
     """
     with translate_errors(), engine.connect() as connection:
-        current, wanted = _read_revision(connection), _read_revisions(_MIGRATIONS)[0]
+        current, newest = _read_revision(connection), _read_revisions(_MIGRATIONS)[0]
     _check_is_ours(current)
-    if current is not None and int(wanted) <= int(current) <= int(wanted) + 1:
+    if current is not None and int(newest) <= int(current) <= int(newest) + 1:
         return
-    is_older = current is None or current < wanted
+    is_older = current is None or current < newest
     remedy = "run rappor-server migrate" if is_older else "it belongs to a newer version"
-    raise SchemaError(f"the database must have schema {wanted}, got {current or 'none'}: {remedy}")
+    raise SchemaError(f"the database must have schema {newest}, got {current or 'none'}: {remedy}")
 
 
 def _check_is_ours(revision: str | None) -> None:
@@ -125,13 +125,13 @@ def migrate(address: str, *, steps: Traversable = _MIGRATIONS) -> Path | None:
             lock_maintenance(connection)
             if not is_sqlite:
                 connection.execute(_ALLOW_IDLE)
-            current, (wanted, *older) = _read_revision(connection), _read_revisions(steps)
+            current, (newest, *older) = _read_revision(connection), _read_revisions(steps)
             _check_is_ours(current)
             if current is None:
                 create_tables(connection)
             elif current in older:
                 backup = _back_up(path, current) if is_sqlite else None
-                command.upgrade(_build_config(steps, connection), wanted)
+                command.upgrade(_build_config(steps, connection), newest)
             else:
                 check_schema(engine)
         if is_sqlite:

@@ -108,7 +108,7 @@ def sum_by_cohort(
     numbers = np.diff(starts, append=len(order))
     # The smallest type that holds a sum of the largest cohort. Sums of one byte are computed ten
     # times as fast as sums of 64-bit integers.
-    narrow = np.min_scalar_type(numbers.max(initial=0))
-    ones = np.add.reduceat(bits, starts, axis=0, dtype=narrow).astype(np.int64)
+    smallest_type = np.min_scalar_type(numbers.max(initial=0))
+    ones = np.add.reduceat(bits, starts, axis=0, dtype=smallest_type).astype(np.int64)
     rows = zip(in_order[starts].tolist(), numbers.tolist(), ones, strict=True)
     return {cohort: Tally(n_reports, sums) for cohort, n_reports, sums in rows}

@@ -54,7 +54,7 @@ def begin(
     *,
     now: float | None = None,
     max_visits: int = MAX_VISITS,
-    once: bool = False,
+    is_link: bool = False,
 ) -> str:
     """Start a visit, and return its secret.
 
@@ -67,11 +67,11 @@ def begin(
     token_id : public name of the token
     now : seconds since 1970; by default the clock
     max_visits : largest number of visits
-    once : whether to create a one-time sign-in link instead of a visit
+    is_link : whether to create a one-time sign-in link instead of a visit
     """
     now = time.time() if now is None else now
     secret = secrets.token_urlsafe(32)
-    row = {"digest": _digest(secret), "token": token_id, "once": once, "began": now, "seen": now}
+    row = {"digest": _digest(secret), "token": token_id, "once": is_link, "began": now, "seen": now}
     with write_transaction(engine) as db:
         db.execute(delete(schema.visit).where(_is_over(now)))
         n_visits = db.execute(select(func.count()).select_from(schema.visit)).scalar_one()

@@ -154,7 +154,7 @@ def test_kinds_of_dots_differ_in_shape_and_a_legend_names_them() -> None:
 
     Shapes also help readers with a colour vision deficiency. Dots without an interval have no bar.
     """
-    rows = [Row("a", "1", (Dot(1.0), Dot(2.0, full=False, kind=1)))]
+    rows = [Row("a", "1", (Dot(1.0), Dot(2.0, is_filled=False, kind=1)))]
     root = parse_svg(
         draw_dots("Losses", {"": rows}, kinds=("measured", "claimed"), write="{:g}".format)
     )

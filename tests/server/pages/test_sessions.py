@@ -191,7 +191,7 @@ def test_signing_in_again_ends_the_previous_visit(
     cookie = reader.http.cookies["rappor"]
     if has_link:
         with open_database(dashboard.database) as engine:
-            secret = visits.begin(engine, token.split(".")[1], once=True)
+            secret = visits.begin(engine, token.split(".")[1], is_link=True)
         assert reader.get(f"/pages/once/{secret}").headers["location"] == "/pages/"
     else:
         assert reader.post("/pages/sign-in", at="/pages/", token=token).status_code == 303

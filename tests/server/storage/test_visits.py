@@ -36,7 +36,9 @@ def test_a_visit_ends_if_the_clock_was_ahead_at_the_sign_in(engine: Engine) -> N
     less than half an hour.
     """
     half_hour, day = 30 * 60.0, 86_400.0  # seconds
-    secret, link = (visits.begin(engine, "token", now=day, once=once) for once in (False, True))
+    secret, link = (
+        visits.begin(engine, "token", now=day, is_link=is_link) for is_link in (False, True)
+    )
     assert visits.find(engine, secret, now=day - half_hour) == "token"
     assert visits.find(engine, secret, now=day - half_hour - 1) is None
     assert visits.open_link(engine, link, now=0.0) is None
@@ -61,7 +63,7 @@ def test_a_link_signs_in_once_within_ten_minutes(engine: Engine) -> None:
     The secret of a link is not accepted as the secret of a visit, and the other way round.
     """
     ten_minutes = 10 * 60.0  # seconds
-    link, late_link = (visits.begin(engine, "token", now=0.0, once=True) for _ in range(2))
+    link, late_link = (visits.begin(engine, "token", now=0.0, is_link=True) for _ in range(2))
     visit = visits.begin(engine, "token", now=0.0)
     assert visits.find(engine, link, now=0.0) is None
     assert visits.open_link(engine, visit, now=0.0) is None
