@@ -77,14 +77,14 @@ def test_devices_report_to_the_collector(
         pytest.skip("mounting needs root, as in a container")
     data, port, admin = tmp_path / "data", 8080, find_free_port()
     shutil.copytree(FOLDER / "trial", data)
-    here = {
+    replacements = {
         "/data": str(data),
         "postgresql://rappor:trial@database/rappor": database,
         "0.0.0.0:9090": f"127.0.0.1:{admin}",
     }
     for name, value in SERVICES["collector"]["environment"].items():
-        for there, local in here.items():
-            value = value.replace(there, local)  # noqa: PLW2901 - each name in turn
+        for address_in_file, local_address in replacements.items():
+            value = value.replace(address_in_file, local_address)  # noqa: PLW2901 - each name in turn
         monkeypatch.setenv(name, value)
     log = tmp_path / "collector.log"
     with log.open("wb") as output:
@@ -107,8 +107,8 @@ def test_devices_report_to_the_collector(
         assert (shell, flag) == ("sh", "-c")
         hosts = tmp_path / "hosts"
         hosts.write_text(f"{HOST} collector\n")
-        once = line.replace("while sleep 60; do ", "").removesuffix("; done")
-        resolved = f"mount --bind {hosts} /etc/hosts && {once.replace('/data', str(data))}"
+        single_run = line.replace("while sleep 60; do ", "").removesuffix("; done")
+        resolved = f"mount --bind {hosts} /etc/hosts && {single_run.replace('/data', str(data))}"
         script = f"unshare --mount {shell} {flag} {shlex.quote(resolved)}"
         sent = run_script(script, tmp_path)
         assert "2,000 reports of search_engine were accepted" in sent.stdout, sent.stderr

@@ -56,8 +56,8 @@ def test_estimates_of_real_words(tmp_path: Path) -> None:
     candidates = [*dict.fromkeys(words), "zyzzyva", "qwertz", "xylograph"]
     (tmp_path / "words.txt").write_text("\n".join(candidates))
     with run_file_collector(tmp_path, registry=WORD) as running:
-        where = (str(tmp_path / "metrics.toml"), running.url)
-        sender = run_python(device_child.__file__, *where, text="\n".join(words))
+        arguments = (str(tmp_path / "metrics.toml"), running.url)
+        sender = run_python(device_child.__file__, *arguments, text="\n".join(words))
         assert sender.stdout == "delivered"
         token = make_token(running.database)
         running.merge_uploads()
@@ -85,18 +85,18 @@ def check_power(rows: dict[str, dict[str, float]], words: list[str]) -> None:
         params.q_star - params.p_star
     )
     # Collisions of words and the cut at the false discovery rate need a margin: three times.
-    sure = 3 * stats.norm.isf(FALSE_ALARM) * noise
-    heavy = [word for word in set(words) if words.count(word) > sure]
-    assert heavy
-    assert all(rows[word]["detected"] for word in heavy)
+    min_devices = 3 * stats.norm.isf(FALSE_ALARM) * noise
+    frequent_words = [word for word in set(words) if words.count(word) > min_devices]
+    assert frequent_words
+    assert all(rows[word]["detected"] for word in frequent_words)
 
 
 def send(
     url: str, registry: Path, metric: str, *words: str, code: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """Run `rappor-client send` for a metric."""
-    where = ("--registry", str(registry), "--metric", metric, "--collector", url)
-    return run_python(*CLIENT, "send", *words, *where, code=code)
+    options = ("--registry", str(registry), "--metric", metric, "--collector", url)
+    return run_python(*CLIENT, "send", *words, *options, code=code)
 
 
 @pytest.mark.slow

@@ -82,9 +82,9 @@ class Image:
         """
         path = Path(os.environ.get(name, ""))
         if path.is_absolute() and path.exists():
-            lent = self.root / "lent" / name
-            lent.parent.mkdir(exist_ok=True)
-            (shutil.copytree if path.is_dir() else shutil.copy)(path, lent)
+            copy = self.root / "lent" / name
+            copy.parent.mkdir(exist_ok=True)
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, copy)
             self.environment[name] = f"/lent/{name}"
 
     def command(self, arguments: list[str], user: str) -> list[str]:

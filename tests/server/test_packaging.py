@@ -175,17 +175,17 @@ def test_units_limit_and_restart_the_collector() -> None:
         assert unit["User"] == ["rappor"]
     for name in TIMERS:
         timer = parse_unit(name)
-        (when,) = timer["OnCalendar"]
-        assert re.fullmatch(r"(Mon )?\*-\*-\* [0-9:]{8} UTC", when)
+        (start_times,) = timer["OnCalendar"]
+        assert re.fullmatch(r"(Mon )?\*-\*-\* [0-9:]{8} UTC", start_times)
         assert timer["Persistent"] == ["true"]
 
 
 def test_secrets_are_credentials_of_systemd() -> None:
     """Each file in the settings is a credential of the unit, and the runbook explains it."""
     drop_in = parse_unit("tls.conf")
-    lent = {credential.partition(":")[0] for credential in drop_in["LoadCredential"]}
+    credentials = {credential.partition(":")[0] for credential in drop_in["LoadCredential"]}
     named = [credential.partition("=%d/") for credential in drop_in["Environment"]]
-    assert {name for *_, name in named} == lent == {"chain", "key", "upload-keys"}
+    assert {name for *_, name in named} == credentials == {"chain", "key", "upload-keys"}
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
     runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
@@ -227,9 +227,9 @@ def test_commands_create_no_database(tmp_path: Path) -> None:
     """
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    absent = tmp_path / "nowhere.sqlite3"
+    missing_database = tmp_path / "nowhere.sqlite3"
     config = tmp_path / "server.toml"
-    config.write_text(f'registry = "{registry}"\ndatabase = "sqlite:///{absent}"\n')
+    config.write_text(f'registry = "{registry}"\ndatabase = "sqlite:///{missing_database}"\n')
     named = {"RAPPOR_SERVER_CONFIG": str(config)}
     lake = ["--metric", "page", "--from", "2026-01-01", "--to", "2026-01-02"]
     for arguments in (
@@ -245,7 +245,7 @@ def test_commands_create_no_database(tmp_path: Path) -> None:
         assert result.returncode == 2, arguments
         assert "database must contain the tables of a collector" in result.stderr
         assert "nowhere.sqlite3, which does not exist: run rappor-server serve" in result.stderr
-        assert not absent.exists()
+        assert not missing_database.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
     assert call_command("migrate", **named).returncode == 0
     assert "deleted 0 deduplication keys" in call_command("prune", **named).stdout

@@ -61,13 +61,17 @@ def pooler(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[
     folder = tmp_path_factory.mktemp("pgbouncer")
     write_certificate(folder)
     pgbouncer = Pooler(folder, find_free_port())
-    where = parse_url(postgres).query["host"]
-    text = SETTINGS.format(socket=where, port=pgbouncer.port, folder=folder)
+    socket_folder = parse_url(postgres).query["host"]
+    text = SETTINGS.format(socket=socket_folder, port=pgbouncer.port, folder=folder)
     (folder / "pgbouncer.ini").write_text(text)
     if os.geteuid() == 0:  # PgBouncer refuses to run as root
         for path in (folder, *folder.iterdir()):
             shutil.chown(path, "nobody")
-        for parent in {*folder.parents, Path(str(where)), *Path(str(where)).parents}:
+        for parent in {
+            *folder.parents,
+            Path(str(socket_folder)),
+            *Path(str(socket_folder)).parents,
+        }:
             parent.chmod(parent.stat().st_mode | 0o011)
     yield pgbouncer
     if pgbouncer.process is not None and pgbouncer.process.poll() is None:
@@ -88,10 +92,10 @@ def test_collector_works_through_pgbouncer(tmp_path: Path, database: str, pooler
     with run_collector(tmp_path, address, "--commit-seconds", "3") as running:
         assert {running.post(body).status_code for body in bodies * 2} == {200}
         pooler.stop()
-        late = build_upload()
-        assert running.post(late).status_code == 503
+        late_upload = build_upload()
+        assert running.post(late_upload).status_code == 503
         pooler.start()
-        wait_until(lambda: running.post(late).status_code == 200)
+        wait_until(lambda: running.post(late_upload).status_code == 200)
         token = make_token(address)
         response = running.get("/v1/metrics/page/counts", token)
         assert response.json()["reports"] == len(bodies) + 1

@@ -51,7 +51,7 @@ def test_client_reads_counts_metrics_and_estimates(running: Running, token: str)
     collector = CollectorClient(running.admin_url, token)
     by_day = collector.counts("page", DAYS[0], DAYS[-1], by="day")
     by_week = collector.counts("page", DAYS[0], DAYS[-1], by="week")
-    whole = collector.counts("page")
+    in_one_period = collector.counts("page")
     assert [(period.first, period.n_reports) for period in by_day.periods] == [
         (DAYS[0], 10),
         (DAYS[1], 20),
@@ -61,7 +61,7 @@ def test_client_reads_counts_metrics_and_estimates(running: Running, token: str)
     counts = [
         add_counts(by_day.collections),
         add_counts(by_week.collections),
-        whole.collections[0],
+        in_one_period.collections[0],
     ]
     for collection in counts[:2]:
         assert (collection.bit_counts == counts[2].bit_counts).all()
@@ -73,10 +73,12 @@ def test_client_reads_counts_metrics_and_estimates(running: Running, token: str)
     assert squares[2] >= 40
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports) == ("page", 40)
-    there = collector.estimates("page", ["a", "b"])
-    here = decode(by_day.collections, ["a", "b"]).to_dict()
-    for ours, theirs in zip(here["estimates"], there["estimates"], strict=True):
-        assert theirs == pytest.approx(ours)
+    collector_estimates = collector.estimates("page", ["a", "b"])
+    local_estimates = decode(by_day.collections, ["a", "b"]).to_dict()
+    for expected_row, row in zip(
+        local_estimates["estimates"], collector_estimates["estimates"], strict=True
+    ):
+        assert row == pytest.approx(expected_row)
     assert collector.estimates("page")["reports"] == 40
 
 

@@ -102,11 +102,15 @@ def test_points_without_a_position_are_left_out() -> None:
     An epsilon may be infinite, and a share may be 0. SVG has no such positions, and one bad number
     must not make the whole chart invalid. On a linear axis, 0 and -1 have positions.
     """
-    bad = [{"n": n, "sd": 1.0, "who": "x"} for n in (math.inf, math.nan, None, 0.0, -1.0)]
-    assert list_lines(draw_lines([*bad, *ROWS], x=N, y=SD, series="who")) == list_lines(
-        draw_lines(ROWS, x=N, y=SD, series="who")
+    rows_without_position = [
+        {"n": n, "sd": 1.0, "who": "x"} for n in (math.inf, math.nan, None, 0.0, -1.0)
+    ]
+    assert list_lines(
+        draw_lines([*rows_without_position, *ROWS], x=N, y=SD, series="who")
+    ) == list_lines(draw_lines(ROWS, x=N, y=SD, series="who"))
+    (line,) = list_lines(
+        draw_lines(rows_without_position, x=Axis(field="n", title="n"), y=SD, series="who")
     )
-    (line,) = list_lines(draw_lines(bad, x=Axis(field="n", title="n"), y=SD, series="who"))
     assert len(line) == 2
     assert list_lines(draw_lines([], x=N, y=SD, series="who")) == []
 

@@ -451,7 +451,7 @@ def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
     the axis. A full dot is a detected candidate, and a hollow dot an undetected one. Heights of SVG
     grow downwards, so the slope is negative.
     """
-    known = [number for number, sample in enumerate(days.samples) if sample.reports]
+    periods_with_reports = [number for number, sample in enumerate(days.samples) if sample.reports]
     _, *parts = parse_drawings(comparison_page(days)).values()
     for i, root in zip(days.shown_rows.tolist(), parts, strict=True):
         (group,) = [
@@ -460,7 +460,7 @@ def test_dots_lie_where_the_axis_says(days: Comparison) -> None:
         (bars,) = [path for path in root.iter(f"{SVG}path") if path.get("stroke-opacity") == "0.6"]
         ends = re.findall(r"M(\S+) (\S+)V([^M]+)", bars.attrib["d"])
         heights, shares = [], []
-        for number, dot, (x, low, high) in zip(known, group, ends, strict=True):
+        for number, dot, (x, low, high) in zip(periods_with_reports, group, ends, strict=True):
             is_full = dot.tag == f"{SVG}path"
             if is_full:
                 dot_x, height = dot.attrib["d"].removeprefix("M").removesuffix("h0").split()

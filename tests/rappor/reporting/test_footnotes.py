@@ -144,9 +144,9 @@ def test_gaps_name_five_periods_and_count_the_others() -> None:
     again for its missing days. Periods with some reports have sentences of their own.
     """
     empty = [make_period(f"day {n}", 0, missing=1) for n in range(7)]
-    half, late = make_period("half", 10, missing=2), make_period("late", 10, withheld=1)
+    incomplete, waiting = make_period("half", 10, missing=2), make_period("late", 10, withheld=1)
     comparison: Any = SimpleNamespace(
-        samples=[*empty, half, late],
+        samples=[*empty, incomplete, waiting],
         missing=empty,
     )
     assert list(list_missing_periods(comparison)) == [

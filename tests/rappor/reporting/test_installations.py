@@ -186,7 +186,7 @@ def test_unreleased_parts_are_named_without_a_number() -> None:
     decrease would only mean that reports wait.
     """
     part = dataclasses.replace(OCTOBER, is_complete=False)
-    nothing = interval("2026-11-01", "2026-11-30", None, is_complete=False)
+    without_number = interval("2026-11-01", "2026-11-30", None, is_complete=False)
     number = "12,340 active installations in October 2026."
     assert describe(SEPTEMBER, part) == [
         number,
@@ -196,13 +196,13 @@ def test_unreleased_parts_are_named_without_a_number() -> None:
         number,
         "A part of the number in September 2026 is not released yet.",
     ]
-    assert describe(SEPTEMBER, part, nothing) == [
+    assert describe(SEPTEMBER, part, without_number) == [
         number,
         "A part of the number in October 2026 is not released yet.",
         "The number in November 2026 is not released yet.",
     ]
     missing = "The number of active installations is not released yet."
-    assert describe(nothing) == describe() == [missing]
+    assert describe(without_number) == describe() == [missing]
 
 
 def test_devices_of_an_older_registry_are_named() -> None:

@@ -97,9 +97,9 @@ def test_every_square_is_its_residual(
     assert max(grid.cells.shape) <= MOST_CELLS
     block = decoded.residuals[:2, :2]
     assert grid.cells[0, 0] == block.ravel()[np.abs(block).argmax()]
-    above, below = figures[RESIDUALS].findall(f"{SVG}path")
-    assert (above.get("fill"), below.get("fill")) == (None, "none")
-    for path, sign in ((above, 1), (below, -1)):
+    positive_squares, negative_squares = figures[RESIDUALS].findall(f"{SVG}path")
+    assert (positive_squares.get("fill"), negative_squares.get("fill")) == (None, "none")
+    for path, sign in ((positive_squares, 1), (negative_squares, -1)):
         sides = [float(side) for side in re.findall(r"h([0-9.]+)v", str(path.get("d")))]
         values = sign * grid.cells[sign * grid.cells > 0]
         assert sides == pytest.approx(5 * np.sqrt(np.minimum(values, 5) / 5), abs=0.051)

@@ -187,8 +187,10 @@ def test_reload_reads_a_renewed_certificate(tmp_path: Path) -> None:
     new_cert, new_key = write_certificate(tmp_path / "renewed")
     flags = ("--tls-certificate", str(cert), "--tls-key", str(key))
     with run_file_collector(tmp_path, *flags, admin=find_free_port()) as running:
-        known = ssl.create_default_context(cafile=str(cert))
-        secure = httpx.get(f"https://127.0.0.1:{running.port}/healthz", verify=known, timeout=30)
+        tls_context = ssl.create_default_context(cafile=str(cert))
+        secure = httpx.get(
+            f"https://127.0.0.1:{running.port}/healthz", verify=tls_context, timeout=30
+        )
         assert secure.text == "alive\n"
         first = fetch_certificate(running.port, cert)
         cert.write_bytes(new_cert.read_bytes())
@@ -418,13 +420,15 @@ def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
     result = run_command("serve")
     assert result.returncode == 2
     assert "given as the argument REGISTRY, in RAPPOR_SERVER_REGISTRY" in result.stderr
-    absent = f"postgresql://nobody@127.0.0.1:{find_free_port()}/nothing"
-    result = run_command("serve", str(registry), "--database", absent, "--database-seconds", "1")
+    missing_database = f"postgresql://nobody@127.0.0.1:{find_free_port()}/nothing"
+    result = run_command(
+        "serve", str(registry), "--database", missing_database, "--database-seconds", "1"
+    )
     assert result.returncode == 2
     assert "waiting for the database" in result.stderr
     assert "the database cannot answer" in result.stderr.splitlines()[-1]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         result = run_command("serve", str(registry), "--port", str(port))
     assert result.returncode == 2
     assert "host and port must be an address that is free" in result.stderr

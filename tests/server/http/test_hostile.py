@@ -73,21 +73,21 @@ def measure_memory(running: Running) -> int:
     return 1024 * int(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-def send_slowly(running: Running, first: bytes, then: bytes) -> bytes:
-    """Send `first`, then `then` every 0.1 seconds, and return all received bytes."""
+def send_slowly(running: Running, first_bytes: bytes, repeated_bytes: bytes) -> bytes:
+    """Send bytes once, then other bytes every 0.1 seconds, and return all received bytes."""
     received = b""
     with connect(running) as sender:
         selector = selectors.DefaultSelector()
         selector.register(sender, selectors.EVENT_READ)
         try:
-            sender.sendall(first)
+            sender.sendall(first_bytes)
             while True:
                 if selector.select(0.1):
                     if not (data := sender.recv(65536)):
                         return received
                     received += data
-                elif then:
-                    sender.sendall(then)
+                elif repeated_bytes:
+                    sender.sendall(repeated_bytes)
         except OSError:  # the collector closed the connection
             return received
 
@@ -109,8 +109,8 @@ def test_slow_heads_are_disconnected(running: Running) -> None:
     """A connection ends if its head is not complete in time. Other clients are served meanwhile."""
     with ThreadPoolExecutor(len(SLOW_HEADS)) as pool:
         waiting = {
-            name: pool.submit(send_slowly, running, first, then)
-            for name, (first, then) in SLOW_HEADS.items()
+            name: pool.submit(send_slowly, running, first_bytes, repeated_bytes)
+            for name, (first_bytes, repeated_bytes) in SLOW_HEADS.items()
         }
         assert running.post(build_upload()).status_code == 200
         responses = {name: future.result(timeout=60) for name, future in waiting.items()}
@@ -173,11 +173,13 @@ def test_oversized_bodies_get_413(running: Running) -> None:
     """A body of more than 1,000,000 bytes gets 413: by its declared length, or by its chunks."""
     assert post(running, b" " * 1_000_001).status_code == 413
     chunk = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
-    for head, then in (
+    for head, repeated_bytes in (
         (b"Content-Length: 99999999999", b""),  # refused before any byte of the body
         (b"Transfer-Encoding: chunked", chunk),  # refused by the fourth chunk of 256 KB
     ):
-        assert send_slowly(running, HEAD + head + b"\r\n\r\n", then).startswith(b"HTTP/1.1 413")
+        assert send_slowly(running, HEAD + head + b"\r\n\r\n", repeated_bytes).startswith(
+            b"HTTP/1.1 413"
+        )
 
 
 def test_gzip_bombs_use_no_memory(running: Running) -> None:
@@ -204,16 +206,16 @@ def test_all_bodies_share_one_budget(tmp_path: Path) -> None:
     with run_file_collector(tmp_path, *flags) as running:
         # Eight senders of 200,000 bytes each exceed the budget of 1,000,000. None of them sends the
         # rest of its body, so each keeps its memory.
-        half = HEAD + b"Content-Length: 300000\r\n\r\n" + b" " * 200_000
+        incomplete_request = HEAD + b"Content-Length: 300000\r\n\r\n" + b" " * 200_000
         with ThreadPoolExecutor(8) as pool:
             senders = [connect(running) for _ in range(8)]
-            list(pool.map(lambda sender: sender.sendall(half), senders))
+            list(pool.map(lambda sender: sender.sendall(incomplete_request), senders))
             selector = selectors.DefaultSelector()
             for sender in senders:
                 selector.register(sender, selectors.EVENT_READ)
-            ready = selector.select(30)
-            assert ready
-            (first, _), *_ = ready  # only a refused sender has a response
+            responses = selector.select(30)
+            assert responses
+            (first, _), *_ = responses  # only a refused sender has a response
             assert isinstance(first.fileobj, socket.socket)
             refused = first.fileobj.recv(65536)
             assert refused.startswith(b"HTTP/1.1 503")
@@ -250,7 +252,7 @@ def test_connections_are_limited_except_at_the_admin_address(tmp_path: Path) -> 
     """
     flags = ("--max-connections", "20", "--body-seconds", "60")
     with run_file_collector(tmp_path, *flags, admin=find_free_port()) as running:
-        idle = [connect(running) for _ in range(20)]
+        idle_connections = [connect(running) for _ in range(20)]
         with connect(running) as surplus:
             response = b"".join(iter(lambda: surplus.recv(65536), b""))
         head, _, document = response.partition(b"\r\n\r\n")
@@ -261,7 +263,7 @@ def test_connections_are_limited_except_at_the_admin_address(tmp_path: Path) -> 
         counters = plain_http.get(f"{running.admin_url}/metrics", timeout=30).text
         assert f'\n{REFUSED}{{bound="max_connections"}} 1.0\n' in counters
         assert plain_http.get(f"{running.admin_url}/readyz", timeout=30).status_code == 200
-        for connection in idle:
+        for connection in idle_connections:
             connection.close()
         wait_until(lambda: running.post(build_upload()).status_code == 200)
 
@@ -339,9 +341,9 @@ def test_incomplete_bodies_of_one_source_leave_memory_for_others(
     length = b"Content-Length: %d\r\n\r\n"
     with run_file_collector(tmp_path, *flags) as running, connect(running, attacker) as holder:
         holder.sendall(HEAD + first + length % 300_000 + b" " * 200_000)
-        whole = length % len(body) + body
-        wait_until(lambda: send_from(running, same_source, HEAD + second + whole) == 429)
-        assert send_from(running, other_source, HEAD + third + whole) == 200
+        complete_body = length % len(body) + body
+        wait_until(lambda: send_from(running, same_source, HEAD + second + complete_body) == 429)
+        assert send_from(running, other_source, HEAD + third + complete_body) == 200
 
 
 @pytest.mark.slow
@@ -397,14 +399,14 @@ def test_pipelined_requests_are_limited(running: Running) -> None:
 def test_invalid_bytes_get_400_after_previous_responses(running: Running) -> None:
     """Bytes that are no request get 400 or end the connection, after the responses before them."""
     upload = build_upload()
-    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
+    upload_request = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     for broken, statuses in (
         # Complete uploads, then garbage: the last upload's response is the last one.
-        (whole + b"\x00\x01\r\n\r\n", [200]),
-        (whole * 3 + b"nonsense\r\n\r\n", [200] * 3),
+        (upload_request + b"\x00\x01\r\n\r\n", [200]),
+        (upload_request * 3 + b"nonsense\r\n\r\n", [200] * 3),
         # A head is complete and its body is broken: the request itself gets 400.
-        (whole + in_chunks + b"nonsense\r\n", [200, 400]),
+        (upload_request + in_chunks + b"nonsense\r\n", [200, 400]),
         (in_chunks + b"nonsense\r\n", [400]),
         # No request at all.
         (b"nonsense\r\n\r\n", [400]),
@@ -421,14 +423,14 @@ def test_request_for_another_protocol_ends_the_connection(running: Running) -> N
     Later bytes are never parsed as a request, because they may be of the other protocol.
     """
     upload = build_upload()
-    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
+    upload_request = HEAD + b"Content-Length: %d\r\n\r\n" % len(upload) + upload
     for protocol in (b"websocket", b"h2c"):
         upgrade = b"Connection: Upgrade\r\nUpgrade: %s\r\n" % protocol
-        length = b"Content-Length: %d\r\n\r\n" % len(whole)
+        length = b"Content-Length: %d\r\n\r\n" % len(upload_request)
         # The body of the first request is a complete upload. It must not be parsed as the next
         # request, whether it comes in the same packet or in another one.
         for head, status in ((HEAD + upgrade + length, 400), (GET + upgrade + b"\r\n", 200)):
-            for parts in ((head + whole,), (head, whole)):
+            for parts in ((head + upload_request,), (head, upload_request)):
                 with connect(running) as sender:
                     with contextlib.suppress(OSError):
                         for part in parts:
@@ -443,9 +445,9 @@ def test_half_closed_connection_gets_its_responses(running: Running) -> None:
     """A client that closes its sending half after three uploads gets three responses."""
     upload = build_upload()
     # White space around a length is allowed (RFC 9112).
-    whole = HEAD + b"Content-Length:  %d  \r\n\r\n" % len(upload) + upload
+    upload_request = HEAD + b"Content-Length:  %d  \r\n\r\n" % len(upload) + upload
     with connect(running) as sender:
-        sender.sendall(whole * 3)
+        sender.sendall(upload_request * 3)
         sender.shutdown(socket.SHUT_WR)
         responses = sender.makefile("rb")
         assert [read_response(responses)[0] for _ in range(3)] == [200] * 3
@@ -456,7 +458,7 @@ def test_each_form_of_a_request_gets_one_response(running: Running) -> None:
     """Requests come pipelined, in chunks, in single bytes, without a body, and with Expect."""
     body = build_upload()
     length = f"Content-Length: {len(body)}\r\n".encode()
-    whole = HEAD + length + b"\r\n" + body
+    upload_request = HEAD + length + b"\r\n" + body
     in_chunks = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     in_chunks += b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (9, body[:9], len(body) - 9, body[9:])
     request = b"%s /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -464,10 +466,10 @@ def test_each_form_of_a_request_gets_one_response(running: Running) -> None:
     with connect(running) as sender:
         responses = sender.makefile("rb")
         for parts, n_responses in (
-            ((whole * 3,), 3),
+            ((upload_request * 3,), 3),
             ((in_chunks,), 1),
             ((request % b"HEAD", request % b"GET"), 2),
-            ([bytes([byte]) for byte in whole], 1),
+            ([bytes([byte]) for byte in upload_request], 1),
         ):
             for part in parts:
                 sender.sendall(part)

@@ -221,11 +221,11 @@ def test_mutated_uploads_have_limited_calls() -> None:
 
 
 def parse_strictly(
-    body: bytes, known: AcceptedParams
+    body: bytes, accepted_params: AcceptedParams
 ) -> tuple[bytes, list[tuple[str, object]]] | str:
     """Parse an upload by the strict parser of the protocol alone."""
     try:
-        upload_id, entries = parse_upload(body, known.lookup)
+        upload_id, entries = parse_upload(body, accepted_params.lookup)
     except ReportError as error:
         return error.code
     read: list[tuple[str, object]] = [

@@ -163,10 +163,13 @@ def test_warning_about_the_year_of_a_change() -> None:
     old, new = (Registry([build_metric(params=params)], total=3.0) for params in (STRICT, OTHER))
     (_, year) = check_edit(old, new)
     assert year.level == "warning"
-    both = sum(scope_cost(registry["page"]) for registry in (old, new))
-    sentence = f"needs {both:g} nats in the year of the change, and the budget of a year has 3 nats"
+    sum_of_costs = sum(scope_cost(registry["page"]) for registry in (old, new))
+    sentence = (
+        f"needs {sum_of_costs:g} nats in the year of the change, and the budget of a year has 3 "
+        "nats"
+    )
     assert sentence in year.text
-    (_,) = check_edit(old, Registry([new["page"]], total=both))
+    (_,) = check_edit(old, Registry([new["page"]], total=sum_of_costs))
 
 
 def test_notes_about_the_budget_of_each_metric() -> None:

@@ -64,11 +64,11 @@ def test_reports_of_a_stopped_metric_are_refused() -> None:
     Reports of other metrics are accepted all the time.
     """
     stopped = Stops({"page": TODAY})
-    known = AcceptedParams(Registry.loads(REGISTRY), stops=stopped)
+    accepted_params = AcceptedParams(Registry.loads(REGISTRY), stops=stopped)
     body = build_upload(build_report("page"), build_report("small"))
     for today, statuses in (
         (TODAY, [{"status": "refused", "reason": "stopped"}, {"status": "accepted"}]),
         (TODAY + datetime.timedelta(days=1), [{"status": "accepted"}] * 2),
     ):
-        read = parse_submission(body, known, today=today)
+        read = parse_submission(body, accepted_params, today=today)
         assert json.loads(read.response)["reports"] == statuses

@@ -24,15 +24,15 @@ from rappor.protocol.parts import Part
 from rappor.protocol.wire import Report
 
 
-def parse(body: bytes, **more: Any) -> Submission:
+def parse(body: bytes, **options: Any) -> Submission:
     """Parse an upload with default settings."""
     settings: dict[str, Any] = {
         "today": TODAY,
         "max_reports": 100,
         "suspicious": Suspicious.REFUSE,
     }
-    accepted_params = more.pop("accepted_params", ACCEPTED)
-    return read_upload(body, accepted_params, **(settings | more))
+    accepted_params = options.pop("accepted_params", ACCEPTED)
+    return read_upload(body, accepted_params, **(settings | options))
 
 
 def list_statuses(submission: Submission) -> list[str]:

@@ -268,19 +268,19 @@ def test_reports_of_an_unknown_fingerprint_wait(engine: Engine) -> None:
     12 reports of the last two days become one block.
     """
     weekly = dataclasses.replace(SMALL, interval="week")
-    only_weekly, both = (
+    weekly_rules, both_rules = (
         rules_in_force([build_registry(metric) for metric in metrics])
         for metrics in ([weekly], [weekly, SMALL])
     )
     for on in range(3):
         commit(engine, build_upload(*[build_report("small")] * 6), today=day(on))
-        close_all(engine, both if on == 0 else only_weekly, day(on + 1))
-        assert select_due(engine, only_weekly, day(on + 1)) == {}
+        close_all(engine, both_rules if on == 0 else weekly_rules, day(on + 1))
+        assert select_due(engine, weekly_rules, day(on + 1)) == {}
     first = [(1, day(0), 6)]  # cohort, last day, reports
     assert list_blocks(engine, SMALL.params) == first
     release = releases.read_release(engine, weekly, *ALL_DAYS)
     assert (release.n_reports, release.withheld) == (6, (day(1), day(2)))
-    close_all(engine, both, day(4))
+    close_all(engine, both_rules, day(4))
     assert list_blocks(engine, SMALL.params, is_closed=True) == [*first, (1, day(3), 12)]
     assert releases.read_release(engine, weekly, *ALL_DAYS).n_reports == 18
 
@@ -295,11 +295,11 @@ def test_clock_ahead_ends_no_day(engine: Engine) -> None:
     """
     today = utc_today()
     commit(engine, build_upload(*[build_report("small")] * 6), today=today)
-    ahead = today + datetime.timedelta(days=30)
-    CloseTask(rules=RULES, today=ahead).run(engine, lambda _: None)
+    wrong_day = today + datetime.timedelta(days=30)
+    CloseTask(rules=RULES, today=wrong_day).run(engine, lambda _: None)
     assert releases.read_release(engine, SMALL, *ALL_DAYS).withheld == (today,)
     # The clock of PostgreSQL may have passed midnight since the first line of the test.
-    assert (closing.earlier_of_clocks(engine, ahead) - today).days in (0, 1)
+    assert (closing.earlier_of_clocks(engine, wrong_day) - today).days in (0, 1)
     # A host whose clock is behind: its day is the earlier one.
     assert closing.earlier_of_clocks(engine, day(-9)) == day(-9)
 
@@ -315,10 +315,10 @@ def test_clock_far_ahead_ends_no_day(engine: Engine) -> None:
     that an upload of a wrong day does not make the wrong clock look right.
     """
     store_reports(engine)
-    for ahead in (400, 401):
-        commit(engine, build_upload(*[build_report("small")] * 6), today=day(ahead))
+    for wrong_day in (400, 401):
+        commit(engine, build_upload(*[build_report("small")] * 6), today=day(wrong_day))
         with pytest.raises(StoreError, match="run prune --yes"):
-            CloseTask(rules=RULES, today=day(ahead)).run(engine, lambda _: None)
+            CloseTask(rules=RULES, today=day(wrong_day)).run(engine, lambda _: None)
     store_reports(engine, day(N_DAYS))
     CloseTask(rules=RULES, today=day(2 * N_DAYS)).run(engine, lambda _: None)
     assert releases.read_release(engine, SMALL, day(0), day(2 * N_DAYS)).n_reports == 12 * N_DAYS

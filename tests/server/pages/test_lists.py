@@ -174,8 +174,8 @@ def test_lists_are_files_named_by_their_digest(tmp_path: Path) -> None:
     assert newest.uploaded == datetime.date(1970, 1, 1)
     assert lists.read("page", first) == b"a\nb\n"
     assert lists.find("sound", first) is None
-    for odd in ("", "..", "*", first[:-1], first.upper(), f"{first}\n"):
-        assert lists.find("page", odd) is None
+    for invalid_digest in ("", "..", "*", first[:-1], first.upper(), f"{first}\n"):
+        assert lists.find("page", invalid_digest) is None
     with pytest.raises(ParamsError, match="1 to 2 candidates, got 3"):
         lists.save("page", b"a\nb\nc", max_candidates=2)
     path = require_found(lists.find("page", first))
@@ -239,11 +239,11 @@ def test_lists_are_deleted_after_their_last_use(tmp_path: Path) -> None:
     (tmp_path / ".DS_Store").touch()  # a file where a folder for each metric is expected
     (tmp_path / "page" / "left.part").touch()
     os.utime(tmp_path / "page" / "left.part", (0, 0))
-    used = require_found(lists.find("page", names[0])).stat().st_mtime
-    lists.delete_unused(now=used + 1.9 * DAY_SECONDS)
+    last_use = require_found(lists.find("page", names[0])).stat().st_mtime
+    lists.delete_unused(now=last_use + 1.9 * DAY_SECONDS)
     assert [row.digest for row in lists.list_all("page")] == [names[0]]
     assert len(list((tmp_path / "page").iterdir())) == 1
-    lists.delete_unused(now=used + 2.1 * DAY_SECONDS)
+    lists.delete_unused(now=last_use + 2.1 * DAY_SECONDS)
     assert lists.list_all("page") == []
     for i in range(candidate_lists.MAX_LISTS + 1):
         lists.save("page", f"{i}".encode(), max_candidates=1, now=float(i))

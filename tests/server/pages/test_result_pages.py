@@ -107,10 +107,10 @@ def test_association_page(reader: Visitor) -> None:
     assert 'class="heat-6"' in page.text
     for name in ("rows.svg", "columns.svg"):
         assert reader.file(page, name).status_code == 200
-    turned = reader.request_result(
+    transposed_page = reader.request_result(
         "/pages/metrics/setup/association", rows="system", columns="editor"
     )
-    assert load_numbers(reader, turned, "association")["row_field"] == "system"
+    assert load_numbers(reader, transposed_page, "association")["row_field"] == "system"
 
 
 def test_only_tuples_have_an_association(reader: Visitor) -> None:

@@ -277,9 +277,11 @@ def test_expired_visit_is_refused(
     assert visitor.get("/pages/").status_code == 200
     secret = decode_session(visitor.http.cookies["rappor"])["visit"]
     is_same = schema.visit.c.digest == hashlib.sha256(secret.encode()).digest()
-    late = update(schema.visit).where(is_same).values(seen=time.time() - visits.IDLE_SECONDS - 1)
+    end_visit = (
+        update(schema.visit).where(is_same).values(seen=time.time() - visits.IDLE_SECONDS - 1)
+    )
     with open_database(dashboard.database) as engine, write_transaction(engine) as db:
-        assert db.execute(late).rowcount == 1
+        assert db.execute(end_visit).rowcount == 1
     assert visitor.get("/pages/").headers["location"] == "/pages/sign-in"
 
 

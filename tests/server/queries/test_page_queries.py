@@ -105,8 +105,8 @@ def test_a_key_of_a_trial_changes_after_forget(engine: Engine) -> None:
     before = ranking().compute_key(engine)
     forget(engine, "page")
     assert ranking().compute_key(engine) != before
-    others = Counts(METRIC.params, COUNTS.bit_counts[:, ::-1], COUNTS.cohort_reports, "page")
-    store_counts(engine, others, DAY)
+    other_counts = Counts(METRIC.params, COUNTS.bit_counts[:, ::-1], COUNTS.cohort_reports, "page")
+    store_counts(engine, other_counts, DAY)
     assert ranking().compute_key(engine) != before
     forget(engine, "page")
     store_counts(engine, COUNTS, DAY)
@@ -207,9 +207,9 @@ def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: P
     rows = page["estimates.csv"].decode().split("\n")[1:]
     assert [row.split(",")[0] for row in rows[:2]] == ["rare", "also rare"]
     lists = CandidateLists(tmp_path, days=1)
-    own = find_candidates(metric, "", registry="metrics.toml", lists=lists)
-    assert isinstance(own, InlineCandidates)
-    assert own.read(Params.profile("balanced")).strings == ("rare", "also rare")
+    candidates_of_registry = find_candidates(metric, "", registry="metrics.toml", lists=lists)
+    assert isinstance(candidates_of_registry, InlineCandidates)
+    assert candidates_of_registry.read(Params.profile("balanced")).strings == ("rare", "also rare")
     changed = build_metric("page", PARAMS, min_reports=0, candidates=("rare",))
     assert ranking(metric=changed, source=source).compute_key(engine) != task.compute_key(engine)
 
@@ -252,8 +252,8 @@ def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path
     inline = dataclasses.replace(metric, candidates={"site": ("a",), "country": ("de", "fr")})
     listed = find_registry_candidates(inline, registry=registry)
     assert listed == InlineCandidates(strings=("a\x1fde", "a\x1ffr"))
-    many = tuple(map(str, range(9_999)))
-    product = dataclasses.replace(metric, candidates={"site": many, "country": ("de", "fr")})
+    sites = tuple(map(str, range(9_999)))
+    product = dataclasses.replace(metric, candidates={"site": sites, "country": ("de", "fr")})
     long = find_registry_candidates(product, registry=registry)
     assert long is not None
     assert len(long.read(params)) == 19_998
@@ -269,8 +269,13 @@ def test_the_list_of_the_entry_may_be_ranked(engine: Engine, tmp_path: Path) -> 
     """Ranking and overview use the ranks of the registry's list, and of no uploaded list."""
     store_counts(engine, COUNTS, DAY)
     metric = build_metric("page", PARAMS, min_reports=0, candidates=("a", "b"), ranked=True)
-    own = find_candidates(metric, "", registry="", lists=CandidateLists(tmp_path, days=1))
-    for source, is_ranked in ((own, True), (upload_candidates(tmp_path, "a\nb\n"), False)):
+    candidates_of_registry = find_candidates(
+        metric, "", registry="", lists=CandidateLists(tmp_path, days=1)
+    )
+    for source, is_ranked in (
+        (candidates_of_registry, True),
+        (upload_candidates(tmp_path, "a\nb\n"), False),
+    ):
         query_subject = build_subject(metric=metric, source=source)
         queries: dict[str, PageQuery[Any]] = {
             "estimates.csv": ranking(metric=metric, source=source),
@@ -281,6 +286,8 @@ def test_the_list_of_the_entry_may_be_ranked(engine: Engine, tmp_path: Path) -> 
             assert (b",weight," in result.files[name]) == is_ranked
             page = msgspec.msgpack.decode(result.page, type=ResultPage)
             assert ("The list is ranked" in page.html) == is_ranked
-    adaptive = ranking(metric=metric, source=own, error_control=ErrorControl(method="adaptive"))
+    adaptive = ranking(
+        metric=metric, source=candidates_of_registry, error_control=ErrorControl(method="adaptive")
+    )
     with pytest.raises(ParamsError, match="method must be bh or bonferroni for a ranked list"):
         adaptive.run(engine, lambda _: None)

@@ -33,9 +33,9 @@ class Client:
         self.token = make_token(running.database)
         self.headers = {"Authorization": f"Bearer {self.token}"}
 
-    def request(self, body: object, **more: str) -> httpx.Response:
+    def request(self, body: object, **headers: str) -> httpx.Response:
         """Request estimates."""
-        return self.running.request_estimates(self.token, body, **more)
+        return self.running.request_estimates(self.token, body, **headers)
 
     def request_briefly(self, body: object) -> int | None:
         """Request estimates and disconnect soon; return the status if the response came before."""
@@ -197,8 +197,8 @@ def test_expensive_query_is_refused(tmp_path: Path, flag: str, limit: str, messa
     with run_file_collector(tmp_path, flag, limit, "--suspicious", "accept") as running:
         assert running.post(build_upload(*[build_report()] * 20)).status_code == 200
         limited = Client(running)
-        many = {"candidates": [f"a long candidate of number {i}" for i in range(400_000)]}
-        response = limited.request(many)
+        large_body = {"candidates": [f"a long candidate of number {i}" for i in range(400_000)]}
+        response = limited.request(large_body)
         assert response.status_code == 422
         assert message in response.json()["detail"]
         assert running.get("/readyz").status_code == 200
@@ -230,15 +230,15 @@ def test_formats_have_equal_rows(client: Client) -> None:
 
     A list as text and the file of the metric give the same candidates as a JSON list.
     """
-    for everything in (False, True):
-        body = {"candidates": ["a", "b", "c"], "all": everything}
+    for include_all in (False, True):
+        body = {"candidates": ["a", "b", "c"], "all": include_all}
         rows = client.request(body).json()["estimates"]
         table = pa.ipc.open_stream(client.request(body, Accept=ARROW).content).read_all()
         lines = client.request(body, Accept="text/csv").text.splitlines()
         assert table["candidate"].to_pylist() == [row["candidate"] for row in rows]
         assert lines[0].startswith("candidate,count,std_error")
         assert len(lines) == 1 + len(rows)
-        assert (len(rows) == 3) or not everything
+        assert (len(rows) == 3) or not include_all
     record = client.request({"candidates": ["a", "b"], "all": True}).json()
     numbers = {"estimates", "reports", "unallocated", "unallocated_std_error"}
     assert set(record) == {*numbers, "assumptions", "warnings", "diagnostics"}

@@ -155,7 +155,7 @@ async def test_a_query_runs_once(tmp_path: Path) -> None:
     """Later requests, in this process or another one, get the stored result."""
     async with (
         process(tmp_path) as (first_process, pool),
-        process(tmp_path) as (second_process, idle),
+        process(tmp_path) as (second_process, idle_pool),
     ):
         pool.may_finish.clear()
         first = require_found(
@@ -170,15 +170,15 @@ async def test_a_query_runs_once(tmp_path: Path) -> None:
             ["/there"],
             [],
         )
-        again = require_found(await first_process.find_or_start(query(), owner="b"))
-        assert (again.state, again.step) == ("running", "decoding")
+        second = require_found(await first_process.find_or_start(query(), owner="b"))
+        assert (second.state, second.step) == ("running", "decoding")
         pool.may_finish.set()
         await first_process.prepare([query()])
         result = require_found(await second_process.find_or_start(query(), owner="b"))
         assert (result.state, result.page) == ("done", RESULT.page)
         assert await second_process.read_files(result) == RESULT.files
         assert await second_process.compute(query(), owner="c") == RESULT.files
-        assert (pool.names, idle.names) == ([b"k"], [])
+        assert (pool.names, idle_pool.names) == ([b"k"], [])
 
 
 async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
@@ -188,10 +188,10 @@ async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
         assert pool.names == [b"bad", b"a", b"b"]
         await results.prepare([query(b"bad", fail)])
         assert pool.names == [b"bad", b"a", b"b"]
-        bad = require_found(await results.find(query(b"bad")))
-        assert (bad.state, bad.step, bad.status) == ("failed", "from must be a day", 422)
-        good = require_found(await results.find_or_start(query(b"b"), owner=BACKGROUND))
-        assert good.state == "done"
+        failed = require_found(await results.find(query(b"bad")))
+        assert (failed.state, failed.step, failed.status) == ("failed", "from must be a day", 422)
+        finished = require_found(await results.find_or_start(query(b"b"), owner=BACKGROUND))
+        assert finished.state == "done"
 
 
 async def test_a_result_of_other_candidates_is_not_stored(tmp_path: Path) -> None:

@@ -56,13 +56,13 @@ async def test_all_idle_processes_are_ended(engine: Engine) -> None:
     database = sqlite_url(Path(str(engine.url.database)))
     limits = Limits(seconds=60, n_bytes=10**9)
     pool = Pool("trial", database=database, size=2, limits=limits, max_waiting=9)
-    others = set(multiprocessing.active_children())
+    other_processes = set(multiprocessing.active_children())
     for _ in range(2):
         results = await asyncio.gather(*(pool.run(Sleep(i, seconds=0.1)) for i in range(2)))
         assert results == [0, 1]
-        assert len(set(multiprocessing.active_children()) - others) == 2
+        assert len(set(multiprocessing.active_children()) - other_processes) == 2
         await pool.stop_idle()
-        assert set(multiprocessing.active_children()) <= others
+        assert set(multiprocessing.active_children()) <= other_processes
     pool.close()
 
 

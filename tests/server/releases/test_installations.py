@@ -290,13 +290,13 @@ def test_an_epoch_changes_weeks_but_no_days(engine: Engine) -> None:
     """
     for metric in (DAILY, WEEKLY):
         older = dataclasses.replace(metric, epoch="year")
-        current, former = (
+        current_version, older_version = (
             dataclasses.replace(version, name=metric.interval) for version in (metric, older)
         )
-        for registered in (current, former):
+        for registered in (current_version, older_version):
             store(engine, day(0), registered, 40)
             store(engine, day(6), registered, 41)
-        close(engine, day(7), current, former)
+        close(engine, day(7), current_version, older_version)
     daily = read_installations(engine, dataclasses.replace(DAILY, name="day"), day(0))
     assert (list_numbers(daily), daily.has_other_pace) == ({"2026-11-02": 80}, False)
     weekly = read_installations(engine, dataclasses.replace(WEEKLY, name="week"), FAR)
@@ -345,11 +345,19 @@ def test_each_day_is_divided_by_its_own_rate(engine: Engine) -> None:
     for number, rate in enumerate(rates):
         store(engine, day(number), DAILY, 40)
         close(engine, day(number + 1), sample(DAILY, rate))
-    half, quarter = (80, pytest.approx(80**0.5)), (160, pytest.approx(480**0.5))
+    devices_at_half, devices_at_quarter = (
+        (80, pytest.approx(80**0.5)),
+        (160, pytest.approx(480**0.5)),
+    )
     # The registry of today does not matter.
     for rate in (1, 0.25):
         installations = read_installations(engine, sample(DAILY, rate), FAR)
-        assert list_devices(installations) == [half, half, None, quarter]
+        assert list_devices(installations) == [
+            devices_at_half,
+            devices_at_half,
+            None,
+            devices_at_quarter,
+        ]
     assert list(list_numbers(installations).values()) == [40] * 4
 
 
@@ -361,15 +369,15 @@ def test_a_rate_that_changes_and_changes_back_within_a_day_gives_no_number(engin
     shows the change. The fingerprint of day 0 is new: its rate before the first night was recorded
     when the registry came into force.
     """
-    half, full = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
-    record_rates(engine, half, day(0))
+    half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
+    record_rates(engine, half_rate, day(0))
     for number in range(3):
         store(engine, day(number), DAILY, 40)
         if number == 1:
-            record_rates(engine, full, day(1))
-            record_rates(engine, half, day(1))
-        record_rates(engine, half, day(number))  # an unchanged registry changes nothing
-        close_all(engine, half, day(number + 1))
+            record_rates(engine, full_rate, day(1))
+            record_rates(engine, half_rate, day(1))
+        record_rates(engine, half_rate, day(number))  # an unchanged registry changes nothing
+        close_all(engine, half_rate, day(number + 1))
     devices = list_devices(read_installations(engine, sample(DAILY, 0.5), FAR))
     assert devices == [(80, pytest.approx(80**0.5)), None, (80, pytest.approx(80**0.5))]
 
@@ -377,13 +385,13 @@ def test_a_rate_that_changes_and_changes_back_within_a_day_gives_no_number(engin
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL has a clock
 def test_a_rate_that_changes_before_the_first_night_gives_no_number(engine: Engine) -> None:
     """The first day of a fingerprint has no number of devices if its rate changed on this day."""
-    half, full = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
-    record_rates(engine, half, day(0))
+    half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
+    record_rates(engine, half_rate, day(0))
     store(engine, day(0), DAILY, 40)
-    record_rates(engine, full, day(0))
-    close_all(engine, full, day(1))
+    record_rates(engine, full_rate, day(0))
+    close_all(engine, full_rate, day(1))
     store(engine, day(1), DAILY, 40)
-    close_all(engine, full, day(2))
+    close_all(engine, full_rate, day(2))
     assert list_devices(read_installations(engine, DAILY, FAR)) == [None, (40, 0)]
 
 
@@ -403,9 +411,9 @@ def test_registries_that_disagree_on_the_rate_give_no_number(engine: Engine) -> 
     store(engine, day(4), other_params, 50)
     close(engine, day(5), current, other_params)
     installations = read_installations(engine, current, FAR)
-    both = (40 + 100, pytest.approx(100**0.5))
+    devices_of_both = (40 + 100, pytest.approx(100**0.5))
     # Day 2 has the reports of the day on which the older registry was removed.
-    assert list_devices(installations) == [None, None, None, (40, 0), both]
+    assert list_devices(installations) == [None, None, None, (40, 0), devices_of_both]
     assert installations.intervals[0].has_unknown_rate
 
 
@@ -587,12 +595,12 @@ def make_blocks(sizes: list[tuple[int, int, int]]) -> list[Block]:
     ]
 
 
-def list_groups(joined: dict[DayRange, Fraction]) -> list[list[DayRange]]:
+def list_groups(numbers: dict[DayRange, Fraction]) -> list[list[DayRange]]:
     """Return the groups of a window: neighbouring days with equal numbers."""
-    days = sorted(joined)
+    days = sorted(numbers)
     groups: list[list[DayRange]] = [[days[0]]]
     for interval in days[1:]:
-        is_same = joined[interval] == joined[groups[-1][0]]
+        is_same = numbers[interval] == numbers[groups[-1][0]]
         groups[-1 if is_same else len(groups) :] = (
             [[*groups[-1], interval]] if is_same else [[interval]]
         )
@@ -608,8 +616,8 @@ def divide_group(group: list[DayRange], blocks: list[Block], *, is_first: bool) 
     """
     return [
         sum(
-            (group[0] <= touched or is_first) and touched <= group[-1]
-            for touched in block.intervals
+            (group[0] <= interval or is_first) and interval <= group[-1]
+            for interval in block.intervals
         )
         / Fraction(len(block.intervals))
         for block in blocks
@@ -627,21 +635,21 @@ def test_no_sum_of_numbers_of_a_window_contains_less_than_the_minimum(
     """
     minimum = min(minimum, sum(reports for _, _, reports in sizes))
     blocks = make_blocks(sizes)
-    joined = join_small_shares(blocks, minimum)
-    assert sum(joined.values()) == sum(block.reports for block in blocks)
-    groups = list_groups(joined)
+    numbers_of_days = join_small_shares(blocks, minimum)
+    assert sum(numbers_of_days.values()) == sum(block.reports for block in blocks)
+    groups = list_groups(numbers_of_days)
     parts = [divide_group(group, blocks, is_first=group is groups[0]) for group in groups]
     scaled_parts = np.array([[int(SCALE * share) for share in part] for part in parts])
     assert all(int(SCALE * share) == SCALE * share for part in parts for share in part)
     weights = np.array([*itertools.product(range(-2, 3), repeat=len(groups))])
     is_visible = weights[weights.any(axis=1)] @ scaled_parts != 0
     assert (is_visible @ np.array([block.reports for block in blocks]) >= minimum).all()
-    assert all(sum(joined[interval] for interval in group) >= minimum for group in groups)
+    assert all(sum(numbers_of_days[interval] for interval in group) >= minimum for group in groups)
     begun: Counter[DayRange] = Counter()
     for block in blocks:
         begun[block.intervals[0]] += block.reports
     if all(len(block.intervals) == 1 for block in blocks) and min(begun.values()) >= minimum:
-        assert joined == begun
+        assert numbers_of_days == begun
 
 
 RATES = st.sampled_from([0.1, 0.5, 1.0, None])

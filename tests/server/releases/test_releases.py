@@ -145,9 +145,9 @@ def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
     for on, params in ((0, page.params), (1, later), (1, later)):
         body = build_upload(build_report("page", params=params))
         store_and_merge(engine, [parse_submission(body, accepted, today=day(on))], today=day(on))
-    everything = releases.read_release(engine, page, *ALL_DAYS)
+    all_reports = releases.read_release(engine, page, *ALL_DAYS)
     only_later = releases.read_release(engine, page, *ALL_DAYS, params=later.fingerprint)
-    assert everything.days == (DayReports(day(0), 1), DayReports(day(1), 2))
+    assert all_reports.days == (DayReports(day(0), 1), DayReports(day(1), 2))
     assert only_later.days == (DayReports(day(1), 2),)
     assert [counts.params for counts in only_later.collections] == [later]
 

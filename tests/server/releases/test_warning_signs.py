@@ -70,8 +70,8 @@ def test_repeated_reports_of_honest_devices_are_no_flood(m: int, max_of_device: 
     one cohort, this cohort is overfull: 200 devices for each cohort are enough.
     """
     generator = np.random.default_rng()
-    often, once = (generator.multinomial(100 * m, [1 / m] * m) for _ in range(2))
-    reports = max_of_device * often + once
+    daily_devices, single_devices = (generator.multinomial(100 * m, [1 / m] * m) for _ in range(2))
+    reports = max_of_device * daily_devices + single_devices
     cohorts = CohortReports(fingerprint="f", reports=reports, max_of_device=max_of_device)
     assert find_overfull_cohorts([cohorts]) == ()
     reports[0] += reports.sum()

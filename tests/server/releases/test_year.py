@@ -84,26 +84,27 @@ def count_steps(engine: Engine, task: Any) -> tuple[int, Any]:
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> None:
     """A metric with 16 times as many blocks takes the same number of instructions."""
-    few, many = make_metric("few", 2), make_metric("many", 32)
-    for metric in (few, many):
+    small_metric, large_metric = make_metric("few", 2), make_metric("many", 32)
+    for metric in (small_metric, large_metric):
         fill(engine, metric)
     for make_task in (
         lambda metric: MetricsTask(metrics=[metric]),
         lambda metric: HealthTask(metrics=[metric], today=day(N_DAYS)),
     ):
         steps, results = zip(
-            *(count_steps(engine, make_task(metric)) for metric in (few, many)), strict=True
+            *(count_steps(engine, make_task(metric)) for metric in (small_metric, large_metric)),
+            strict=True,
         )
         assert steps[1] <= 1.05 * steps[0]
         # The number of instructions grows with the days: each has a window and a row of totals.
         # `steps` counts hundreds, so a day may take 100 instructions.
         assert steps[0] < N_DAYS
-        for metric, result in zip((few, many), results, strict=True):
+        for metric, result in zip((small_metric, large_metric), results, strict=True):
             days = result.metrics[0].days  # the last 31 days
             assert days[-1].reports == N_REPORTS * metric.params.m
             assert [reports.day for reports in days] == [day(N_DAYS - 31 + i) for i in range(31)]
             assert result.metrics[0].n_days == N_DAYS
-    response = MetricsTask(metrics=[few, many]).run(engine, lambda _: None)
+    response = MetricsTask(metrics=[small_metric, large_metric]).run(engine, lambda _: None)
     totals = [(metric.reports, metric.n_days) for metric in response.metrics]
     assert totals == [(N_DAYS * N_REPORTS * m, N_DAYS) for m in (2, 32)]
     # The response about 50 metrics has at most 200 kB. This one is about two metrics.
@@ -121,13 +122,15 @@ def test_a_short_range_of_a_long_history_reads_its_blocks_only(engine: Engine) -
     fill(engine, metric)
     week = Range(first=str(day(7)), last=str(day(13)))
     task = CountsTask(metric=metric, range=week, params=None, media_type="application/json")
-    everything = dataclasses.replace(task, range=Range(first=None, last=None))
+    task_of_all_days = dataclasses.replace(task, range=Range(first=None, last=None))
     steps, body = count_steps(engine, task)
-    all_steps, all_body = count_steps(engine, everything)
+    all_steps, all_body = count_steps(engine, task_of_all_days)
     assert msgspec.json.decode(body)["reports"] == 7 * 8 * N_REPORTS
     assert msgspec.json.decode(all_body)["reports"] == N_DAYS * 8 * N_REPORTS
-    nothing = dataclasses.replace(task, range=Range(first=str(day(-7)), last=str(day(-1))))
-    fixed_steps, _ = count_steps(engine, nothing)
+    task_without_reports = dataclasses.replace(
+        task, range=Range(first=str(day(-7)), last=str(day(-1)))
+    )
+    fixed_steps, _ = count_steps(engine, task_without_reports)
     # The week has 7 of 730 days, so 1 in 104 of the blocks. A twentieth of the cost is allowed.
     assert 20 * (steps - fixed_steps) < all_steps - fixed_steps
     # Bytes of the sums of all days. With a part for each of the 730 days, they would be more.

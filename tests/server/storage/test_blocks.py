@@ -120,15 +120,15 @@ def test_late_reports_after_a_block_of_a_later_day_count_once(
     """
     blocks = [make_block(day, reports) for day, reports in sorted(days.items())]
     day = START + datetime.timedelta(day_offset)
-    late = [block for block in blocks if block.first <= day]
-    if not late:
+    moved_days = [block for block in blocks if block.first <= day]
+    if not moved_days:
         return
-    waiting = [block for block in blocks if block not in late][:n_waiting]
-    decision = make_rule(calendar, min_cohort).decide_day(waiting, late, day)
+    waiting = [block for block in blocks if block not in moved_days][:n_waiting]
+    decision = make_rule(calendar, min_cohort).decide_day(waiting, moved_days, day)
     n_kept = sum(
         block.tally.reports for block in (decision.closed, *decision.waiting) if block is not None
     )
-    n_reports = sum(block.tally.reports for block in (*waiting, *late))
+    n_reports = sum(block.tally.reports for block in (*waiting, *moved_days))
     assert n_kept + decision.set_aside == n_reports
 
 
@@ -230,8 +230,10 @@ def test_no_device_has_more_than_a_tenth_of_a_block(
             n_blocks += len(closed)
             for block in closed:
                 first, last = ((day - START).days for day in (block.first, block.last))
-                most = max(sum(first <= day <= last for day in arrivals) for arrivals in members)
-                assert MIN_COHORT * most <= block.tally.reports
+                max_of_device = max(
+                    sum(first <= day <= last for day in arrivals) for arrivals in members
+                )
+                assert MIN_COHORT * max_of_device <= block.tally.reports
     # Without closed blocks, the loop above would check nothing.
     assert n_blocks > 10
 

@@ -275,9 +275,9 @@ def test_invalid_database_urls_are_refused(url: str) -> None:
 @pytest.mark.slow
 def test_missing_database_raises_store_error() -> None:
     """The error contains the name of the driver's exception, and not its message."""
-    absent = "postgresql://127.0.0.1:1/nothing?connect_timeout=1"
+    missing_database = "postgresql://127.0.0.1:1/nothing?connect_timeout=1"
     message = "^the database cannot answer: OperationalError$"
-    with open_database(absent) as engine, pytest.raises(StoreError, match=message):
+    with open_database(missing_database) as engine, pytest.raises(StoreError, match=message):
         is_empty(engine)
 
 
@@ -302,8 +302,8 @@ def test_full_disk_raises_store_error_with_its_code() -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.execute("CREATE TABLE row (content BLOB)")
         db.execute("PRAGMA max_page_count = 2")
-        full = r"cannot answer: OperationalError \(SQLITE_FULL\)$"
-        with pytest.raises(StoreError, match=full), translate_errors():
+        message = r"cannot answer: OperationalError \(SQLITE_FULL\)$"
+        with pytest.raises(StoreError, match=message), translate_errors():
             db.execute("INSERT INTO row VALUES (zeroblob(100000))")
 
 

@@ -259,8 +259,8 @@ def test_commands_forget_and_name_lost_metrics(tmp_path: Path) -> None:
     options = ("--registry", str(registry))
     with open_database(address) as engine:
         append(engine, [parse_submission(build_upload(build_report("page")))])
-        nothing = call_command("forget", "page", "--before", str(day(0)), *options)
-        assert nothing.stdout == "deleted 0 reports of page in 0 blocks and 0 counters\n"
+        first_run = call_command("forget", "page", "--before", str(day(0)), *options)
+        assert first_run.stdout == "deleted 0 reports of page in 0 blocks and 0 counters\n"
         fill(engine)
         lines = call_command("check", str(registry)).stdout.splitlines()
         lost = [line for line in lines if "rappor-server forget" in line]

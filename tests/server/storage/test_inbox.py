@@ -111,11 +111,11 @@ def test_a_transaction_takes_batches_up_to_a_size(
         for size in sizes:
             inbox.append(Batch(TODAY, 0, bytes(size)), {})
         inbox.seal()
-        taken: list[list[int]] = []
-        while not taken or taken[-1]:
+        taken_sizes: list[list[int]] = []
+        while not taken_sizes or taken_sizes[-1]:
             with write_transaction(engine) as db:
-                taken.append([len(batch.data) for batch in inbox.take(db)])
-    assert taken == [*expected, []]
+                taken_sizes.append([len(batch.data) for batch in inbox.take(db)])
+    assert taken_sizes == [*expected, []]
 
 
 def list_tables(engine: Engine) -> list[str]:
@@ -259,9 +259,9 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
             shutil.copy(wrong, inbox)
         with pytest.raises(StoreError, match="must be the inbox of this database"):
             open_inbox(local)
-    fresh = path.with_name("fresh.sqlite3")
-    restore(path, sqlite_url(fresh))
-    with open_database(sqlite_url(fresh)) as fresh_engine:
+    restored_path = path.with_name("fresh.sqlite3")
+    restore(path, sqlite_url(restored_path))
+    with open_database(sqlite_url(restored_path)) as fresh_engine:
         commit(fresh_engine, build_upload())
         assert count_reports(fresh_engine) == 3
     newer.rename(inbox)
@@ -355,11 +355,11 @@ def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:
     saved = path.with_name("saved.bak")
     backup(sqlite_url(path), saved)
     commit(local, build_upload())  # lost with the old file
-    fresh = path.with_name("restored.sqlite3")
-    restore(saved, sqlite_url(fresh))
+    restored_path = path.with_name("restored.sqlite3")
+    restore(saved, sqlite_url(restored_path))
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
-    fresh.rename(path)
+    restored_path.rename(path)
     bodies = [first, build_upload(), build_upload()]
     for body in bodies:
         assert commit(local, body) == [parse_submission(body).response]

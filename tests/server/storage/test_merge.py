@@ -367,21 +367,21 @@ def make_damaged_batches() -> dict[str, bytes]:
     `newer` has the number of a later version. `foreign` has the fingerprint of unknown parameters.
     The last bytes of `refused` are the number of refusals, which `no number` makes too large.
     """
-    good = encode([parse_submission(build_upload())], {})
+    valid_data = encode([parse_submission(build_upload())], {})
     foreign = encode([parse_submission(build_upload())], {}).replace(
         PAGE.fingerprint.encode(), b"0" * 16
     )
     refused = encode([], {("page", "expired"): 1})
     return {
         "empty": b"",
-        "newer": b"\x09" + good[1:],
-        "cut": good[:-3],
+        "newer": b"\x09" + valid_data[1:],
+        "cut": valid_data[:-3],
         "foreign": foreign,
-        "no text": good.replace(b"page", b"p\xe4ge"),
-        "no name": good.replace(b"page", b"pa\0e"),
+        "no text": valid_data.replace(b"page", b"p\xe4ge"),
+        "no name": valid_data.replace(b"page", b"pa\0e"),
         "no refused name": refused.replace(b"page", b"pa\0e"),
         "no reason": refused.replace(b"expired", b"expire\0"),
-        "no fingerprint": good.replace(PAGE.fingerprint.encode(), b"\0" * 16),
+        "no fingerprint": valid_data.replace(PAGE.fingerprint.encode(), b"\0" * 16),
         "no number": refused[:-1] + b"\xcf" + b"\x7f" * 8,
     }
 
@@ -394,17 +394,19 @@ def test_unreadable_batch_is_moved(engine: Engine, name: str) -> None:
     `retry_unreadable` tries the batch again, which stays unchanged. The test then replaces its data
     with data that can be read, as if a later version could read the batch.
     """
-    bad = make_damaged_batches()[name]
+    damaged_batch = make_damaged_batches()[name]
     append(engine, [parse_submission(build_upload())])
     with contextlib.closing(open_inbox(engine)) as inbox:
-        inbox.append(Batch(TODAY, 1, bad), {})
+        inbox.append(Batch(TODAY, 1, damaged_batch), {})
         append(engine, [parse_submission(build_upload())])
         assert merge(engine, inbox, wait=True, today=TODAY).failed == 1
         assert inbox.count_contents() == (0, 0, 0, 1)  # one unreadable batch, and nothing else
     assert count_reports(engine) == 2
     assert retry_unreadable(engine, today=TODAY).failed == 1
     with write_transaction(engine) as db:
-        assert bytes(db.execute(select(schema.unreadable_batch.c.data)).scalar_one()) == bad
+        assert (
+            bytes(db.execute(select(schema.unreadable_batch.c.data)).scalar_one()) == damaged_batch
+        )
         db.execute(
             schema.unreadable_batch.update().values(
                 data=encode([parse_submission(build_upload())], {})

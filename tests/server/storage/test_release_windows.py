@@ -173,9 +173,9 @@ def check_queries_of_all_days(engine: Engine, metric: Metric) -> None:
     release = read_release(engine, metric, *days, separate_segments=True)
     reports = {counts.params.fingerprint: counts.n_reports for counts in release.collections}
     for fingerprint in FINGERPRINTS:
-        single = read_release(engine, metric, *days, params=fingerprint)
-        assert single.n_reports == reports.get(fingerprint, 0)
-        assert single.withheld == release.withheld
+        release_of_one = read_release(engine, metric, *days, params=fingerprint)
+        assert release_of_one.n_reports == reports.get(fingerprint, 0)
+        assert release_of_one.withheld == release.withheld
     added = read_release(engine, metric, *days)
     assert (added.n_reports, added.withheld) == (release.n_reports, release.withheld)
     assert all(not counts.params.segment for counts in added.collections)
@@ -217,19 +217,19 @@ def test_two_results_differ_by_whole_windows(
                 forget(engine, "page", before=day(first_kept))
                 final |= {i: {} for i in final if i < first_kept}
             # The earliest late reports are two days late, so the first day is -2.
-            single = {i: read_numbers(engine, metric, i, i) for i in range(-2, on + 1)}
-            for i, windows in single.items():
+            windows_of_day = {i: read_numbers(engine, metric, i, i) for i in range(-2, on + 1)}
+            for i, windows in windows_of_day.items():
                 assert final.get(i, windows) == windows
                 for numbers in windows.values():
                     # A day that no night has shown before was released in this night.
                     assert i in final or sum(numbers[:2]) >= night.min_reports
             through = find_through(engine)
-            final |= {i: single[i] for i in single if day(i) <= through}
-            assert all(not windows for i, windows in single.items() if day(i) > through)
+            final |= {i: windows_of_day[i] for i in windows_of_day if day(i) <= through}
+            assert all(not windows for i, windows in windows_of_day.items() if day(i) > through)
             for first, last in itertools.combinations(range(-2, on + 1), 2):
                 total: dict[str, Counter[int]] = {}
                 for i in range(first, last + 1):
-                    for fingerprint, numbers in single[i].items():
+                    for fingerprint, numbers in windows_of_day[i].items():
                         total.setdefault(fingerprint, Counter()).update(dict(enumerate(numbers)))
                 expected = {
                     fingerprint: tuple(numbers[i] for i in range(6))

@@ -127,11 +127,11 @@ class Loot:
 
         Rows of PostgreSQL have two hidden columns: their place, and the transaction that wrote it.
         """
-        hidden = "ctid::text, xmin::text AS writer, " if self.is_postgresql else ""
+        hidden_columns = "ctid::text, xmin::text AS writer, " if self.is_postgresql else ""
         rows_by_table = {}
         with self.engine.connect() as db:
             for name in inspect(self.engine).get_table_names():
-                rows = db.execute(text(f'SELECT {hidden}* FROM "{name}"'))  # noqa: S608
+                rows = db.execute(text(f'SELECT {hidden_columns}* FROM "{name}"'))  # noqa: S608
                 rows_by_table[name] = [dict(row) for row in rows.mappings()]
         return rows_by_table
 
@@ -190,11 +190,11 @@ def guess_upload(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
     cells = {encode_cell(cell) for cell in row.values()}
     booleans = [make_report("sound", bit) for bit in (0, 1)]
     categories = [make_report("theme", 1 << i) for i in range(3)]
-    single = [(report,) for report in booleans + categories]
-    both = list(itertools.product(booleans, categories))
+    single_reports = [(report,) for report in booleans + categories]
+    pairs_of_reports = list(itertools.product(booleans, categories))
     for upload_id in ids:
         name = base64.urlsafe_b64encode(upload_id).rstrip(b"=").decode()
-        for reports in (*single, *both):
+        for reports in (*single_reports, *pairs_of_reports):
             body = Upload(id=name, reports=reports).to_json()
             hashes = {hashlib.sha256(body).digest(), hmac.digest(upload_id, body, "sha256")[:16]}
             if hashes & cells:
@@ -353,11 +353,12 @@ def test_data_files_contain_no_report_after_a_merge(engine: Engine) -> None:
     them.
     """
     reports = [page_report(bits=secrets.randbits(128), params=WIDE.params) for _ in range(N_STOLEN)]
-    known = AcceptedParams(Registry([WIDE], total=math.inf))
+    accepted_params = AcceptedParams(Registry([WIDE], total=math.inf))
     names = {WIDE.params.fingerprint: WIDE.params.to_json()}
     for start in range(0, N_STOLEN, 10):
         submissions = [
-            parse_submission(build_upload(report), known) for report in reports[start : start + 10]
+            parse_submission(build_upload(report), accepted_params)
+            for report in reports[start : start + 10]
         ]
         is_readable = start >= N_UNREADABLE
         with contextlib.closing(open_inbox(engine)) as inbox:
@@ -383,8 +384,8 @@ def count_in_files(engine: Engine, reports: Iterable[Report]) -> int:
     else:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             db.execute(text("CHECKPOINT"))
-            own = "SELECT oid FROM pg_database WHERE datname = current_database()"
-            number = db.execute(text(own)).scalar_one()
+            query = "SELECT oid FROM pg_database WHERE datname = current_database()"
+            number = db.execute(text(query)).scalar_one()
         files = list((Path(str(engine.url.query["host"])) / "base" / str(number)).iterdir())
     data = b"".join(file.read_bytes() for file in files)
     return sum(report.bits in data for report in reports)
