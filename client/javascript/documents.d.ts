@@ -144,7 +144,7 @@ export interface QueuedUpload {
   metric: string;
   interval: Interval;
   leavesBefore?: number;
-  /** Number of attempts whose response a page could wait for. */
+  /** Number of attempts by steps of an uploader. An attempt of a page that ends does not count: it sees no response. */
   attempts: number;
   /** Time of the first attempt, or when the upload was made ready to leave with its page. 0 before. */
   first: number;

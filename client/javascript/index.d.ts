@@ -227,7 +227,7 @@ export type SkipReason =
  * Outcome of `record`.
  *
  * - "recorded": the value is in memory or in the store. One event of the interval is reported.
- * - "skipped": the metric has no report, whatever the value is.
+ * - "skipped": no value of the metric is reported now; `reason` says why.
  * - "failed": the value is lost, because the store does not respond and memory is full; or the value of a durable metric
  *   is in memory but not stored, because there is no storage that can be written synchronously.
  */
@@ -286,7 +286,7 @@ export interface MetricPrivacySpent {
   readonly nats: number;
   /** Number of scopes with a report. Each has one permanent response. */
   readonly scopes: number;
-  /** Number of reports, also of those that are still queued. */
+  /** Number of reports, with the reports that are still queued. */
   readonly reports: number;
 }
 
@@ -318,7 +318,7 @@ export interface SentUpload {
 export interface Withdrawal {
   /** Whether nothing is left. */
   readonly done: boolean;
-  /** Whether the secret is gone. Without it nobody can compute another report of the device. */
+  /** Whether the secret is gone. Another report of the device cannot be computed without the secret. */
   readonly secretGone: boolean;
   /** Names of the documents and of the deferred texts that could not be erased, and "an upload under way". */
   readonly left: readonly string[];

@@ -189,7 +189,7 @@ function createTable(sent) {
     ),
   );
   const columns = head.map((text) => createElement("th", { role: "columnheader", scope: "col" }, text));
-  // The roles repeat those of the elements. Some browsers drop the roles of a table that is not laid out as a table, as
+  // The elements have these roles already. But some browsers drop the roles of a table that is not laid out as a table, as
   // on a phone.
   return createElement(
     "table",

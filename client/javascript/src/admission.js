@@ -48,8 +48,8 @@
 //     case                                                  the report
 //     `interval = "epoch"`, and the epoch is over           is given up, and counted as given up
 //     its scope is full                                     is dropped
-//     it was drawn from another permanent response than     is drawn again from the permanent response of the scope
-//     that of its scope
+//     its scope has another permanent response than the     is drawn again from the permanent response of the scope
+//     response from which the report was drawn
 //     otherwise                                             is queued as it is
 
 import { toHex } from "./bytes.js";

@@ -17,8 +17,8 @@
 //
 // WebCrypto is asynchronous, and a page that ends cannot wait for it. So a page computes some key streams in advance
 // and keeps them in memory. Each key stream is used for one text only: the exclusive or of two texts under one key
-// stream would be that of their events, without any key. All texts have the same length, so the length says nothing
-// about the values.
+// stream equals the exclusive or of their events, and reveals much of them. All texts have the same length, so the
+// length reveals nothing about the values.
 //
 // The methods, in the order of their calls:
 //
@@ -142,8 +142,8 @@ export class DeferredEvents {
   }
 
   /**
-   * Return the deferred events, those of each page in the order of their recording. Remove the texts that cannot be
-   * decrypted: they are damaged, or an earlier device of this origin wrote them under another secret.
+   * Return the deferred events. The events of each page are in the order of their recording. Remove the texts that
+   * cannot be decrypted: they are damaged, or an earlier device of this origin wrote them under another secret.
    * @param {CryptoKey} secret
    */
   async read(secret) {

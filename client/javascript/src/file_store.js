@@ -337,7 +337,7 @@ function tryLock(lock, owner) {
  *     process A    finds that the owner of the lock has ended
  *     process B    finds the same, and removes the lock
  *     process C    takes the lock
- *     process A    removes the lock, which is the one of process C
+ *     process A    removes the lock, which belongs to process C now
  *
  * So process A renames the lock, reads its owner again, and gives it back if it is the lock of process C.
  * @param {string} lock

@@ -12,8 +12,8 @@ export async function sha256(text) {
 }
 
 /**
- * Return MurmurHash3_x86_32 of 16 bytes, as an unsigned integer. The constants are those of the reference
- * implementation (Appleby, MurmurHash3.cpp).
+ * Return MurmurHash3_x86_32 of 16 bytes, as an unsigned integer. The reference implementation has the same constants
+ * (Appleby, MurmurHash3.cpp).
  * @param {number[]} words the bytes as four little-endian 32-bit integers
  * @param {number} seed an unsigned 32-bit integer
  */

@@ -6,8 +6,8 @@
 //     [2001:DB8::1]:443                        [2001:db8::1]            [2001:db8::1]
 //     two words                                the empty text           the empty text
 //
-// The results must equal those of the client in Python in every character, because analysts normalize candidates
-// there. So the module does not use the URL parser of the browser: international names follow IDNA 2003 (RFC 3490,
+// The results must equal the results of the client in Python in every character, because analysts normalize candidates
+// in Python. So the module does not use the URL parser of the browser: international names follow IDNA 2003 (RFC 3490,
 // nameprep RFC 3491, Punycode RFC 3492) with Unicode 3.2, as in Python, and the tables are part of this package. The
 // tables of a browser change with its updates. The module is loaded only if a metric needs hosts.
 //
@@ -86,7 +86,7 @@ export function extractDomain(text, suffixes) {
  * @returns {Suffixes}
  */
 export function readSuffixes(text) {
-  /** @type {Suffixes[]} nodes from the root to the one whose children are read */
+  /** @type {Suffixes[]} nodes from the root to the node whose children are read */
   const open = [new Map()];
   /** @type {Suffixes} children of the last label, which a bracket may open */
   let last = open[0];
@@ -198,7 +198,7 @@ function nameprep(label) {
 }
 
 /**
- * Return a label in Punycode, without the prefix xn--. The names are those of RFC 3492 section 6.3.
+ * Return a label in Punycode, without the prefix xn--. RFC 3492 section 6.3 has the same names.
  * @param {string} label
  */
 function punycode(label) {

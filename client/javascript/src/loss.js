@@ -6,7 +6,7 @@
 //
 //     P(reports | permanent 1) / P(reports | permanent 0) = (q / p)^n
 //
-// They are weaker evidence for a true 1, because the permanent response forces some bits whatever the true bit is.
+// They are weaker evidence for a true 1, because the permanent response forces some bits without regard to the true bit.
 // `computeBitLoss` has the formula. [EPK14] Theorem 2 is the case n = 1, and Theorem 1 is the limit of many reports.
 //
 // Example: f = f0 = 2^32 / 4, p = 2^32 / 4, q = 3 * 2^32 / 4, and many reports. The reports show the permanent bit. A

@@ -26,8 +26,8 @@ import { ParamsError, requireEntry } from "./errors.js";
 const MAX_TEXT_BYTES = 8192;
 
 // Matches a text from its first to its last character that Python does not take for white space. Python's white space
-// is that of JavaScript (\s) without U+FEFF, and with U+001C to U+001F and U+0085. The time is linear in the length of
-// the text, because the pattern has no alternatives to go back to.
+// is the white space of JavaScript (\s) without U+FEFF, and with U+001C to U+001F and U+0085. The time is linear in the
+// length of the text, because the pattern has no alternatives to go back to.
 const INNER = /(?![\x1c-\x1f\x85])[\S\ufeff](?:[^]*(?![\x1c-\x1f\x85])[\S\ufeff])?/;
 
 /** @typedef {(text: string) => string} Rewrite function that maps a text to its normal spelling */

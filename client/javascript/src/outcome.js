@@ -2,7 +2,7 @@
 // sent.
 //
 //     recorded    the value takes part in the choice of the report of its interval
-//     skipped     the value does not take part, whatever it is: no consent, an expired metric, no budget and so on
+//     skipped     no value of the metric takes part now: no consent, an expired metric, no budget and so on
 //     failed      the value is lost, or may be lost, because of the storage of the browser
 
 /** @typedef {import("../index.js").Outcome} Outcome */

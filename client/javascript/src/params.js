@@ -11,9 +11,9 @@
 //     f, f0      the permanent response forces a bit to 1 with probability f / 2^32, to 0 with f0 / 2^32
 //     q, p       a report has a 1 for a permanent 1 with probability q / 2^32, for a permanent 0 with p / 2^32
 //
-// Reports of generalized randomized response name one of k buckets (randomizer.js). A device has n own buckets: those of
-// its value, one for a category and one for each item of a set. If the value has fewer than n buckets, random other
-// buckets are added. If it has more, n of them are drawn. The parameter set of this mechanism has
+// Reports of generalized randomized response name one of k buckets (randomizer.js). A device has n own buckets: the
+// buckets of its value, one for a category and one for each item of a set. If the value has fewer than n buckets, random
+// other buckets are added. If the value has more, n of them are drawn. The parameter set of this mechanism has
 //
 //     k, m       numbers of buckets and of cohorts
 //     items      the number n of own buckets

@@ -30,9 +30,9 @@
 //     report             = permanent response, each bit sent with a new system coin
 //
 // Generalized randomized response is the second mechanism. Its report names one of k buckets. The own buckets of a
-// device are those of its value: one for a category, one for each item of a set. Random buckets are added until there
-// are n (padding), or random ones of them are left out (cutting). With probability keep / 2^32 the report names one of
-// these own buckets, else one of all k buckets. All coins are derived, so all reports of a value are equal:
+// device are the buckets of its value: one for a category, one for each item of a set. Random buckets are added until
+// there are n own buckets (padding), or random own buckets are left out (cutting). With probability keep / 2^32 the report
+// names one of the own buckets, else one of all k buckets. All coins are derived, so all reports of a value are equal:
 //
 //     report = the bucket that the n + 2 derived coins of "rappor/1/grr" \0 scope \0 true bits choose
 //

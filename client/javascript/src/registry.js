@@ -7,8 +7,8 @@
 //       "seal": "..."
 //     }
 //
-// The command has checked every metric and the budget. The seal is a SHA-256 of the other keys. It shows that nobody
-// has edited the document since, so this module does not repeat the checks. (Anybody can compute a seal: it protects
+// The command has checked every metric and the budget. The seal is a SHA-256 of the other keys. A correct seal shows that
+// the document was not edited since, so this module does not repeat the checks. (Anybody can compute a seal: it protects
 // from mistakes, not from attackers.)
 //
 // The fingerprints of the parameter sets are computed again and compared. If they differ, this client and the command
@@ -74,7 +74,7 @@ export function listAcceptedParams({ params, parts }) {
 }
 
 /**
- * Read a metric: its parameter set and those of its parts, each for the segment of the device (segments.js).
+ * Read a metric: its parameter set and the sets of its parts, each for the segment of the device (segments.js).
  * @param {MetricDocument} entry
  * @param {Record<string, string>} properties
  * @returns {Promise<Metric>}

@@ -26,7 +26,7 @@
 // fingerprints. If a change of the registry changes the text, the device draws other permanent responses, so the metric
 // needs another reservation. Metric and scopes are empty texts in the rows of an earlier identity (state.js).
 //
-// If the state of the device was lost, nobody knows how many nats were reserved. `device.lost` is then the year of the
+// If the state of the device was lost, the number of reserved nats is unknown. `device.lost` is then the year of the
 // loss. All metrics are skipped until it is over. `device.lostIsOver` is true once the clock has shown the year that
 // follows the lost one.
 
@@ -48,8 +48,8 @@ import { listAcceptedParams } from "./registry.js";
 const ROUNDING = 1e-9;
 
 /**
- * Return the names of the metrics without budget in a year. A metric needs room under two limits, that of the year and
- * that of all years together. `findWithoutRoom` has the rules for one limit.
+ * Return the names of the metrics without budget in a year. A metric needs room under two limits: the limit of the year,
+ * and the limit of all years together. `findWithoutRoom` has the rules for one limit.
  * @param {Device} device
  * @param {Registry} registry
  * @param {NatLimits} limits
@@ -180,15 +180,15 @@ function findWithoutRoom(needs, total, reserved) {
   /** @type {Set<string>} */
   const names = new Set();
   const unreserved = total - sum(reserved.values()); // negative if the host program has lowered its cap
-  // Round 1. The room is the limit without the reservations of others, which cannot be undone: those of earlier
-  // registries, and those of earlier identities. (A device gets a new identity when consent is given again after a
-  // withdrawal.) A metric does not fit, for example, if the host program has lowered its cap since it reserved.
+  // Round 1. The room is the limit without the reservations that no metric of `needs` has made: the reservations of
+  // earlier registries and of earlier identities, which cannot be undone. (A device gets a new identity when consent is
+  // given again after a withdrawal.) A metric does not fit, for example, if the host program has lowered its cap since it reserved.
   let room = unreserved + sum(needs.map(([, nats]) => nats));
   for (const [name, nats] of needs) {
     if (nats <= room + ROUNDING) room -= nats;
     else names.add(name);
   }
-  // Round 2. The room is the limit without all reservations, also those of the metrics that did not fit in round 1,
+  // Round 2. The room is the limit without all reservations, also of the metrics that did not fit in round 1,
   // because reports may have used their nats. After a metric that does not fit, a later and cheaper one may still fit.
   room = unreserved;
   for (const [name, , missing] of needs) {

@@ -9,7 +9,7 @@
 // however often the value changes.
 //
 //     scope of "engine" in 2026-Q4    first report: duckduckgo    permanent response A
-//                                     later reports: A with new noise, whatever is recorded
+//                                     later reports: A with new noise, also for another value
 //     scope of "engine" in 2027-Q1    new cohort, new coins: the next reported value gives response B
 //
 // A report is assigned to a scope when its interval ends (assignScope). In this order:
@@ -46,7 +46,7 @@ import { isListed } from "./segments.js";
  * A value of one metric, prepared for a scope that may begin with it.
  * @typedef {object} PreparedValue
  * @property {string} metric
- * @property {Params} params the metric's parameter set, or that of the device's part. (A metric with parts, such as the
+ * @property {Params} params parameter set of the metric, or of the device's part. (A metric with parts, such as the
  *   first three letters and the whole text, has one parameter set for each; a device reports one part.)
  * @property {string} epoch
  * @property {number} cohort
@@ -163,7 +163,7 @@ export function findScope(device, rules, { metric, epoch }) {
     const fromRegistry = accepted.find(
       (fingerprint) => device.params[fingerprint].permanentFingerprint === scope.response,
     );
-    // An empty `epoch` is that of a metric for life. If the metric was for life and now has shorter epochs, the scope
+    // A metric for life has an empty `epoch`. If the metric was for life and now has shorter epochs, the scope
     // for life gets no further report.
     const fingerprintForLife = epoch ? undefined : fromRegistry;
     const fingerprint = scope.epoch ? scope.params : fingerprintForLife;

@@ -89,7 +89,7 @@ export function findLostYear({ spool, log }, now) {
 
 /**
  * Return the state that remains after a withdrawal: the nats reserved by year and the lost year. It has no names of
- * metrics, which would tell what the device has reported. Return undefined if nothing was reserved or lost.
+ * metrics, because the names would reveal which metrics the device has reported. Return undefined if nothing was reserved or lost.
  * @param {Device | undefined} device
  * @returns {Device | undefined}
  */

@@ -241,7 +241,7 @@ export class Uploader {
 
   /**
    * Send the body of an upload. Return the response of the collector, or the name of the failure. The method never
-   * raises, whatever a transport of the host program does.
+   * raises, even if the transport of the host program raises.
    * @param {string} body
    * @param {number} timeout
    * @returns {Promise<{ response?: TransportResponse, failure?: string, isAborted?: boolean }>} `isAborted`: the
