@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import random
 import subprocess
@@ -361,15 +362,18 @@ def check_two_tabs(profile: BrowserContext, site: Site, n: int) -> None:
         assert all(page.evaluate("flushed")["done"] for page in pages)
         assert site.n_received() == before + day + 1
     device = pages[0].evaluate(READ_DOCUMENTS)["device"]
-    (reports,) = (list(scope["reports"].values()) for scope in device["scopes"])
-    assert reports == [n]
+    # The scopes are the quarters in which the days are. Each has one cohort and one response.
+    reports = [list(scope["reports"].values()) for scope in device["scopes"]]
+    assert {len(reports_by_params) for reports_by_params in reports} == {1}
+    assert sum(itertools.chain.from_iterable(reports)) == n
+    assert len({scope["epoch"] for scope in device["scopes"]}) == len(device["scopes"])
     spent = pages[0].evaluate("client.privacySpent()")["nats"]
     assert spent <= sum(row[3] for row in device["reserved"])
     assert device["counters"]["accepted"] == n
 
 
 def test_two_tabs_are_one_device(profile: BrowserContext, site: Site) -> None:
-    """Two tabs have one secret, one scope, one budget, and one report a day."""
+    """Two tabs have one secret, one scope in each epoch, one budget, and one report a day."""
     check_two_tabs(profile, site, 6)
 
 
@@ -713,7 +717,7 @@ def check_reloads(profile: BrowserContext, site: Site, n: int, seed: int) -> Non
     """Reload a page n times while it records and sends, and check the counts in the end.
 
     Each event that the page has confirmed as stored is counted. Each counted event, which is of
-    another day, has one report, which has arrived or was given up.
+    another day, has one report, which has arrived or was given up. No report arrived twice.
     """
     rng = random.Random(seed)  # noqa: S311  (times of the reloads, no secret)
     before = site.n_received()
@@ -754,7 +758,9 @@ def check_reloads(profile: BrowserContext, site: Site, n: int, seed: int) -> Non
     assert recorded >= len(stored_events)
     assert recorded == sum(sum(scope["reports"].values()) for scope in scopes)
     assert device["counters"]["accepted"] == recorded - given_up
-    assert site.n_received() == before + recorded - given_up
+    # A page may end between the arrival of its upload and the response. If the upload is then a
+    # week late before the next attempt, it counts as given up although it has arrived.
+    assert before + recorded - given_up <= site.n_received() <= before + recorded
 
 
 def test_reloads_neither_lose_nor_repeat_a_report(profile: BrowserContext, site: Site) -> None:
