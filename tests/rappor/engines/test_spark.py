@@ -95,11 +95,12 @@ def test_local_workers_run_this_interpreter(tmp_path: Path) -> None:
 STAGES = pytest.mark.parametrize(
     "is_large",
     [
-        pytest.param(False, marks=pytest.mark.slow),
+        pytest.param(False, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
         pytest.param(True, marks=[pytest.mark.acceptance, pytest.mark.timeout(1800)]),
     ],
 )
-"""Stages of the suite. The large tests add 20 million reports and kill an executor."""
+"""Stages of the suite. The large tests add 20 million reports and kill an executor. Java and Python
+share the processors with all other tests, so a busy machine takes many minutes."""
 
 
 @STAGES
