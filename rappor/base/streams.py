@@ -71,7 +71,9 @@ def prepare_streams() -> None:
     """
     for stream_name in ("stdout", "stderr"):
         stream = getattr(sys, stream_name)
-        if stream is None:
+        # Python sets a stream to None that was closed before the program started. The program may
+        # also have closed its stream itself.
+        if stream is None or getattr(stream, "closed", False):
             # The file stays open until the process ends, because any code may write to the stream.
             stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, stream_name, stream)

@@ -325,12 +325,49 @@ def _find_listed_name(ctx: Any) -> str | None:
 
 def _list_typed_flags(ctx: Any) -> Iterator[str]:
     """Yield the flags that the person typed, `--no-x` for a negated flag."""
-    for option in _list_options(ctx.command):
+    for option in _list_typed_options(ctx):
+        on, *off = _list_flags(option)  # `off` has the negation, or is empty
+        is_negated = off and ctx.params.get(option.name) is False
+        yield off[0] if is_negated else on
+
+
+def _list_typed_options(ctx: Any) -> list[Any]:
+    """Return the options that the person typed.
+
+    Click remembers for each parameter, and not for each option, whether it was typed. Several
+    options may set one parameter ("feature switches"):
+
+        @click.option("--upper", "case", flag_value="upper")
+        @click.option("--lower", "case", flag_value="lower")
+
+    Bad case: `--lower` was recorded as `--upper` and `--lower`. So among such options, the flag
+    counts whose value the parameter has. If no flag has this value, it is the value of an option
+    that takes one (`--case=title`).
+    """
+    typed_options = []
+    options = _list_options(ctx.command)
+    for option in options:
         source = ctx.get_parameter_source(option.name)
-        if getattr(source, "name", "") == "COMMANDLINE":
-            on, *off = _list_flags(option)  # `off` has the negation, or is empty
-            is_negated = off and ctx.params.get(option.name) is False
-            yield off[0] if is_negated else on
+        switches = [other for other in options if other.name == option.name]
+        if getattr(source, "name", "") == "COMMANDLINE" and (
+            len(switches) == 1 or option in _list_options_with_value(switches, ctx)
+        ):
+            typed_options.append(option)
+    return typed_options
+
+
+def _list_options_with_value(switches: list[Any], ctx: Any) -> list[Any]:
+    """Return the flags that give a parameter its value; options that take a value without such."""
+    value = ctx.params.get(switches[0].name)
+    flags = [option for option in switches if option.is_flag]
+    matching_flags = []
+    for flag in flags:
+        is_negation = value is False and bool(flag.secondary_opts)
+        # The value of a flag may have another type than the parameter, and no form in it.
+        with contextlib.suppress(Exception):
+            if is_negation or value == flag.type_cast_value(ctx, flag.flag_value):
+                matching_flags.append(flag)
+    return matching_flags or [option for option in switches if not option.is_flag]
 
 
 def _list_options(command: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rappor.base.errors import RapporError
+from rappor.base.streams import run_command
 from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
 from rappor_client.kit import init_command, payload
@@ -46,28 +47,32 @@ def manage(host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
     Returns
     -------
     int
-        0 for success, 1 if the disk or the registry fails.
+        0 for success, 1 if the disk or the registry fails. The codes of the standard output are
+        those of `rappor.base.streams`: 141 if the reader of a pipe has ended, 2 on a full disk.
     """
+    # The command is the last thing that its process does. So it may let the standard output escape
+    # characters that its encoding lacks.
+    command = f"{host.name} telemetry"
+    return run_command(command, lambda: _print_lines(command, host, words, uses))
+
+
+def _print_lines(command: str, host: Host, words: Sequence[str], uses: Sequence[str]) -> int:
+    """Parse the words, run the subcommand, and print its lines; return the exit code."""
     args = _build_parser(host).parse_args(list(words))
-    try:
+    lines = args.run(host, args, uses)
+    while True:
         # Each line is printed when it is computed: `telemetry on` describes the metrics before it
         # stores the consent, so a failure of the disk does not hide the description.
-        for line in args.run(host, args, uses):
-            print(_escape(line))
-    except (OSError, RapporError) as error:
-        print(f"{host.name} telemetry: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _escape(text: str) -> str:
-    """Escape the characters of a text that the standard output cannot encode.
-
-    Without the escape such a character raises UnicodeEncodeError. The encoding of the standard
-    output is not changed, because the stream belongs to the host program.
-    """
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+        try:
+            line = next(lines, None)
+        except (OSError, RapporError) as error:
+            print(f"{command}: {error}", file=sys.stderr)
+            return 1
+        if line is None:
+            return 0
+        # This statement is outside the block: an error of `print` concerns the standard output.
+        # Once `telemetry log | head -1` ended with "Broken pipe" and exit code 1.
+        print(line)
 
 
 def _build_parser(host: Host) -> argparse.ArgumentParser:

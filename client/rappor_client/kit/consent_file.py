@@ -29,6 +29,8 @@ ALL_METRICS: Final = "*"
 """Stands for every metric if the operator of a server has agreed for the server."""
 _REPEAT_DAYS: Final = 7
 """Smallest number of days between the two times that the question is shown. Fewer days annoy."""
+_DAY_DIGITS: Final = 6
+"""Largest number of digits of a day. Day 999999 is in the year 4707."""
 _WORDS: Final = ("yes", "no", "asked")
 """First words of a line that can be read."""
 
@@ -72,13 +74,23 @@ def read_consent(folder: str) -> Consent:
         return Consent()
     except (OSError, ValueError):
         return Consent("lost")
-    days = tuple(int(text) for text in days_and_metrics if text.isdigit())
+    numbers = [text for text in days_and_metrics if text.isdigit()]
     metrics = tuple(text for text in days_and_metrics if not text.isdigit())
-    return Consent(word, days, metrics) if word in _WORDS and days else Consent("lost")
+    # A damaged file may contain a number that no calendar has, and `telemetry status` prints the
+    # day. The length is checked first, because `int` refuses a text of more than 4,300 digits.
+    is_readable = word in _WORDS and numbers and all(len(text) <= _DAY_DIGITS for text in numbers)
+    return Consent(word, tuple(map(int, numbers)), metrics) if is_readable else Consent("lost")
 
 
 def write_consent(folder: str, consent: Consent) -> None:
-    """Write the consent, whole or not at all; OSError if the disk does not take it."""
+    """Write the consent, whole or not at all; OSError if the disk fails or hangs."""
+    from rappor_client.kit.limited_writes import write_within_limit
+
+    write_within_limit(lambda: _replace_file(folder, consent))
+
+
+def _replace_file(folder: str, consent: Consent) -> None:
+    """Replace the file with the consent, in one step."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, FILE_NAME)
     # A rename is atomic. A program that is killed during the write leaves the old consent.

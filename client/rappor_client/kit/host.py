@@ -6,7 +6,7 @@ Words of this module:
               registry lists the names, and they never contain a value
     device    the folder in which `rappor_client.Client` works, on this machine for this user
     consent   a yes or no of the person, in a file (`kit/consent_file.py`)
-    cooldown  a time in which runs record nothing (`_RunCooldown`)
+    cooldown  a time in which runs record nothing (`_RunCooldown`; in the glossary: run cooldown)
 
 The registry that `telemetry init` writes has one metric with `interval = "epoch"` and
 `epoch = "month"`: the secret of the device draws one day of each month, and the device sends one
@@ -20,7 +20,8 @@ A run of a program goes through these steps:
       3. Start a cooldown of ten seconds, draw one of the uses, and start a process for it.
     record_and_send     in the process of its own
       4. Record the use. The device skips the use unless today is the drawn day.
-      5. Send the report if it may leave. If it could not be sent: cooldown of an hour.
+      5. Send the report if it may leave. If it could not be sent, or if the folder of the device
+         could not be used: cooldown of an hour.
       6. If nothing more can be recorded today: cooldown until midnight (UTC).
     finish_run()        in the program, after a successful run
       7. Show the consent question if it is time, and a person sits at a terminal.
@@ -34,7 +35,8 @@ Costs: every start of a program imports this module, reads two small files and s
 variables. So the module imports the device only inside functions. The device works in a process of
 its own, because importing it takes longer than a command may be delayed.
 
-Nothing in `record` and `finish_run` raises: telemetry never stops its host.
+Nothing in `record` and `finish_run` raises, and neither waits for more than two seconds for a disk
+that hangs (`kit/limited_writes.py`): telemetry never stops its host.
 """
 
 from __future__ import annotations
@@ -82,12 +84,14 @@ _CONTAINER_FILES: Final = ("/.dockerenv", "/run/.containerenv")
 _DAY: Final = 86400
 """Seconds of a day. No cooldown is longer."""
 _HOUR: Final = 3600
-"""Cooldown after the collector was not reached, in seconds. With a longer cooldown, the report
-leaves later after an outage. With a shorter cooldown, more processes start during the outage."""
+"""Cooldown after the collector was not reached, or the folder was not usable, in seconds. With a
+longer cooldown, the report leaves later after an outage. With a shorter cooldown, more processes
+start during the outage."""
 _SCRIPT_SECONDS: Final = 10
 """Cooldown after a run, in seconds. A script that calls the program in a loop starts one process in
 this time, and not one for each call. A longer cooldown loses more uses of a person."""
 _COOLDOWN_FILE: Final = "cooldown"
+"""The folder of the program contains the end of the cooldown in a file of this name."""
 _NOT_DISABLED: Final = ""
 """Result of `find_obstacle` if nothing disables telemetry."""
 
@@ -244,8 +248,16 @@ class Host:
         """Record a use, send the reports that may leave, and set the next cooldown."""
         if not self.is_on():
             return
+        from rappor_client.outbox.outcome import SkipReason
+
         with self.open() as client:
-            is_recorded = bool(client.record(METRIC, use))
+            outcome = client.record(METRIC, use)
+        # The disk failed, or another process kept the folder locked, so nothing can be sent either.
+        # A later run of this day may record a use: with a cooldown until midnight, the day that the
+        # device has drawn was lost.
+        if outcome.reason is SkipReason.DISABLED:
+            self._cooldown.start(self.clock() + _HOUR)
+            return
         if self.collector is not None and self.has_due_report():
             self.send()
             # If a report is still due, the collector was not reached. Without a cooldown every run
@@ -253,9 +265,9 @@ class Host:
             if self.has_due_report():
                 self._cooldown.start(self.clock() + _HOUR)
                 return
-        # If nothing was recorded, the drawn day has not come, or the report of the month has left.
-        # Further runs of this day would find the same, so they need no process.
-        if not is_recorded:
+        # The drawn day has not come, or the report of the month has left. Further runs of this day
+        # would find the same, so they need no process.
+        if not outcome:
             self._cooldown.start((self.today + 1) * _DAY)
 
     def open(self, collector: str | Transport | None = None) -> Client:
@@ -384,6 +396,7 @@ class _RunCooldown:
 
         a run has started a recording process    10 seconds
         the collector was not reached            an hour
+        the folder of the device was not usable  an hour
         nothing more can be recorded today       until midnight (UTC)
 
     The file `cooldown` in the folder of the program has one line: the end of the cooldown in
@@ -423,15 +436,26 @@ class _RunCooldown:
         return False
 
     def start(self, until: float) -> None:
-        """Start a cooldown until a time in seconds since 1970; OSError if the disk fails."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        with open(os.path.join(self._folder, _COOLDOWN_FILE), "w", encoding="utf-8") as file:
-            file.write(f"{until} {self._identify_registry_version()}")
+        """Start a cooldown until a time in seconds since 1970.
+
+        Raises OSError if the disk fails or hangs.
+        """
+        from rappor_client.kit.limited_writes import write_within_limit
+
+        write_within_limit(lambda: self._write(f"{until} {self._identify_registry_version()}"))
 
     def end(self) -> None:
         """End the cooldown. A failure of the disk is ignored."""
+        from rappor_client.kit.limited_writes import write_within_limit
+
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self._folder, _COOLDOWN_FILE))
+            write_within_limit(lambda: os.unlink(os.path.join(self._folder, _COOLDOWN_FILE)))
+
+    def _write(self, text: str) -> None:
+        """Write the file, and create its folder."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        with open(os.path.join(self._folder, _COOLDOWN_FILE), "w", encoding="utf-8") as file:
+            file.write(text)
 
     def _identify_registry_version(self) -> str:
         """Return size and modification time of the registry, which identify its version.

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from rappor.base.atomic_files import read_text
 from rappor.base.errors import ParamsError
 from rappor.privacy.notice import privacy_notice
 from rappor.privacy.small_cohorts import choose_list_cohorts
@@ -30,6 +31,7 @@ from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
 from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC, Host
+from rappor_client.network.address import parse_collector
 
 _COHORT_DEVICES: Final = 20
 """Number of devices that a cohort needs in a month. The collector adds the reports of one cohort on
@@ -138,7 +140,18 @@ def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iter
         Parsed options of `telemetry init`.
     names
         Names of the program's commands and flags, tools or pages.
+
+    Raises
+    ------
+    RapporError
+        The registry, the owner or the address of the collector is wrong.
+    OSError
+        A file cannot be written.
     """
+    # Runs of the program print no failure. So a wrong address of the collector is refused here: the
+    # maker of the program reads the message.
+    if isinstance(host.collector, str):
+        parse_collector(host.collector)
     path = Path(host.registry)
     if path.exists():
         yield from _compare_registry(host, args, names)
@@ -148,7 +161,8 @@ def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iter
     if args.readme is None:
         yield section
         return
-    readme = args.readme.read_text(encoding="utf-8") if args.readme.exists() else ""
+    original = read_text(args.readme) if args.readme.exists() else ""
+    readme = original.replace("\r\n", "\n")
     # A second `init` replaces the section of the first one. The section is found by its first words
     # and its last sentence, which every version has.
     first = re.escape(section[: section.index(" reports which")])
@@ -156,7 +170,9 @@ def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iter
     parts = re.split(section_pattern, readme, maxsplit=1, flags=re.DOTALL | re.MULTILINE)
     parts.insert(1, section)
     text = "\n\n".join(filter(None, map(str.strip, parts)))
-    args.readme.write_text(f"{text}\n", encoding="utf-8")
+    # The file keeps its line ends, so that a comparison of versions shows the section only.
+    newline = "\r\n" if "\r\n" in original else None
+    args.readme.write_text(f"{text}\n", encoding="utf-8", newline=newline)
     yield f"The section Telemetry is in {args.readme}."
 
 

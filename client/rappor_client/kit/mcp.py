@@ -13,6 +13,7 @@ its protocol there. The module needs the extra `mcp`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -46,7 +47,9 @@ class Telemetry(Middleware):
             if context.fastmcp_context is not None and self._host.is_recording():
                 name = context.message.name
                 if name in await tool_names(context.fastmcp_context.fastmcp):
-                    self._host.record([name])
+                    # `record` starts a process, or sends by a transport of the program. In the
+                    # event loop it would hold the calls of all other clients meanwhile.
+                    await asyncio.to_thread(self._host.record, [name])
         return await call_next(context)
 
 

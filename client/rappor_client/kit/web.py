@@ -117,10 +117,12 @@ class Site(Host):
         str
             A sentence about the result.
         """
-        agreed = set(map(self._locate_account_folder, self._agreed()))
         # The name of an account's folder has the 64 hex digits of SHA-256
         # (`_locate_account_folder`).
         folders = [str(path) for path in Path(self.folder).glob("?" * 64)]
+        # The folders are listed first. In the other order, the device of an account that agrees
+        # between the two lines would be erased.
+        agreed = set(map(self._locate_account_folder, self._agreed()))
         # The order of uploads must not identify accounts.
         random.SystemRandom().shuffle(folders)
         n_sent = n_waiting = 0
@@ -188,8 +190,10 @@ class Site(Host):
         """
         if self._process != os.getpid():
             self._queue: queue.Queue[tuple[str, str]] = queue.Queue(_MAX_QUEUED)
-            self._process = os.getpid()
             threading.Thread(target=self._record_uses, args=(self._queue,), daemon=True).start()
+            # Set last. If no thread can start, the next visit tries again: a queue without a thread
+            # would take 1,000 visits, and record none of them.
+            self._process = os.getpid()
         return self._queue
 
     def _record_uses(self, uses: queue.Queue[tuple[str, str]]) -> None:

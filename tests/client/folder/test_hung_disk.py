@@ -94,13 +94,13 @@ def frozen(tmp_path: Path) -> Iterator[HungDisk]:
         run("umount")
 
 
-def call(disk: HungDisk, name: str) -> tuple[Any, Any]:
-    """Make a call of `hung_child.py` while the disk hangs.
+def call(disk: HungDisk, name: str, program_name: str = "hung_child.py") -> tuple[Any, Any]:
+    """Make a call of a program while the disk hangs.
 
     Returns the result of the call, and the contents of the device after the thaw.
     """
     program = subprocess.Popen(
-        [sys.executable, str(SUPPORT / "hung_child.py"), name, str(disk.folder / "device")],
+        [sys.executable, str(SUPPORT / program_name), name, str(disk.folder / "device")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -173,6 +173,19 @@ CASES: Final = {
 of the device after the thaw."""
 
 
+KIT_CASES: Final = {
+    # Without a cooldown on the disk the use is not recorded.
+    "record": ("None", ["yes", False, True]),
+    "agree": ("TimeoutError", ["yes", False, False]),
+    "refuse": ("TimeoutError", ["no", False, False]),
+    "erase": (UNVERIFIED, ["yes", False, False]),
+    # The question does not appear, because nobody could store that it was shown.
+    "ask": ("None", ["asked", False, False]),
+}
+"""The same expectations for each call of `hung_host.py`. The contents after the thaw are the word
+of the consent, whether the folder has a secret, and whether it has a cooldown."""
+
+
 FROZEN: Final = ("durable record", "open of a new folder", "withdraw")
 """Calls that the second stage makes on a frozen file system. The acceptance stage makes all."""
 
@@ -182,6 +195,16 @@ FROZEN: Final = ("durable record", "open of a new folder", "withdraw")
 def test_a_call_returns_while_the_disk_hangs(name: str, preloaded: HungDisk) -> None:
     """The requested change is made after the thaw, and no report leaves twice."""
     assert call(preloaded, name) == CASES[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KIT_CASES)
+def test_a_call_of_the_kit_returns_while_the_disk_hangs(name: str, preloaded: HungDisk) -> None:
+    """A program with the kit goes on, and the requested change is made after the thaw.
+
+    Bad case: a command waited without end for the file that ends the recording for ten seconds.
+    """
+    assert call(preloaded, name, "hung_host.py") == KIT_CASES[name]
 
 
 def test_a_program_ends_while_the_disk_hangs(preloaded: HungDisk) -> None:

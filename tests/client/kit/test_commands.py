@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
+import io
+import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -181,6 +185,50 @@ def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
     assert page.parent.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp437", "shift_jis"])
+def test_characters_that_a_terminal_lacks_are_escaped(tool: Tool, encoding: str) -> None:
+    """A description with a letter that the terminal lacks is printed, with an escape."""
+    text = tool.registry.read_text(encoding="utf-8")
+    tool.registry.write_text(text.replace("are used", "are used \u0133"), "utf-8")
+    output = tool.run("telemetry", "on", env={"PYTHONIOENCODING": encoding})
+    assert "\\u0133" in output
+    assert read_consent(str(tool.folder)).word == "yes"
+
+
+@pytest.mark.parametrize("word", ["log", "preview", "on"])
+def test_a_reader_that_has_ended_is_no_failure(tool: Tool, word: str) -> None:
+    """`telemetry log | head -1` ends without a message, with the exit code that shells expect.
+
+    The reader of the pipe has ended before the command writes.
+    """
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = subprocess.run(
+        tool.command("telemetry", word),
+        stdin=subprocess.DEVNULL,
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        env=tool.build_environment({}),
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+    assert (process.returncode, process.stderr) == (141, "")
+
+
+def test_a_closed_output_is_no_failure(
+    tool: Tool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that has closed its standard output may still call a command."""
+    stream = io.StringIO()
+    stream.close()
+    with monkeypatch.context() as program:
+        program.setattr(sys, "stdout", stream)
+        assert manage(open_host(tool), ["preview"], []) == 0
+        sys.stdout.close()  # the command has put a stream to nowhere in its place
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.slow
 def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> None:
     """`init` appends a section to the README. A second `init` replaces the section only."""
@@ -198,6 +246,37 @@ def test_init_writes_a_section_for_the_readme(tool: Tool, tmp_path: Path) -> Non
     assert "check" not in second_text
     assert second_text.count("## Telemetry") == 1
     assert second_text.endswith("\n\n## License\n")
+
+
+def test_init_refuses_a_wrong_address(tool: Tool, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong address of the collector is refused by `init`, because runs print no failure."""
+    host = tool.host(Host, collector="telemetry.example.org")
+    assert manage(host, ["init", "--owner", "a@example.org"], ["build", "check"]) == 1
+    assert "collector must be an https address" in capsys.readouterr().err
+
+
+def test_init_keeps_a_readme_that_is_no_text(
+    tool: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A README in another encoding than UTF-8 is named, and stays as it is."""
+    readme = tmp_path / "README.md"
+    readme.write_bytes(b"# \xdcbersicht\n")
+    assert manage(open_host(tool), ["init", "--readme", str(readme)], ["build"]) == 1
+    assert f"mytool telemetry: {readme}, line 1: " in capsys.readouterr().err
+    assert readme.read_bytes() == b"# \xdcbersicht\n"
+
+
+def test_init_keeps_the_line_ends_of_a_readme(tool: Tool, tmp_path: Path) -> None:
+    """A README with the line ends of Windows keeps them, and has one section after two runs."""
+    readme = tmp_path / "README.md"
+    readme.write_bytes(b"# My tool\r\n\r\nIt builds.\r\n")
+    host = open_host(tool)
+    for _ in range(2):
+        assert manage(host, ["init", "--readme", str(readme)], ["build"]) == 0
+    data = readme.read_bytes()
+    assert data.startswith(b"# My tool\r\n\r\nIt builds.\r\n\r\n## Telemetry\r\n")
+    assert data.count(b"\n") == data.count(b"\r\n")
+    assert data.count(b"## Telemetry") == 1
 
 
 @pytest.mark.slow
@@ -296,7 +375,10 @@ def test_a_failing_command_keeps_its_exit_code(tool: Tool) -> None:
     assert tool.run("fail", code=3) == ""
 
 
-@pytest.mark.parametrize("text", ["", "yes", "yes 1\x00", "maybe 20000", "\xff", "yes x"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "yes", "yes 1\x00", "maybe 20000", "\xff", "yes x", "yes 99999999", "yes " + "9" * 5000],
+)
 def test_an_unreadable_response_is_no_consent(tmp_path: Path, text: str) -> None:
     """A file that is no valid response is no consent, and the question is not shown again.
 

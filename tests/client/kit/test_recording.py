@@ -168,6 +168,25 @@ def test_a_device_that_has_reported_cools_down_until_midnight(person: Person) ->
     assert has_cooldown.count(False) <= 2  # on the drawn day, and until its report has left
 
 
+def test_a_folder_that_was_not_usable_is_tried_again_after_an_hour(person: Person) -> None:
+    """After a failure of the disk or a lock, a later run of the same day records its use.
+
+    By December 30 the drawn day of every device has come.
+    """
+    person.clock.set("2026-12-30T12:00:00")
+    device = Path(person.host.folder) / "device"
+    device.write_text("a file in the device's place")
+    person.use("build")
+    device.unlink()
+    is_recording = []
+    for _ in range(2):
+        is_recording.append(person.host.is_recording())
+        person.clock.advance(minutes=61)
+    assert is_recording == [False, True]
+    person.use("build")
+    assert len(read_contents(person.host.folder).pending_reports) == 1
+
+
 @pytest.mark.parametrize(("send_day", "n_reports"), [("2026-12-31", 1), ("2027-01-02", 0)])
 def test_a_report_leaves_within_its_month_or_never(
     person: Person, send_day: str, n_reports: int

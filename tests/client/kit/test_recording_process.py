@@ -1,13 +1,36 @@
-"""Processes that `recording_process` starts: an ended process is reaped, and leaves no zombie."""
+"""Processes that `recording_process` starts: their input, and their end without a zombie."""
 
 from __future__ import annotations
 
+import io
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rappor_client.kit import recording_process
+from rappor_client.kit.host import Host
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp437", "utf-16"])
+def test_the_name_of_a_use_does_not_depend_on_the_locale(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process reads UTF-8, as `start_process` writes it, whatever its locale is.
+
+    Bad case: under another encoding the name of a command with an umlaut became another name, and
+    the device reported that a name outside the registry was used.
+    """
+    names: list[str] = []
+    monkeypatch.setattr(Host, "record_and_send", lambda _, name: names.append(name))
+    stream = io.TextIOWrapper(io.BytesIO("pr\u00fcfen --\u5168".encode()), encoding=encoding)
+    monkeypatch.setattr(sys, "stdin", stream)
+    monkeypatch.setattr(sys, "argv", ["kit", str(tmp_path), "metrics.toml", "", ""])
+    program = Path(recording_process.__file__).with_name("__main__.py")
+    runpy.run_path(str(program), run_name="__main__")
+    assert names == ["pr\u00fcfen --\u5168"]
 
 
 def test_ended_children_are_reaped_and_running_children_are_kept(

@@ -158,6 +158,45 @@ def test_each_command_and_flag_of_a_run_is_a_use(
     assert host.n_questions == 1
 
 
+def switches() -> click.Group:
+    """Return a program with options that set one parameter: a feature switch of click."""
+    flags: list[click.Parameter] = [
+        click.Option(["--upper", "case"], flag_value="upper", default="upper"),
+        click.Option(["--lower", "case"], flag_value="lower"),
+        click.Option(["--fast/--slow"], default=True),
+        click.Option(["--red", "color"], flag_value="red"),
+        click.Option(["--color", "color"]),
+        click.Option(["-q", "--quiet", "volume"], flag_value=0, type=int),
+        click.Option(["-v", "--verbose", "volume"], flag_value=2, type=int, default=1),
+    ]
+    write = click.Command("write", params=flags, callback=lambda **_: None)
+    return click.Group("x", commands=[write])
+
+
+@pytest.mark.parametrize(
+    ("words", "uses"),
+    [
+        ("", ["write"]),
+        ("--upper", ["write --upper"]),
+        ("--lower", ["write --lower"]),
+        ("--upper --lower", ["write --lower"]),  # the last one counts, for click as well
+        ("-q", ["write --quiet"]),
+        ("-v --lower", ["write --lower", "write --verbose"]),
+        ("--slow", ["write --slow"]),
+        ("--fast", ["write --fast"]),
+        ("--red", ["write --red"]),
+        ("--color=blue", ["write --color"]),
+    ],
+)
+def test_a_feature_switch_is_one_use(words: str, uses: list[str]) -> None:
+    """Of several options that set one parameter, the typed option is recorded, and no other."""
+    host, program = RunRecorder(), switches()
+    kit._watch_root(program, host)
+    program.main(["write", *words.split()], standalone_mode=False)
+    assert host.runs == [uses]
+    assert set(uses) <= set(list_all_uses(click.Context(switches(), info_name="x")))
+
+
 @pytest.mark.parametrize("words", ["sdist nothing", "nothing", "sdist --wrong", "stash", "--help"])
 def test_an_error_of_usage_is_not_recorded(words: str) -> None:
     """A run with an unknown word, or without a needed command, records no use and asks nothing.

@@ -255,6 +255,28 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(
         HangingSite.is_thawed.set()
 
 
+def test_the_next_visit_starts_a_thread_that_could_not_start(
+    add_telemetry: Callable[..., Site],
+    leave_test_environment: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process at its limit of threads loses visits, and records later ones."""
+    leave_test_environment()
+    app, get = flask_app()
+    add_telemetry(app)
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", fail)
+        assert get("/", "anna")[0] == 200
+    assert get("/", "anna")[0] == 200
+    (device,) = wait_until(lambda: list((tmp_path / "devices").glob("*")))
+    wait_until(lambda: peek(device).pending_reports)
+
+
 @WITH_ALL_FRAMEWORKS
 def test_an_account_is_a_device(
     make: Callable[[], tuple[Any, Get]],
@@ -307,6 +329,28 @@ def test_an_account_without_consent_is_erased(
     assert not transport.bodies
     # The reserved nats stay, so a second yes does not renew the budget.
     assert peek(Path(device.folder)).spent.reserved
+
+
+def test_an_account_that_agrees_during_send_keeps_its_device(
+    add_telemetry: Callable[..., Site], leave_test_environment: Callable[[], None]
+) -> None:
+    """`send` erases no device of an account that agrees after the accounts were listed.
+
+    A worker of the server records the first visit of such an account while the job runs.
+    """
+    leave_test_environment()
+    agreed = ["anna"]
+
+    def agree_later() -> list[str]:
+        listed = agreed.copy()
+        agreed.append("ben")
+        device.record(["home"])
+        return listed
+
+    site = add_telemetry(starlette_app()[0], agreed=agree_later)
+    device = site._make_device(site._locate_account_folder("ben"))
+    site.send()
+    assert peek(Path(device.folder)).has_secret
 
 
 def test_environment_of_a_test_disables_telemetry_of_all_accounts(
