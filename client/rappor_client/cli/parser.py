@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -104,8 +105,12 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 def parse_seconds(text: str) -> float:
     """Return a number of seconds above 0, for `type=` of an argument."""
-    value = float(text)
-    if not 0 < value < math.inf:
+    # For a ValueError, argparse would print the name of this function.
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= threading.TIMEOUT_MAX:  # also false for NaN
         raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0, got {text!r}")
     return value
 

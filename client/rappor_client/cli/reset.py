@@ -46,9 +46,12 @@ def run(args: Namespace) -> bool:
 
 def _ask_for_confirmation(folder: Path) -> bool:
     """Ask on the terminal for a confirmation. Any answer but y or yes is a no."""
+    # Nobody can confirm in these cases. EOFError: the standard input has ended, as in a job.
+    # RuntimeError: it was closed before the program started (`<&-`). OSError: the terminal is gone.
+    # ValueError: the typed bytes are no text in the encoding of the terminal.
     try:
         line = input(f"Erase the secret, waiting reports, state and log in {folder}? [y/N] ")
-    except EOFError:  # the standard input is closed, as in a job: nobody can confirm
+    except (EOFError, OSError, RuntimeError, ValueError):
         return False
     return line.strip().lower() in ("y", "yes")
 

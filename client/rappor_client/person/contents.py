@@ -122,9 +122,12 @@ def read_spent(folder: Path) -> PrivacySpent:
 def check_telemetry(folder: Path) -> None:
     """Raise FileError for a folder without a device, and without a record of reserved nats.
 
-    A misspelt path would otherwise look like a device that has sent nothing.
+    A misspelt path would otherwise look like a device that has sent nothing. Raises FileError also
+    if the system does not let this process look into the folder.
     """
-    if not ((folder / NAME).exists() or (folder / reservation_record.NAME).exists()):
+    with _translate_errors(folder):
+        has_telemetry = any((folder / name).exists() for name in (NAME, reservation_record.NAME))
+    if not has_telemetry:
         raise FileError(folder, "there is no telemetry in it")
 
 

@@ -114,7 +114,8 @@ def erase(host: Path, *, now: float) -> Withdrawal:
     last seconds before `now` is an entry of `left`. The year of `now` counts as used up if no file
     contains the reserved nats.
     """
-    if not (_list_folders(host) or reservation_record.is_unreadable(host)):
+    is_empty = not (_list_folders(host) or reservation_record.is_unreadable(host))
+    if is_empty and _can_list(host):
         return Withdrawal(secret_gone=True)
     # The erasure goes on without the lock if another process does not release it: that process may
     # have been stopped (SIGSTOP), and a withdrawal must not wait for it.
@@ -141,6 +142,11 @@ def finish(host: Path, *, now: float) -> Withdrawal:
     is_sending = any(_has_claimed_upload(folder, now) for folder in folders)
     secret_gone = _erase_files(host, folders, years)
     remaining_paths = [str(path.relative_to(host)) for path in _list_remaining(host, folders)]
+    # Bad case: the system does not let this process look into the host's folder, for example after
+    # the host has run as root. Nothing was seen there, and the result was "The secret is gone".
+    if not _can_list(host):
+        secret_gone = False
+        remaining_paths = [host.name]
     return Withdrawal(
         secret_gone=secret_gone,
         left=(*remaining_paths, UNDER_WAY) if is_sending else tuple(remaining_paths),
@@ -175,6 +181,18 @@ def _is_empty(path: Path) -> bool:
         return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
     except OSError:
         return False
+
+
+def _can_list(host: Path) -> bool:
+    """Return whether all files of a host's folder can be seen; True if there is no folder."""
+    try:
+        any(host.iterdir())
+        (host / NAME).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _list_folders(host: Path) -> list[Path]:
@@ -304,7 +322,10 @@ def _list_remaining(host: Path, folders: list[Path]) -> list[Path]:
     """Return the existing paths that must not outlive consent."""
     remaining = list[Path]()
     for folder in filter(os.path.lexists, folders):
-        inside = sorted(folder.iterdir()) if folder.is_dir() else []
+        try:
+            inside = sorted(folder.iterdir()) if folder.is_dir() else []
+        except OSError:  # the system does not let this process look into the folder
+            inside = []
         remaining += inside or [folder]
     return (
         [*remaining, host / reservation_record.NAME]

@@ -85,6 +85,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["preview", "m.toml", "page", "x", "--segment", "1"], "it must be NAME=VALUE, got '1'"),
         (["send", "x"], "required: --registry, --metric, --collector"),
         (["send", "x", "--timeout", "0"], "it must be a number of seconds above 0, got '0'"),
+        (["send", "x", "--timeout", "ten"], "it must be a number of seconds above 0, got 'ten'"),
+        (["send", "x", "--timeout", "1e12"], "it must be a number of seconds above 0, got '1e12'"),
     ],
     ids=" ".join,
 )

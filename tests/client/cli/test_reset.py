@@ -5,11 +5,15 @@ The device has the metric `page` for life with profile "balanced", which reserve
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from days import record_days
 from devices import Home, peek
+from forks import run_in_child
 from programs import CLIENT, run_python
 from rappor_client.cli import main
 
@@ -27,6 +31,48 @@ def test_reset_needs_a_yes(response: str, home: Home) -> None:
     assert "Traceback" not in process.stderr
     assert peek(home.folder).has_secret
     assert len(peek(home.folder).queued_reports) == 1
+
+
+@pytest.mark.parametrize("line", ['exec "$@" <&-', "printf '\\377\\n' | \"$@\""])
+def test_an_input_that_cannot_be_read_is_no_yes(line: str, home: Home) -> None:
+    """An input that was closed, or that is no text, erases nothing and prints no traceback."""
+    client = home.open()
+    record_days(client, "page", "x")
+    client.close()
+    words = ["sh", "-c", line, "sh", sys.executable, *CLIENT, "reset", str(home.folder)]
+    process = subprocess.run(
+        words,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (1, "")
+    assert peek(home.folder).has_secret
+
+
+@pytest.mark.skipif(not hasattr(os, "setuid"), reason="needs another user")
+@pytest.mark.parametrize("words", [["reset", "--yes"], ["show"]], ids=" ".join)
+def test_folder_without_access_is_named(words: list[str], home: Home) -> None:
+    """A command on a folder that the system does not let it read says so, with exit code 2.
+
+    Bad case: the message was "standard output: Permission denied".
+    """
+    home.open().close()
+    home.folder.chmod(0)
+    messages = home.parent / "messages"
+
+    def run_without_access() -> bool:
+        with messages.open("w", encoding="utf-8") as sys.stderr:
+            if os.getuid() == 0:  # root has access to every folder
+                os.setuid(65_534)
+            return main([*words, str(home.folder)]) != 2
+
+    try:
+        assert run_in_child(run_without_access) == 0
+    finally:
+        home.folder.chmod(0o700)
+    assert f"{home.folder}: EACCES" in messages.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("confirmation", ["asked", "--yes"])

@@ -230,6 +230,38 @@ def test_secret_in_a_read_only_folder_is_overwritten(home: Home) -> None:
     assert not any(trace in data for trace in traces)
 
 
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444], ids=oct)
+@pytest.mark.parametrize("folder", ["device", "device/device"])
+def test_a_secret_in_a_folder_without_access_is_not_reported_as_gone(
+    folder: str, mode: int, home: Home
+) -> None:
+    """The result is false if the system does not let the process look into the folder.
+
+    Bad case: nothing was seen in a folder of another user, and the result was "The secret is gone".
+    """
+    open_used_device(home.open).close()
+    home.folder.chmod(0o755)
+    locked = home.parent / folder
+    locked.chmod(mode)
+    for path in [home.parent, *home.parent.parents][:3]:
+        path.chmod(path.stat().st_mode | 0o011)
+
+    def erase_without_access() -> None:
+        os.chdir(home.parent)
+        if os.getuid() == 0:  # root has access to every folder
+            os.setuid(NOBODY)
+        withdrawal = erase(Path("device"), now=home.clock())
+        assert not withdrawal.secret_gone
+        assert withdrawal.left
+
+    try:
+        assert run_in_child(erase_without_access) == 0
+    finally:
+        home.folder.chmod(0o700)
+        locked.chmod(0o700)
+    assert peek(home.folder).has_secret
+
+
 def test_withdrawal_comes_before_the_checks_of_other_arguments(home: Home) -> None:
     """A registry, an address and names that are wrong do not prevent an erasure."""
     wrong, right = home.parent / "wrong.toml", Registry(METRICS, total=1e9)
