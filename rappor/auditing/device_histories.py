@@ -509,7 +509,7 @@ def _parse_state(line: str, metric: str) -> DeviceState:
         reports = tuple(_parse_report(entry, metric) for entry in document["waiting"])
         spent = document["spent"]
         return DeviceState(reports, None if spent is None else float(spent))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         reason = str(error) if isinstance(error, ReportError) else type(error).__name__
         raise ReportError(
             f"a line must be JSON with the keys waiting and spent: {reason}"

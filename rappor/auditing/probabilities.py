@@ -138,9 +138,10 @@ def check_restart(encoder: EncoderUnderTest, params: Params, request: Request) -
     # Without secrets each request reaches a new device, whose permanent bits are new too.
     p_of_ones = (params.p, params.q) if encoder.supports_secrets else (params.p_star, params.q_star)
     p_same_bit = max(p_one**2 + (1 - p_one) ** 2 for p_one in p_of_ones)
-    # Without fresh noise two correct reports are always equal, so a repetition is no fault.
+    # With p = 0 a permanent 0 is always sent as 0, and with q = 1 a permanent 1 as 1. If all
+    # permanent bits are such bits, two correct reports are always equal: a repetition is no fault.
     if p_same_bit == 1:
-        return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
+        return mark_not_seen(name, "equal reports are no fault with p = 0 or q = 1")
     log_p_same_report = params.k * math.log(p_same_bit)
     n = 2 + math.ceil(math.log(FALSE_ALARM_RATE / 2) / log_p_same_report)
     n_runs = min(n, _MOST_RUNS)

@@ -332,8 +332,9 @@ def _check_report_repetition(name: str, reports: Booleans, params: Params) -> Ch
     p_same_bit = max(one**2 + (1 - one) ** 2 for one in (params.p, params.q))
     n = len(reports)
     if p_same_bit == 1:
-        # Without fresh noise all reports of a device are equal, and that is no fault.
-        return mark_not_seen(name, "reports need no fresh coins: p = 0 and q = 1")
+        # With p = 0 a permanent 0 is always sent as 0, and with q = 1 a permanent 1 as 1. If all
+        # permanent bits are such bits, all reports of a device are equal, and that is no fault.
+        return mark_not_seen(name, "equal reports are no fault with p = 0 or q = 1")
     log_limit = math.log(2 * FALSE_ALARM_RATE / n**2)
     row = max(1, math.ceil(log_limit / (params.k * math.log(p_same_bit))))
     blocks = np.packbits(reports[: n // row * row].reshape(n // row, row * params.k), axis=1)
