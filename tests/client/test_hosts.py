@@ -328,8 +328,8 @@ def test_fs_group(host: MakeHost, tmp_path: Path) -> None:
 def test_two_instances(host: MakeHost) -> None:
     """Two programs that run at once share one device."""
     site = host("Two instances of a desktop program")
-    both = [site.start() for _ in range(2)]
-    for process in both:
+    processes = [site.start() for _ in range(2)]
+    for process in processes:
         process.communicate()
         assert process.returncode == 0
     assert site.count_recorded() == 20

@@ -339,10 +339,10 @@ def test_a_set_is_one_bucket_and_costs_epsilon_1(
     (report,) = home.transport.reports
     scope = reference.encode_scope("page", "2026-Q4", metric.params.permanent_fingerprint)
     cohort = reference.derive_cohort(secret, scope, SETS.m)
-    own = reference.list_own_buckets(sets[0], cohort, SETS.k)
-    coins = reference.derive_bucket_coins(secret, scope, own, SETS.k, 2)
+    own_buckets = reference.list_own_buckets(sets[0], cohort, SETS.k)
+    coins = reference.derive_bucket_coins(secret, scope, own_buckets, SETS.k, 2)
     # The threshold of `keep` is a literal, because the reference must not use the tested code.
-    bucket = reference.draw_bucket(own, SETS.k, 2, KEEP_THRESHOLD, coins)
+    bucket = reference.draw_bucket(own_buckets, SETS.k, 2, KEEP_THRESHOLD, coins)
     assert (report.cohort, report.bits) == (
         cohort,
         reference.pack([int(i == bucket) for i in range(SETS.k)]),

@@ -44,9 +44,9 @@ WIDE = Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7)
 # daily.
 METRICS = (
     build_metric("plain", WIDE),
-    build_metric("held", WIDE, interval="day"),
-    build_metric("latched", WIDE, epoch="month"),
-    build_metric("folded", Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7, normalize="casefold")),
+    build_metric("daily", WIDE, interval="day"),
+    build_metric("monthly", WIDE, epoch="month"),
+    build_metric("normalized", Params(k=256, h=16, m=8, f=0.3, p=0.2, q=0.7, normalize="casefold")),
 )
 
 

@@ -133,16 +133,19 @@ def create_withdrawn(folder: Path) -> Path:
     return folder
 
 
-BASES: Final = {"used": create_used_device, "withdrawn": create_withdrawn}
+START_FOLDERS: Final = {"used": create_used_device, "withdrawn": create_withdrawn}
 """Contains functions that create the folder in which both actions begin."""
-FEW: Final = [
+DEFAULT_CASES: Final = [
     ("used", withdraw, withdraw_later),
     ("withdrawn", record, withdraw_later),
 ]
 """Contains the folder at the beginning, and the first and second action, of the default run."""
-ALL: Final = list(
-    itertools.product(BASES, (record, withdraw, withdraw_later), (record, withdraw, withdraw_later))
+ALL_CASES: Final = list(
+    itertools.product(
+        START_FOLDERS, (record, withdraw, withdraw_later), (record, withdraw, withdraw_later)
+    )
 )
+"""Contains every folder at the beginning with every pair of actions."""
 
 
 def run_trial(base: Path, first: Action, second: Action, pause_point: int) -> bool:
@@ -172,7 +175,7 @@ def check_budget(
     trials end with points that the first action does not reach. Trials run side by side, because
     most of their time passes in waits for the lock of a paused process.
     """
-    base = BASES[base_name](parent / "base")
+    base = START_FOLDERS[base_name](parent / "base")
     with ProcessPoolExecutor(N_TRIALS, multiprocessing.get_context("fork")) as pool:
         for points in iter(lambda: [*itertools.islice(pause_points, N_TRIALS)], []):
             trials = [pool.submit(run_trial, base, first, second, point) for point in points]
@@ -181,7 +184,7 @@ def check_budget(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("base_name", "first", "second"), FEW)
+@pytest.mark.parametrize(("base_name", "first", "second"), DEFAULT_CASES)
 def test_no_budget_is_renewed(
     base_name: str, first: Action, second: Action, tmp_path: Path
 ) -> None:
@@ -196,7 +199,7 @@ def test_no_budget_is_renewed(
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(1800)  # some hundred trials wait for paused processes
-@pytest.mark.parametrize(("base_name", "first", "second"), ALL)
+@pytest.mark.parametrize(("base_name", "first", "second"), ALL_CASES)
 def test_no_budget_is_renewed_at_any_moment(
     base_name: str, first: Action, second: Action, tmp_path: Path
 ) -> None:

@@ -8,9 +8,8 @@ The spool is a table of the device's SQLite database. The other tables of the da
 (`db`) and commits nothing.
 
 Each report is sent as an upload of its own. An upload with two reports would show the collector
-that both came from one device. The bytes
-of the upload are written once, when the report is queued. All attempts send the same bytes under
-the same id, so the collector counts the report once.
+that both came from one device. The bytes of the upload are written once, when the report is queued.
+All attempts send the same bytes under the same id, so the collector counts the report once.
 
 A row of the table `report` is in one of these states:
 

@@ -10,7 +10,9 @@ from typing import Final, NamedTuple
 
 
 class FlushReason(enum.Enum):
-    """Reason why a flush ended. After the first three no report is queued any more.
+    """Reason why a flush ended.
+
+    After NOTHING_WAITING, SENT and REFUSED no report is queued any more.
 
     Examples
     --------
@@ -32,6 +34,7 @@ class FlushReason(enum.Enum):
 
 
 _DONE: Final = (FlushReason.NOTHING_WAITING, FlushReason.SENT, FlushReason.REFUSED)
+"""Reasons after which no report is queued any more, if they end a flush."""
 _ATTEMPTS: Final = (
     FlushReason.SENT,
     FlushReason.REFUSED,

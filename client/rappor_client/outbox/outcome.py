@@ -40,10 +40,9 @@ class SkipReason(enum.Enum):
 class Outcome:
     """Outcome of recording a value; true if the value is recorded.
 
-    The outcome is for the host program only and is never sent. It depends on the registry, on the
-    date and on the files of the device. It does not depend on the value, except on its kind (such
-    as text or number). Outcomes
-    with the same word are equal, whatever their reason is.
+    The outcome is for the host program only and is never sent. The outcome depends on the registry,
+    on the date and on the files of the device. Of the value it depends on the kind only, such as
+    text or number. Outcomes with the same word are equal, whatever their reason is.
 
     Attributes
     ----------

@@ -143,8 +143,7 @@ def test_each_interval_has_one_report_under_a_jumping_clock(
 
     If it jumps back by more than an interval, an interval may have a second report.
     """
-    its = metric(interval=interval)
-    client = home.open(its)
+    client = home.open(metric(interval=interval))
     middle = FixedClock("2026-12-01T00:00:00")()
     intervals_with_events = set()
     for i in range(1, 120):

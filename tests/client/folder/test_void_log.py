@@ -80,12 +80,14 @@ FRAME_DAMAGE: dict[str, Damage] = {
     "part of a frame": truncate(HEADER_BYTES + 8),
     "new header": begin_next_log,
 }
+"""Changes of a log after which its first frame is invalid, by what they change."""
 HEADER_DAMAGE: dict[str, Damage] = {
     "part of a header": truncate(HEADER_BYTES - 1),
     "magic number": flip(0),
     "page size": flip(9),
     "header checksum": flip(HEADER_BYTES - 1),
 }
+"""Changes of a log after which its header is invalid, by what they change."""
 
 
 def write_killed(path: Path) -> None:

@@ -229,6 +229,8 @@ def leave_no_room():
     resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))
     threading.stack_size(1 << 33)  # no thread has room for its stack
 """
+"""Begins the sources below. `leave_no_room` limits the memory of the process, so that no thread can
+start from then on."""
 
 
 NO_THREADS = """
@@ -245,6 +247,8 @@ while client.queued_count():
 client.close()
 sys.stdout.write("done")
 """
+"""Source of a program that records while no thread can start. Once threads can start again, the
+background sender sends the report."""
 
 
 NO_EXCHANGE = """
@@ -278,6 +282,9 @@ assert flushed.reason is FlushReason.UNREACHABLE, flushed
 assert clients[1].queued_count() == 1
 sys.stdout.write("done")
 """
+"""Source of a program that flushes while no thread can start, so the exchange with the collector
+runs in the thread of the caller. The second collector sends one byte after the other, and the flush
+ends at its timeout all the same."""
 
 
 AT_EXIT = """
@@ -290,6 +297,7 @@ def late():
 
 atexit.register(late)
 """
+"""Source of a program that opens a device and flushes in a handler of `atexit`."""
 
 
 AFTER_EXIT = """
@@ -318,9 +326,13 @@ session.client.record("page", "x")
 session.client.queued_count()
 session.first = session.tag()
 """
+"""Source of a program that records three times: while it runs, in a handler of `atexit` after the
+last commit of the client, and in the `__del__` of an object when the modules end. `FallingCoins`
+give each event a smaller tag than the event before, so the tag of the pending report shows which
+event was written last."""
 
 
-IN_ANOTHER_INTERPRETER = """
+WITHOUT_DAEMON_THREADS = """
 client = build_client("http://127.0.0.1:9", background=True)
 record_days(client, "page", "x")
 flushed = client.flush(timeout=1.0)
@@ -329,17 +341,19 @@ assert client.event_counts() == {"recorded": 1, "failures": 2}, client.event_cou
 client.close()
 sys.stdout.write("done")
 """
-IN_ANOTHER = """
+"""Source of a program that flushes where no daemon thread can start, as in a subinterpreter."""
+IN_SUBINTERPRETER = """
 import sys
 import _xxsubinterpreters as interpreters
 
 path = f"import sys; sys.path[:] = {{sys.path}}"
 interpreters.run_string(interpreters.create(), path + {program!r})
 """
+"""This program is a template. A subinterpreter of its process runs another program."""
 
 
 IS_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
-HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuses to be loaded")
+CAN_LOAD_MMH3 = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuses to be loaded")
 
 
 @pytest.mark.parametrize(
@@ -350,9 +364,9 @@ HAS_OTHERS = pytest.mark.skipif(sys.version_info >= (3, 12), reason="mmh3 refuse
         pytest.param(HEAD + AT_EXIT, id="while the interpreter ends"),
         pytest.param(HEAD + AFTER_EXIT, id="after the last writes, and while modules end"),
         pytest.param(
-            IN_ANOTHER.format(program=HEAD + IN_ANOTHER_INTERPRETER),
+            IN_SUBINTERPRETER.format(program=HEAD + WITHOUT_DAEMON_THREADS),
             id="in a subinterpreter",
-            marks=HAS_OTHERS,
+            marks=CAN_LOAD_MMH3,
         ),
     ],
 )
@@ -374,6 +388,8 @@ client.record("page", "y")
 assert "Privacy loss so far" in str(client.privacy_spent())
 sys.stdout.write("done")
 """
+"""Template of a program that has no free file handle from some `seconds` on. By then the background
+sender waits, is due, or has sent, as its `max_delay` says."""
 
 
 @IS_LINUX

@@ -18,7 +18,7 @@ from rappor.encode import is_sampled
 from rappor.protocol.randomizer import derive_sampling_coin
 
 
-def stopping(stop: object) -> TransportResponse:
+def build_stop_response(stop: object) -> TransportResponse:
     """Return a response that accepts one report and requests a stop."""
     document = {"reports": [{"status": "accepted"}], "stop": stop}
     return TransportResponse(status=200, body=json.dumps(document).encode())
@@ -30,7 +30,7 @@ def test_stopped_metric_is_skipped_until_its_last_day_is_over(home: Home) -> Non
     Another metric is recorded.
     """
     metrics = (build_metric(), build_metric("other"))
-    transport = MemoryTransport([stopping({"page": "2026-11-20"})])
+    transport = MemoryTransport([build_stop_response({"page": "2026-11-20"})])
     client = home.open(*metrics, collector=transport)
     record_days(client, "page", "x")
     assert client.flush()
@@ -49,7 +49,7 @@ def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
 
     A stop of a clock that was ahead ends at once when the clock is right again.
     """
-    transport = MemoryTransport([stopping({"page": "9999-12-31"})] * 2)
+    transport = MemoryTransport([build_stop_response({"page": "9999-12-31"})] * 2)
     client = home.open(collector=transport)
     record_days(client, "page", "x")
     assert client.flush()
@@ -73,7 +73,7 @@ def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
 )
 def test_other_forms_of_a_stop_are_ignored(stop: Any, home: Home) -> None:
     """A stop of any other form is ignored, and the report of the response is accepted."""
-    client = home.open(collector=MemoryTransport([stopping(stop)]))
+    client = home.open(collector=MemoryTransport([build_stop_response(stop)]))
     record_days(client, "page", "x")
     assert client.flush()
     assert client.record("page", "x") == Outcome.RECORDED
@@ -135,7 +135,7 @@ def test_queued_reports_of_a_stopped_metric_wait(home: Home) -> None:
 
     The collector would refuse them. The flush returns the end of the stop.
     """
-    stop = stopping({"page": "2026-11-20"})
+    stop = build_stop_response({"page": "2026-11-20"})
     transport = MemoryTransport([TransportResponse(status=500), stop])
     latest_coins = constant_coins(2**32 - 1)  # the failed upload gets the longest backoff, 5 s
     client = home.open(
@@ -165,7 +165,7 @@ def test_stop_and_its_end_reach_every_client_of_the_folder(home: Home) -> None:
     """The newest response to one client stops or resumes a metric for all clients of a folder."""
     metrics = (build_metric(), build_metric("other"))
     running = home.open(*metrics)
-    transport = MemoryTransport([stopping({"page": "2026-11-20"})])
+    transport = MemoryTransport([build_stop_response({"page": "2026-11-20"})])
     sending = home.open(*metrics, collector=transport)
     record_days(sending, "page", "x")
     assert sending.flush()
@@ -196,7 +196,9 @@ class SlowTransport(MemoryTransport):
 def test_newer_response_ends_a_stop_that_came_during_the_exchange(home: Home) -> None:
     """A response without a stop ends a stop that another client received during the exchange."""
     metrics = (build_metric(), build_metric("other"))
-    stopped = home.open(*metrics, collector=MemoryTransport([stopping({"page": "2026-11-20"})]))
+    stopped = home.open(
+        *metrics, collector=MemoryTransport([build_stop_response({"page": "2026-11-20"})])
+    )
 
     def receive_stop() -> None:
         home.clock.advance(seconds=3)

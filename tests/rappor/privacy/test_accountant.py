@@ -35,11 +35,12 @@ from rappor.registry.budget import scope_cost
 
 BALANCED, STRICT = Params.profile("balanced"), Params.profile("strict")
 OLD = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.25, q=0.75)
+"""The parameters before a change have this value."""
 
-OTHER_REPORTS = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.375, q=0.5)
+OTHER_P_AND_Q = Params(k=1, encoding="boolean", f=0.3, g=0.2, p=0.375, q=0.5)
 """Parameters that differ from `OLD` in p and q. A device keeps its permanent response."""
 
-OTHER_RESPONSE = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
+OTHER_F_AND_G = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
 """Parameters that differ from `OLD` in f and g. A device has to draw a new permanent response."""
 
 
@@ -65,9 +66,10 @@ def test_without_a_number_of_reports_each_value_costs_epsilon_inf() -> None:
     With f = 0 the permanent response is the value, so epsilon_inf and the sum are infinite.
     """
     assert compose_losses([build_metric(BALANCED, "a")]).epsilon == epsilon_inf(BALANCED)
-    endless = Params(k=4, f=0.0, p=0.25, q=0.75)
+    unlimited = Params(k=4, f=0.0, p=0.25, q=0.75)
     assert (
-        compose_losses([build_metric(endless, "a"), build_metric(STRICT, "b")]).epsilon == math.inf
+        compose_losses([build_metric(unlimited, "a"), build_metric(STRICT, "b")]).epsilon
+        == math.inf
     )
     assert compose_losses([]).epsilon == 0
 
@@ -127,30 +129,30 @@ def test_loss_of_a_change_is_exact(before: int, after: int) -> None:
     losses of both scopes add.
     """
     values = (b"\0", b"\1")
-    kept_change = compute_change_loss(OLD, OTHER_REPORTS, before=before, after=after)
+    kept_change = compute_change_loss(OLD, OTHER_P_AND_Q, before=before, after=after)
     distributions = [
-        enumerate_reports(bit, [OLD] * before + [OTHER_REPORTS] * after) for bit in values
+        enumerate_reports(bit, [OLD] * before + [OTHER_P_AND_Q] * after) for bit in values
     ]
     assert kept_change.kept
     assert kept_change.epsilon == pytest.approx(compute_largest_log_ratio(distributions), rel=1e-9)
     assert kept_change.epsilon_inf == epsilon_inf(OLD)
-    redrawn = compute_change_loss(OLD, OTHER_RESPONSE, before=before, after=after)
+    redrawn = compute_change_loss(OLD, OTHER_F_AND_G, before=before, after=after)
     old_distributions = (enumerate_reports(bit, [OLD] * before) for bit in values)
-    new_distributions = (enumerate_reports(bit, [OTHER_RESPONSE] * after) for bit in values)
+    new_distributions = (enumerate_reports(bit, [OTHER_F_AND_G] * after) for bit in values)
     assert not redrawn.kept
     assert redrawn.epsilon == pytest.approx(
         compute_largest_log_ratio(list(old_distributions))
         + compute_largest_log_ratio(list(new_distributions))
     )
-    assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(OTHER_RESPONSE)
+    assert redrawn.epsilon_inf == epsilon_inf(OLD) + epsilon_inf(OTHER_F_AND_G)
 
 
 def test_unchanged_parameters_cost_nothing_and_losses_of_epochs_add() -> None:
     """Unchanged parameters cost nothing more, and the losses of two epochs add."""
     unchanged = compute_change_loss(OLD, OLD, before=2, after=3)
     assert (unchanged.kept, unchanged.epsilon) == (True, epsilon_n(OLD, 5))
-    next_epoch = compute_change_loss(OLD, OTHER_REPORTS, before=2, after=3, is_for_life=False)
-    assert next_epoch.epsilon == epsilon_n(OLD, 2) + epsilon_n(OTHER_REPORTS, 3)
+    next_epoch = compute_change_loss(OLD, OTHER_P_AND_Q, before=2, after=3, is_for_life=False)
+    assert next_epoch.epsilon == epsilon_n(OLD, 2) + epsilon_n(OTHER_P_AND_Q, 3)
 
 
 @pytest.mark.parametrize("change", [{"k": 64}, {"h": 2}, {"m": 64}, {"normalize": "nfc"}])
@@ -181,10 +183,10 @@ def test_the_joint_error_of_two_reports_is_exact() -> None:
     share its permanent response and therefore have a larger error, unless the change draws a new
     response.
     """
-    error = compute_joint_error(OLD, OTHER_REPORTS, before=1, after=1)
-    first, second = compute_estimates(OLD), compute_estimates(OTHER_REPORTS)
+    error = compute_joint_error(OLD, OTHER_P_AND_Q, before=1, after=1)
+    first, second = compute_estimates(OLD), compute_estimates(OTHER_P_AND_Q)
     weight = Fraction(error.after**2 / (error.before**2 + error.after**2))
-    distribution = enumerate_reports(b"\0", [OLD, OTHER_REPORTS])
+    distribution = enumerate_reports(b"\0", [OLD, OTHER_P_AND_Q])
     first_distribution = {
         bytes([x]): sum(c for key, c in distribution.items() if key[0] == x) for x in (0, 1)
     }
@@ -207,10 +209,8 @@ def test_the_joint_error_of_two_reports_is_exact() -> None:
         assert expected == pytest.approx(math.sqrt(square), rel=1e-9)
     assert error.together < min(error.before, error.after)
     assert error.same_devices > error.together
-    assert compute_joint_error(
-        OLD, OTHER_RESPONSE, before=9, after=4
-    ).same_devices == pytest.approx(
-        compute_joint_error(OLD, OTHER_RESPONSE, before=9, after=4).together
+    assert compute_joint_error(OLD, OTHER_F_AND_G, before=9, after=4).same_devices == pytest.approx(
+        compute_joint_error(OLD, OTHER_F_AND_G, before=9, after=4).together
     )
 
 

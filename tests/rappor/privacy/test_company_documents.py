@@ -161,10 +161,10 @@ def test_sums_have_an_end_only_with_a_retention() -> None:
 
     It once said "no end" beside the retentions, also of a registry in which every metric has one.
     """
-    one = REGISTRY.replace("segments.system", 'retention = "1 year"\nsegments.system')
-    both = f'{one}retention = "2 years"\n'
+    with_one = REGISTRY.replace("segments.system", 'retention = "1 year"\nsegments.system')
+    with_both = f'{with_one}retention = "2 years"\n'
     sheet_of_one, sheet_of_both = (
-        join_text(write_datasheet(load_registry(text))) for text in (one, both)
+        join_text(write_datasheet(load_registry(text))) for text in (with_one, with_both)
     )
     row = "| sums by metric, day and cohort |"
     assert f"{row} page: 1 year; editor: no end |" in sheet_of_one

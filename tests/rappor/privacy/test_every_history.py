@@ -31,6 +31,8 @@ from rappor.protocol.randomizer import encode_scope
 from rappor.registry.metric import Metric
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
+"""Noise that forces a bit to 1 and to 0 with the same probability, .25."""
+
 RARE_ONES: dict[str, Any] = {"f": 0.6, "g": 0.1, "p": 0.25, "q": 0.75}
 """Noise that forces a bit to 1 with probability .06 and to 0 with probability .54. Its largest loss
 comes from another report than under symmetric noise."""
@@ -268,9 +270,10 @@ def test_a_change_of_parameters_stays_within_its_loss(name: str, before: int, af
     old, new, values = CHANGES[name]
     cost = compute_change_loss(old, new, before=before, after=after)
     assert cost.kept == name.startswith("p and q")
-    both = build_metric(old), build_metric(new)
+    old_metric, new_metric = build_metric(old), build_metric(new)
     for old_cohort, new_cohort in itertools.product(range(old.m), range(new.m)):
         if cost.kept and old_cohort != new_cohort:
             continue  # a change of p and q keeps the cohort
-        steps = [(both[0], "", old_cohort)] * before + [(both[1], "", new_cohort)] * after
+        steps_before = [(old_metric, "", old_cohort)] * before
+        steps = steps_before + [(new_metric, "", new_cohort)] * after
         assert find_worst_loss(steps, values) <= cost.epsilon + ROUNDING

@@ -19,6 +19,8 @@ from rappor.protocol.thresholds import ONE
 
 PAPER_52 = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75)
 BROWSER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
+"""The first parameters stand in section 5.2 of the RAPPOR paper. The collection in Chrome has the
+second parameters."""
 
 
 def test_published_figures() -> None:

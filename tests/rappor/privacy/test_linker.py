@@ -26,12 +26,14 @@ probabilities differ. A larger value accepts a worse formula."""
 CHOICE: dict[str, Any] = {"k": 8, "encoding": "onehot", "categories": tuple("abcdefgh")}
 FLAG: dict[str, Any] = {"k": 1, "encoding": "boolean"}
 WORD: dict[str, Any] = {"k": 8, "h": 2}
-# Symmetric noise f, p, q with the promised losses of the profiles of the same names.
+"""Bits and encoding of a metric of eight categories, of a yes-or-no metric, and of a metric of
+strings. A test adds the noise."""
 NOISES = {
     "strict": (0.537883, 0.134471, 0.634471),
     "balanced": (0.238406, 0.059601, 0.559601),
     "low-noise": (0.035972, 0.008993, 0.508993),
 }
+"""Noise f, p and q with g = 1/2, by the profile that promises the same losses."""
 
 
 def is_consistent(share: float, cohorts: int, expected: float) -> bool:

@@ -76,8 +76,8 @@ def test_losses_add_up_over_the_epochs_of_a_year() -> None:
     one report an epoch loses epsilon_1 in each quarter: 4 times 2 nats.
     """
     rows = {(row.epoch, row.years): row for row in list_unchanged_losses(BALANCED)}
-    epochs = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
-    for key, n in epochs.items():
+    n_scopes = {("life", 2): 1, ("year", 1): 1, ("quarter", 1): 4, ("month", 2): 24}
+    for key, n in n_scopes.items():
         assert rows[key].epsilon == n * epsilon_inf(BALANCED)
         assert rows[key].most == posterior_bound(rows[key].epsilon, 0.5)[1]
     daily = compute_unchanged_loss(METRIC)
@@ -132,7 +132,7 @@ def test_the_probability_for_reports_of_one_bucket_equals_an_enumeration(
         numbers = [buckets.count(bucket) for bucket in range(n)]
         n_best = numbers.count(max(numbers))
         if numbers[0] == max(numbers):
-            own = buckets.count(0)
-            weight = params.q_star**own * params.p_star ** (reports - own)
+            n_right = buckets.count(0)  # reports that name the bucket of the device's category
+            weight = params.q_star**n_right * params.p_star ** (reports - n_right)
             expected += weight / n_best
     assert naming_probability(params, reports, n, is_single=True) == pytest.approx(expected)

@@ -161,14 +161,16 @@ def test_agrees_with_the_reference(shape: tuple[int, int], data: Any, keep: floa
     """
     k, n = shape
     params = make_params(k, n, keep)
-    own = sorted(data.draw(st.sets(st.integers(0, k - 1), max_size=n + 4)))
+    own_buckets = sorted(data.draw(st.sets(st.integers(0, k - 1), max_size=n + 4)))
     coin = st.one_of(st.integers(0, ONE - 1), st.just(get_threshold(params)), st.just(ONE - 1))
     coins = data.draw(st.lists(coin, min_size=n + 2, max_size=n + 2))
-    bits = reference.pack([int(i in own) for i in range(k)])
+    bits = reference.pack([int(i in own_buckets) for i in range(k)])
     report = draw_permanent_response(bits, params, lambda _: coins)
-    bucket = reference.draw_bucket(own, k, n, get_threshold(params), coins)
+    bucket = reference.draw_bucket(own_buckets, k, n, get_threshold(params), coins)
     assert report == reference.pack([int(i == bucket) for i in range(k)])
-    assert choose_own_buckets(params, bits, coins) == reference.choose_own_buckets(own, k, n, coins)
+    assert choose_own_buckets(params, bits, coins) == reference.choose_own_buckets(
+        own_buckets, k, n, coins
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1, 2, 4, 8])

@@ -40,8 +40,8 @@ def test_normalising_again_changes_nothing(name: str, text: str) -> None:
     A program may record a value that it has normalized already. The first two examples grow beyond
     the limit of length while they are normalized, and the third has the largest length.
     """
-    once = normalize(name, text)
-    assert normalize(name, once) == once
+    normalized = normalize(name, text)
+    assert normalize(name, normalized) == normalized
 
 
 def test_case_folds_to_a_fixed_point() -> None:
@@ -51,9 +51,9 @@ def test_case_folds_to_a_fixed_point() -> None:
     composing a mark can undo or repeat the folding.
     """
     changing = (chr(c) for c in range(sys.maxunicode + 1) if chr(c).casefold() != chr(c))
-    for text in [mark_after for c in changing for mark_after in (c, c + "\u0301", c + "\u0345")]:
-        once = normalize("casefold", text)
-        assert normalize("casefold", once) == once
+    for text in [c + mark for c in changing for mark in ("", "\u0301", "\u0345")]:
+        folded = normalize("casefold", text)
+        assert normalize("casefold", folded) == folded
 
 
 @given(st.text())

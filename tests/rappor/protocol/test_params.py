@@ -265,7 +265,9 @@ def test_edges_read_back(edge: float) -> None:
 
 
 PROBABILITIES = st.floats(0, 1) | st.integers(0, ONE).map(lambda t: t / ONE)
-shapes = st.sampled_from(
+"""Probabilities, of which many are exactly a threshold divided by 2^32."""
+
+SHAPES = st.sampled_from(
     [
         {"k": 2, "h": 16, "m": 65536, "normalize": "domain"},
         {"k": MAX_BITS, "layout": "other"},
@@ -275,9 +277,10 @@ shapes = st.sampled_from(
         {"k": 3, "encoding": "buckets", "categories": ("-1e-7", "1e+21")},
     ]
 )
+"""Fields of parameter sets that a test combines with any noise: size, encoding and names."""
 
 
-@given(shapes, st.floats(0, 0.999), st.floats(0, 1), PROBABILITIES, PROBABILITIES)
+@given(SHAPES, st.floats(0, 0.999), st.floats(0, 1), PROBABILITIES, PROBABILITIES)
 def test_any_parameter_set_is_read_back_from_its_fields_and_from_json(
     shape: dict[str, Any], f: float, g: float, first_rate: float, second_rate: float
 ) -> None:

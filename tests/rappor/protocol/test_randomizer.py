@@ -171,8 +171,8 @@ def test_system_coins_are_32_bit_and_fresh() -> None:
     assert len(coins) == 1000
     assert all(0 <= u < 2**32 for u in coins)
     assert list(draw_system_coins(8)) != list(draw_system_coins(8))
-    either = [{u >> i & 1 for u in coins} for i in range(32)]
-    assert either == [{0, 1}] * 32
+    values_of_each_bit = [{u >> i & 1 for u in coins} for i in range(32)]
+    assert values_of_each_bit == [{0, 1}] * 32
 
 
 @pytest.mark.parametrize(

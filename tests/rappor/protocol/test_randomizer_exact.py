@@ -138,8 +138,9 @@ def test_coins_are_compared_with_the_thresholds_and_used_for_nothing_else(
             return [RecordingCoin.create(value, comparisons) for _ in range(n)]
 
         draw_permanent_response(bytes([0b01101]), params, coins)
-        both = [("<", params.t_1), ("<", params.t_1 + params.t_0)]
-        assert comparisons == (both[:1] if value < params.t_1 else both) * params.k
+        forced_to_1, forced_to_0 = ("<", params.t_1), ("<", params.t_1 + params.t_0)
+        one_bit = [forced_to_1] if value < params.t_1 else [forced_to_1, forced_to_0]
+        assert comparisons == one_bit * params.k
         comparisons.clear()
         draw_instantaneous_response(bytes([0b01101]), params, coins)
         p, q = ("<", params.t_p), ("<", params.t_q)

@@ -58,8 +58,8 @@ def test_each_item_owns_the_bucket_of_its_hash(items: list[str], cohort: int) ->
     item. A set with more than two items does not fit these parameters.
     """
     encoder = make_encoder()
-    own = reference.list_own_buckets(items, cohort, PARAMS.k)
-    expected = reference.pack([int(i in own) for i in range(PARAMS.k)])
+    own_buckets = reference.list_own_buckets(items, cohort, PARAMS.k)
+    expected = reference.pack([int(i in own_buckets) for i in range(PARAMS.k)])
     for value in (items, tuple(items[::-1]), set(items), dict.fromkeys(items).keys(), items * 2):
         assert encoder.encode(value, cohort) == expected
     assert encoder.is_representable(items) is (len(set(items) - {""}) <= 2)
