@@ -21,7 +21,7 @@ from rappor.reporting.association_tables import (
 )
 from rappor.reporting.tables import Table, wrap
 
-_LISTED_ROWS: Final = 30
+_MAX_LISTED_ROWS: Final = 30
 """Largest number of rows of a list, of margins or of cells. A longer list would push the answer
 above it off the screen."""
 
@@ -71,16 +71,16 @@ def _format_table(table: Table[Any], width: int) -> Iterator[str]:
 
 
 def _format_list(association: Association, width: int) -> Iterator[str]:
-    """Yield the margins and the list of the largest cells, each cut to `_LISTED_ROWS`."""
+    """Yield the margins and the list of the largest cells, each cut to `_MAX_LISTED_ROWS`."""
     rows = list(association.rows())
     cells = sorted(
         (row for row in rows if row["kind"] == "cell"), key=lambda row: -float(row["share"])
     )
     margins = [row for row in rows if row["kind"] in ("row margin", "column margin")]
     for title, listed in (("Margins", margins), ("Largest cells", cells)):
-        table = shares_table(association, listed[:_LISTED_ROWS], title)
+        table = shares_table(association, listed[:_MAX_LISTED_ROWS], title)
         yield f"{title}:"
         yield table.to_text(width)
-        if len(listed) > _LISTED_ROWS:
-            yield f"{_LISTED_ROWS} of {len(listed):,} are listed. --html and --csv have all."
+        if len(listed) > _MAX_LISTED_ROWS:
+            yield f"{_MAX_LISTED_ROWS} of {len(listed):,} are listed. --html and --csv have all."
         yield ""

@@ -34,10 +34,10 @@ _MARGIN, _HEAD = 46, 22
 """The first cell of residuals begins at this position, in units of SVG from the left and from the
 top."""
 
-_NAMED_COHORTS: Final = 8
+_MAX_NAMED_COHORTS: Final = 8
 """Largest number of cohorts that are named below a chart. More names would overlap."""
 
-_FULL: Final = 5.0
+_MAX_DRAWN_RESIDUAL: Final = 5.0
 """Residual, in standard deviations, whose square fills its cell. Larger residuals have a square of
 the same size. A normal number exceeds 5, with either sign, once in 1.7 million."""
 
@@ -172,7 +172,7 @@ def _draw_bars(
     ]  # fmt: skip
     # Every cohort is named, or every second, fourth or eighth: m is often a power of 2.
     step = 1
-    while len(cohorts) > step * _NAMED_COHORTS:
+    while len(cohorts) > step * _MAX_NAMED_COHORTS:
         step *= 2
     for number, (cohort, bar) in enumerate(zip(cohorts, bars, strict=True)):
         position = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)
@@ -212,7 +212,7 @@ def _draw_bar(cohort: CohortRange, bar: _Bar, x: str, up: Scale) -> Markup:
 
 def _draw_square(size: float, row: int, column: int) -> str:
     """Return the path of a square in the middle of a cell. Its area is proportional to `size`."""
-    side = (_CELL - 1) * math.sqrt(min(size, _FULL) / _FULL)
+    side = (_CELL - 1) * math.sqrt(min(size, _MAX_DRAWN_RESIDUAL) / _MAX_DRAWN_RESIDUAL)
     x = _MARGIN + (column + 0.5) * _CELL - side / 2
     y = _HEAD + (row + 0.5) * _CELL - side / 2
     return f"M{x:.1f} {y:.1f}h{side:.1f}v{side:.1f}h-{side:.1f}z"

@@ -42,24 +42,24 @@ from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import format_days, format_short_percent
 from rappor.reporting.overview import build_ranking
-from rappor.reporting.plots import SEGMENTS, draw_changes, draw_shares, sort_changes
+from rappor.reporting.plots import MAX_SEGMENTS, draw_changes, draw_shares, sort_changes
 
 _MAX_CHART_ROWS: Final = 40
 """Largest number of changes that are drawn. The table contains all changes."""
 
-_NEAREST: Final = 10
+_MAX_NEAREST: Final = 10
 """Number of candidates that are drawn if no change is significant: those with the smallest
 p-values."""
 
-_CHARTS: Final = 12
+_MAX_CHARTS: Final = 12
 """Largest number of strings whose shares are drawn, each in a chart of its own. The table contains
 all strings."""
 
-_RANKED: Final = 20
+_MAX_RANKED: Final = 20
 """Largest number of strings of a ranking, as on the dashboard. The table of shares contains all
 strings."""
 
-_DOTS: Final = 700
+_MAX_DOTS: Final = 700
 """Largest number of dots of all charts of shares together: 12 charts of the weeks of a year. A dot
 with its tooltip has about 150 bytes, so the charts have about 100 kB. With twice as many dots, a
 page of a collector would exceed 200 kB."""
@@ -143,11 +143,11 @@ def _build_ranking(comparison: Comparison) -> Iterator[Markup]:
         f"all on one scale, with {confidence} intervals that hold for all strings that were found. "
         f"A pale bar is not detected in this {comparison.by} alone."
     )
-    n_more = len(rows) - _RANKED
+    n_more = len(rows) - _MAX_RANKED
     omitted_note = f" {n_more:,} more strings are in the table of shares." if n_more > 0 else ""
     yield section(
         "Ranking",
-        build_ranking(rows[:_RANKED], comparison.by),
+        build_ranking(rows[:_MAX_RANKED], comparison.by),
         tag("p", legend + omitted_note, class_="note"),
         name="ranking",
     )
@@ -163,7 +163,7 @@ def count_drawings(comparison: Comparison) -> int:
         comparison.by != "sample" and len(comparison.samples) > 1
     )
     n = len(comparison.shown_rows) if has_charts else 0
-    return min(n, _CHARTS, max(1, _DOTS // len(comparison.samples)))
+    return min(n, _MAX_CHARTS, max(1, _MAX_DOTS // len(comparison.samples)))
 
 
 def _draw_changes(comparison: Comparison) -> Markup:
@@ -181,7 +181,7 @@ def _draw_changes(comparison: Comparison) -> Markup:
         )
     if n > _MAX_CHART_ROWS:
         description += f" {n - _MAX_CHART_ROWS:,} more changes are in the table only."
-    return draw_changes(comparison, top=_MAX_CHART_ROWS if n else _NEAREST).figure(description)
+    return draw_changes(comparison, top=_MAX_CHART_ROWS if n else _MAX_NEAREST).figure(description)
 
 
 def _format_legend(comparison: Comparison) -> str:
@@ -217,7 +217,7 @@ def _format_omitted(comparison: Comparison, n: int) -> Iterator[str]:
 
     `n` is the number of drawn strings.
     """
-    n_segments = len(comparison.samples) - SEGMENTS if comparison.by == "segment" else 0
+    n_segments = len(comparison.samples) - MAX_SEGMENTS if comparison.by == "segment" else 0
     numbers = {"more strings": len(comparison.shown_rows) - n, "smaller segments": n_segments}
     for noun, number in numbers.items():
         if number > 0:

@@ -16,7 +16,7 @@ from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import format_short_percent
 from rappor.reporting.scale import Scale
 
-_NAME_COLUMNS: Final = 34
+_MAX_NAME_COLUMNS: Final = 34
 """Largest width of a name, in columns of a terminal. A name of this width fits a narrow window
 beside a number. The table of the page contains longer names."""
 
@@ -162,7 +162,7 @@ def _draw_row(row: Row, scale: Scale, top: float) -> Markup:
     y = top + _DOT
     parts = [
         tag("title", f"{row.name}: {row.tooltip or row.number}"),
-        tag("text", shorten(row.name, _NAME_COLUMNS), y=top + _NAME, direction="ltr",
+        tag("text", shorten(row.name, _MAX_NAME_COLUMNS), y=top + _NAME, direction="ltr",
             unicode_bidi="isolate"),
         tag("text", row.number, x="100%", y=top + _NAME, text_anchor="end"),
         tag("line", x1=f"{_START:g}%", x2=f"{_END:g}%", y1=y, y2=y, stroke="currentColor",

@@ -23,12 +23,12 @@ from rappor.reporting.numbers import (
     format_short_percent,
 )
 
-_SIGNIFICANT: Final = 0.01
+_SIGNIFICANCE_LEVEL: Final = 0.01
 """P-value below which a footnote calls the overall test significant. The number is a convention,
 stricter than the usual 5 %. With a larger number, more contrasts without a change would be called
 significant."""
 
-_NAMED_PERIODS: Final = 5
+_MAX_NAMED_PERIODS: Final = 5
 """Largest number of periods that a footnote names. Further periods are counted, so that the
 sentence stays readable."""
 
@@ -140,7 +140,7 @@ def format_overall_test(contrasts: Sequence[SampleContrast]) -> str:
         ", ".join(
             f"{contrast.name} (p = {format_p_value(contrast.unchanged_p_value)})"
             for contrast in contrasts
-            if (contrast.unchanged_p_value < _SIGNIFICANT) == is_significant
+            if (contrast.unchanged_p_value < _SIGNIFICANCE_LEVEL) == is_significant
         )
         for is_significant in (True, False)
     )
@@ -239,8 +239,8 @@ def _format_changes(comparison: Comparison) -> str:
 
 def _name_periods(periods: Sequence[Sample]) -> str:
     """Name the first periods, and count the others."""
-    first = ", ".join(period.name for period in periods[:_NAMED_PERIODS])
-    n_more = len(periods) - _NAMED_PERIODS
+    first = ", ".join(period.name for period in periods[:_MAX_NAMED_PERIODS])
+    n_more = len(periods) - _MAX_NAMED_PERIODS
     return first if n_more <= 0 else f"{first} and {n_more:,} more"
 
 

@@ -33,7 +33,7 @@ overlap."""
 _CHARACTER: Final = 7.5
 """Width of an average character, in units of SVG. Fonts differ, so it leaves a margin."""
 
-_MOST_OPACITY: Final = 0.5
+_MAX_OPACITY: Final = 0.5
 """Opacity of the colour of the largest share. With more, black or white text above it would have
 less contrast than 4.5 to 1."""
 
@@ -80,7 +80,7 @@ def _draw_cell(cell: GridCell, left: float, top: float) -> Markup:
                 width=_CELL_WIDTH - 2,
                 height=_CELL_HEIGHT - 2,
                 fill=COLORS[0],
-                fill_opacity=_MOST_OPACITY * cell.heat,
+                fill_opacity=_MAX_OPACITY * cell.heat,
                 stroke=COLORS[0],
                 stroke_opacity=0.3,
             )

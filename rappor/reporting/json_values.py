@@ -13,7 +13,7 @@ from typing import Any, Final
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
-_EFFECTIVE: Final = ("p_star", "q_star", "fingerprint")
+_EFFECTIVE_PROPERTIES: Final = ("p_star", "q_star", "fingerprint")
 """The JSON of a parameter set contains these properties after its encoding and its letters."""
 
 
@@ -58,7 +58,7 @@ def _build_entries(name: str, value: Any) -> dict[str, Any]:
     A field with parameters or with a metric becomes several entries.
     """
     if isinstance(value, Params):
-        effective = {name: getattr(value, name) for name in _EFFECTIVE}
+        effective = {name: getattr(value, name) for name in _EFFECTIVE_PROPERTIES}
         return {"encoding": value.encoding, **value.letters, **effective}
     if isinstance(value, Metric):
         return {"metric": value.name, "params": value.fingerprint}

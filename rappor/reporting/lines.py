@@ -36,7 +36,7 @@ _LABEL_WIDTH: Final = 40
 """Smallest distance between two numbers below the horizontal axis, in units of SVG. At a smaller
 distance numbers overlap."""
 
-_SAME_LINE: Final = 0.005
+_LINE_TOLERANCE: Final = 0.005
 """Largest relative difference at which two lines count as one. It is about a unit of SVG in a chart
 of this height, so the lines cannot be distinguished."""
 
@@ -175,7 +175,7 @@ def merge_labels(rows: Iterable[Row], *, value: str, series: str) -> dict[str, s
 def _is_same_line(first: Sequence[float], second: Sequence[float]) -> bool:
     """Return whether two lines cannot be distinguished in a chart."""
     return len(first) == len(second) and all(
-        math.isclose(a, b, rel_tol=_SAME_LINE) for a, b in zip(first, second, strict=True)
+        math.isclose(a, b, rel_tol=_LINE_TOLERANCE) for a, b in zip(first, second, strict=True)
     )
 
 

@@ -44,7 +44,7 @@ _BREAKS: Final = re.compile(r"[/._:@=?&+-](?=[^\W\d_])|[^\W_]{30}")
 """Matches a place after which a browser may break a long name: a sign before a letter, or 30
 letters without a sign."""
 
-_SHORT: Final = 20
+_MAX_UNBROKEN_LENGTH: Final = 20
 """Largest number of characters of a name that is never broken. A phone shows a name of this length
 in one line."""
 
@@ -97,12 +97,16 @@ def escape(text: str) -> Markup:
 def mark_breaks(text: str) -> Markup:
     """Return a long name as HTML that a narrow window may break after signs, such as dots.
 
-    A name of at most 20 characters (`_SHORT`) gets no mark.
+    A name of at most 20 characters (`_MAX_UNBROKEN_LENGTH`) gets no mark.
     """
     visible_text = replace_invisible(text)
     # \0 marks the places while the text is escaped. The text itself has no \0 any more, because
     # `replace_invisible` has replaced it.
-    marked = _BREAKS.sub("\\g<0>\0", visible_text) if len(visible_text) > _SHORT else visible_text
+    marked = (
+        _BREAKS.sub("\\g<0>\0", visible_text)
+        if len(visible_text) > _MAX_UNBROKEN_LENGTH
+        else visible_text
+    )
     return Markup(html.escape(marked).replace("\0", "<wbr>"))
 
 

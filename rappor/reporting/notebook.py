@@ -34,7 +34,7 @@ from rappor.reporting.plots import sort_changes
 from rappor.reporting.privacy_tables import beliefs_table
 from rappor.reporting.tables import table_of_pairs
 
-_ROWS: Final = 20
+_MAX_ROWS: Final = 20
 """Largest number of rows of a table in a notebook. More rows would push the next cells of the
 notebook off the screen."""
 
@@ -42,7 +42,7 @@ notebook off the screen."""
 def estimates_html(estimates: Estimates) -> str:
     """Return the chart and the table of the first rows, and the footnotes."""
     complete = report(estimates)
-    table = candidates_table(dataclasses.replace(complete, rows=complete.rows[:_ROWS]))
+    table = candidates_table(dataclasses.replace(complete, rows=complete.rows[:_MAX_ROWS]))
     tables = (table.to_html(), *requested_contrasts(estimates))
     return _build_output(estimates, tables, list_footnotes(estimates))
 
@@ -50,7 +50,7 @@ def estimates_html(estimates: Estimates) -> str:
 def comparison_html(comparison: Comparison) -> str:
     """Return the chart, the first changes as a table, and the footnotes."""
     rows = sort_changes(comparison)
-    rows = ([row for row in rows if row["changed"]] or rows)[:_ROWS]
+    rows = ([row for row in rows if row["changed"]] or rows)[:_MAX_ROWS]
     title, include_names = "Changes, or the nearest to one", len(comparison.primary) > 1
     table = changes_table(comparison, title, rows, include_names=include_names)
     sentences = (*explain_changes(comparison), *list_comparison_footnotes(comparison))

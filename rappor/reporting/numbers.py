@@ -14,15 +14,15 @@ from typing import Final
 from rappor.base.sentence_numbers import format_belief
 from rappor.protocol.loss import posterior_bound
 
-_NEARLY_SURE: Final = 0.9999
+_MAX_BELIEF: Final = 0.9999
 """Largest posterior probability that is written as a number. A larger probability, rounded up,
 would read as 100 %."""
 
-_LEAST_BELIEF: Final = 0.001
+_MIN_BELIEF: Final = 0.001
 """Smallest lower bound of a posterior probability that is written as a number. A smaller bound,
 rounded down, would read as 0."""
 
-_LEAST_P: Final = 1e-99
+_MIN_P_VALUE: Final = 1e-99
 """Smallest p-value that is written as a number. Smaller p-values contain no further information,
 and an exponent of three digits would widen the column."""
 
@@ -74,7 +74,7 @@ def format_p_value(value: float | None) -> str:
     """Format a p-value with two significant digits; "unknown" for None and NaN."""
     if value is None or math.isnan(value):
         return "unknown"
-    return f"{value:.2g}" if value >= _LEAST_P else f"less than {_LEAST_P:g}"
+    return f"{value:.2g}" if value >= _MIN_P_VALUE else f"less than {_MIN_P_VALUE:g}"
 
 
 def format_nats(epsilon: float) -> str:
@@ -86,7 +86,7 @@ def format_nats(epsilon: float) -> str:
 
 def format_least_belief(belief: float) -> str:
     """Format a lower bound on a posterior probability in per cent. It is rounded down."""
-    return "<0.1" if 0 < belief < _LEAST_BELIEF else f"{math.floor(1000 * belief) / 10:g}"
+    return "<0.1" if 0 < belief < _MIN_BELIEF else f"{math.floor(1000 * belief) / 10:g}"
 
 
 def format_even_odds(epsilon: float) -> str:
@@ -101,7 +101,7 @@ def format_largest_belief(belief: float, epsilon: float) -> str:
     """
     if math.isinf(epsilon):
         return "100 %"
-    return format_belief(belief) if belief <= _NEARLY_SURE else ">99.99 %"
+    return format_belief(belief) if belief <= _MAX_BELIEF else ">99.99 %"
 
 
 def format_days(first: datetime.date | None, last: datetime.date | None) -> str:

@@ -38,15 +38,15 @@ from rappor.reporting.plots import draw_shares
 from rappor.reporting.scale import Scale
 from rappor.reporting.time_chart import draw_band, scale_shares
 
-_CARD_ROWS: Final = 3
+_MAX_CARD_ROWS: Final = 3
 """Largest number of strings that a card shows. A card is the summary of a metric in the list of all
 metrics."""
 
-_PAGE_ROWS: Final = 20
+_MAX_PAGE_ROWS: Final = 20
 """Largest number of strings on the page of a metric. Further strings are counted, and files contain
 them."""
 
-_CHARTS: Final = 6
+_MAX_CHARTS: Final = 6
 """Largest number of strings whose shares by period are drawn in charts of their own. More charts
 make the page longer."""
 
@@ -63,9 +63,9 @@ def overview_content(overview: Overview) -> Content:
     comparison, estimates = overview.comparison, overview.estimates
     title = shorten(comparison.metric, 60) or "Overview"
     rows = overview.list_rows()
-    chart_rows = comparison.shown_rows[:_CHARTS].tolist() if len(comparison.samples) > 1 else []
+    chart_rows = comparison.shown_rows[:_MAX_CHARTS].tolist() if len(comparison.samples) > 1 else []
     charts = ChartGrid(title="Shares", charts=[draw_shares(comparison, i) for i in chart_rows])
-    n_more = len(rows) - _PAGE_ROWS
+    n_more = len(rows) - _MAX_PAGE_ROWS
     omitted_note = f" {n_more:,} more are in the files only." if n_more > 0 else ""
     warnings = [warning.sentence for warning in estimates.warnings]
     # RANKED explains that the candidates of a ranked list are tested with different weights.
@@ -78,7 +78,7 @@ def overview_content(overview: Overview) -> Content:
     lead = build_installations(comparison.installations)
     parts = [
         header(title, describe_leader(overview), warnings=warnings, lead=lead),
-        build_ranking(rows[:_PAGE_ROWS], overview.comparison.by),
+        build_ranking(rows[:_MAX_PAGE_ROWS], overview.comparison.by),
         tag("p", f"{_format_legend(overview)}{omitted_note}", class_="note"),
         tag("p", describe_basis(overview), class_="note"),
         *([section(f"By {comparison.by}", charts.inline(), name="shares")] if chart_rows else []),
@@ -94,7 +94,7 @@ def overview_content(overview: Overview) -> Content:
 
 def overview_card(overview: Overview) -> Markup:
     """Return the card of a metric in a list of metrics: the sentence, and the first strings."""
-    rows = overview.list_rows()[:_CARD_ROWS]
+    rows = overview.list_rows()[:_MAX_CARD_ROWS]
     ranking = build_ranking(rows, overview.comparison.by)
     return join(tag("p", describe_leader(overview)), ranking)
 

@@ -65,11 +65,11 @@ Only generalized randomized response has own buckets: the buckets of a device's 
 device pads or cuts to n buckets.
 """
 
-_MOST_GRIDS: Final = 3
+_MAX_GRIDS: Final = 3
 """Largest number of parameter sets whose residuals are drawn. Each grid has up to 64 x 64 squares,
 so more grids make a larger file."""
 
-_GROUP_NAMES: Final = 20
+_MAX_NAMES_OF_GROUP: Final = 20
 """Largest number of names in a cell of an identifiability group: candidates with the same bits in
 every cohort. Further names are counted."""
 
@@ -293,12 +293,10 @@ def _build_diagnostics(result: EstimatesReport) -> Markup:
         parts.append(fit.to_html())
     for number, part in enumerate(result.collections):
         parts += _draw_cohorts(part, diagnostics["cohorts"][number])
-        if part.residuals is not None and number < _MOST_GRIDS:
+        if part.residuals is not None and number < _MAX_GRIDS:
             parts += _draw_residuals(part.residuals)
-    if len(result.collections) > _MOST_GRIDS:
-        words = (
-            f"Residuals are drawn for {_MOST_GRIDS} of {len(result.collections)} parameter sets."
-        )
+    if len(result.collections) > _MAX_GRIDS:
+        words = f"Residuals are drawn for {_MAX_GRIDS} of {len(result.collections)} parameter sets."
         parts.append(tag("p", words))
     if diagnostics.get("unexplained_bits"):
         title = (
@@ -404,8 +402,8 @@ def _groups_table(result: EstimatesReport) -> Table[Any]:
 
 def _format_group(group: tuple[str, ...]) -> str:
     """Format the names of a group of candidates, and count the names that are left out."""
-    names = ", ".join(shorten(name, 40) for name in group[:_GROUP_NAMES])
-    n_more = len(group) - _GROUP_NAMES
+    names = ", ".join(shorten(name, 40) for name in group[:_MAX_NAMES_OF_GROUP])
+    n_more = len(group) - _MAX_NAMES_OF_GROUP
     return f"{names} and {n_more:,} more" if n_more > 0 else names
 
 

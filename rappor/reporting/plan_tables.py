@@ -49,7 +49,7 @@ _POWERS: Final = (0.5, 0.95)
 probability. The two rows show which association is detected in half of the collections, and which
 association is almost always detected."""
 
-_SAME_NOISE: Final = 1e-6
+_NOISE_TOLERANCE: Final = 1e-6
 """Difference of two probabilities below which they count as equal. The output has six digits, so
 smaller differences are invisible."""
 
@@ -318,7 +318,8 @@ def _has_noise_of_profile(params: Params, name: str) -> bool:
     )
     letters = params.response.probabilities
     return letters == profile.response.probabilities and all(
-        abs(getattr(params, letter) - getattr(profile, letter)) < _SAME_NOISE for letter in letters
+        abs(getattr(params, letter) - getattr(profile, letter)) < _NOISE_TOLERANCE
+        for letter in letters
     )
 
 

@@ -39,26 +39,26 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.time_chart import draw_course
 
-_NAME_COLUMNS: Final = 40
+_MAX_NAME_COLUMNS: Final = 40
 """Largest width of a name in the title of a chart, in columns of a terminal. A longer name is cut,
 so that titles of neighbouring charts do not overlap."""
 
-_SUBJECT_COLUMNS: Final = 100
+_MAX_SUBJECT_COLUMNS: Final = 100
 """Largest width of the subject of a chart, in columns of a terminal. The longest name of a metric
 and its days have 90 columns. Counts of other programs may have longer names, which are cut."""
 
-_CHANGES: Final = 20
+_MAX_CHANGES: Final = 20
 """Largest number of changes that `comparison_plot` draws for collections without an order. The
 table contains all changes."""
 
-SEGMENTS: Final = 24
+MAX_SEGMENTS: Final = 24
 """Largest number of segments that are drawn. Segments are sorted by their number of reports, so the
 smallest segments are left out."""
 
 _DRAWN_REPORTS: Final = (1, 10)
 """Numbers of reports whose beliefs are drawn. One more curve is for any number of reports."""
 
-_STEPS: Final = 60
+_CURVE_STEPS: Final = 60
 """Number of steps of a curve of beliefs. More steps give a smoother curve and a larger file."""
 
 
@@ -163,7 +163,7 @@ def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGri
     intervals = f"{format_short_percent(comparison.error_control.confidence)} intervals"
     if comparison.by == "sample":
         kind = f"adjusted {intervals}" if comparison.n_changed else intervals
-        chart = draw_changes(comparison, top=_CHANGES, axis=f"percentage points, with {kind}")
+        chart = draw_changes(comparison, top=_MAX_CHANGES, axis=f"percentage points, with {kind}")
         return dataclasses.replace(chart, subject=_join_subject(comparison.metric))
     rows = comparison.shown_rows[:top].tolist()
     # Only periods have days.
@@ -180,12 +180,12 @@ def comparison_plot(comparison: Comparison, *, top: int = 6) -> Chart | ChartGri
 
 def _join_subject(*parts: str) -> str:
     """Return names of metrics, and days, as the subject of a chart. Empty parts are left out."""
-    return shorten(", ".join(filter(None, parts)), _SUBJECT_COLUMNS)
+    return shorten(", ".join(filter(None, parts)), _MAX_SUBJECT_COLUMNS)
 
 
 def draw_shares(comparison: Comparison, i: int) -> Chart:
     """Draw the shares of the candidate with index i in all samples."""
-    title = shorten(comparison.candidates[i], _NAME_COLUMNS)
+    title = shorten(comparison.candidates[i], _MAX_NAME_COLUMNS)
     if comparison.by == "segment":
         return _draw_segments(comparison, i, title)
     return draw_course(comparison, i, title)
@@ -265,7 +265,7 @@ def _format_points(difference: float) -> str:
 def _draw_segments(comparison: Comparison, i: int, title: str) -> Chart:
     """Draw the share of the candidate with index i in each of the first segments."""
     rows = []
-    for number, sample in enumerate(comparison.samples[:SEGMENTS]):
+    for number, sample in enumerate(comparison.samples[:MAX_SEGMENTS]):
         row = comparison.share_row(number, i)
         share = format_share(row["estimate"], row["std_error"])
         low, high = row["ci_low"], row["ci_high"]
@@ -346,7 +346,7 @@ def _build_curve(loss: Loss) -> list[dict[str, Any]]:
     label = f"{number}: epsilon = {loss.epsilon:.3g}"
     return [
         {"prior": prior, "after": belief, "end": end, "reports": label}
-        for prior in (step / _STEPS for step in range(_STEPS + 1))
+        for prior in (step / _CURVE_STEPS for step in range(_CURVE_STEPS + 1))
         for end, belief in zip(("least", "most"), posterior_bound(loss.epsilon, prior), strict=True)
     ]
 

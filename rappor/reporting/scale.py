@@ -24,19 +24,19 @@ from typing import Final
 _STEP_SIZES: Final = (1, 2, 5, 10)
 """Neighbouring numbers beside an axis differ by one of these multiples of a power of ten."""
 
-_CROWDED: Final = 0.1
+_CROWDED_SHARE: Final = 0.1
 """Proportion of an axis, from its beginning. The rows count as crowded if half of them lie in this
 first part. A larger number breaks more axes."""
 
-_EMPTY: Final = 0.5
+_MIN_GAP: Final = 0.5
 """Smallest proportion of an axis that a range without rows must have to be left out. A smaller
 number breaks more axes."""
 
-_LOWER: Final = 0.72
+_MIN_LOWER_PART: Final = 0.72
 """Smallest proportion of a broken axis that the range below the gap gets. Most rows lie there. A
 larger number leaves less of the axis for the rows above the gap."""
 
-_BREAK: Final = 0.05
+_GAP_LENGTH: Final = 0.05
 """The gap of a broken axis takes this proportion of its length, enough for two slashes."""
 
 
@@ -108,11 +108,11 @@ class Scale:
         # Lengths of the ranges below and above the gap, in numbers of the axis. `lower` and `upper`
         # are their proportions of the drawn axis.
         below, above = gap_low - self.low, self.high - gap_high
-        lower = (1 - _BREAK) * max(_LOWER, below / (below + above))
+        lower = (1 - _GAP_LENGTH) * max(_MIN_LOWER_PART, below / (below + above))
         if value <= gap_low:
             return lower * (value - self.low) / below
-        upper = 1 - _BREAK - lower
-        return lower + _BREAK + upper * max(value - gap_high, 0.0) / above
+        upper = 1 - _GAP_LENGTH - lower
+        return lower + _GAP_LENGTH + upper * max(value - gap_high, 0.0) / above
 
     def ticks(self, n: int) -> list[float]:
         """Return about n round numbers of the axis, or powers of ten of a logarithmic axis."""
@@ -135,7 +135,7 @@ def _find_gap(
     largest : largest number of the axis.
     """
     middles = sorted((low + high) / 2 for low, high in row_ranges)
-    if len(row_ranges) < 3 or middles[len(row_ranges) // 2] > _CROWDED * largest:
+    if len(row_ranges) < 3 or middles[len(row_ranges) // 2] > _CROWDED_SHARE * largest:
         return None
     # `reached` is the largest number of the rows so far, in the order of their smallest number.
     widest, reached = (0.0, 0.0), 0.0
@@ -143,7 +143,7 @@ def _find_gap(
         if low - reached > widest[1] - widest[0]:
             widest = (reached, low)
         reached = max(reached, high)
-    return widest if widest[0] > 0 and widest[1] - widest[0] >= _EMPTY * largest else None
+    return widest if widest[0] > 0 and widest[1] - widest[0] >= _MIN_GAP * largest else None
 
 
 def _list_round_numbers(low: float, high: float, n: int) -> list[float]:

@@ -48,11 +48,11 @@ from rappor.reporting.markup import (
     tag,
 )
 
-LISTED: Final = 1000
+MAX_ROWS: Final = 1000
 """Largest number of rows of a table on a page. Further rows are counted. The limit keeps the page
 of a list of a million candidates below 2 MB."""
 
-_SHORT: Final = 12
+_MAX_UNBROKEN_LENGTH: Final = 12
 """Largest number of characters of a cell of a page that is never broken into lines, if all cells of
 its column are so short. A date in the form 2026-11-30 is shorter."""
 
@@ -60,11 +60,11 @@ _LONGEST_NAME_ON_PAGE: Final = 120
 """Largest width of a name on a page, in columns of a terminal. A longer name is cut and ends with
 an ellipsis."""
 
-_LEAST_NAME, _MOST_NAME = 9, 40
+_MIN_NAME_COLUMNS, _MAX_NAME_COLUMNS = 9, 40
 """Smallest and largest width of the first column on a terminal, in columns. A longer name is cut
 and ends with an ellipsis. Numbers are never cut."""
 
-_LEAST_TEXT: Final = 20
+_MIN_TEXT_COLUMNS: Final = 20
 """Smallest width to which a terminal narrows a column of sentences, in columns. A smaller width
 would break lines after every word."""
 
@@ -114,7 +114,7 @@ class Table(Generic[RowT]):
         Numbers are never cut, so lines may be longer than `width`.
         """
         widths = self.column_widths(include_titles=include_titles)
-        widths[0] = min(widths[0], _MOST_NAME)
+        widths[0] = min(widths[0], _MAX_NAME_COLUMNS)
         # Two spaces separate neighbouring columns.
         overflow = sum(widths) + 2 * len(widths[1:]) - width
         # Sentences are broken first, because they stay readable. Names are cut next. Numbers are
@@ -122,11 +122,11 @@ class Table(Generic[RowT]):
         texts = [i for i, column in enumerate(self.columns) if i and column.kind != "number"]
         if overflow > 0 and texts:
             widest = max(texts, key=widths.__getitem__)
-            narrowed = min(widths[widest], max(widths[widest] - overflow, _LEAST_TEXT))
+            narrowed = min(widths[widest], max(widths[widest] - overflow, _MIN_TEXT_COLUMNS))
             overflow -= widths[widest] - narrowed
             widths[widest] = narrowed
         if overflow > 0:
-            widths[0] = max(widths[0] - overflow, min(widths[0], _LEAST_NAME))
+            widths[0] = max(widths[0] - overflow, min(widths[0], _MIN_NAME_COLUMNS))
         titles = [tuple(column.title for column in self.columns)] if include_titles else []
         lines = (
             self._format_lines(cells, widths) for cells in (*titles, *self._format_cells(self.rows))
@@ -138,10 +138,10 @@ class Table(Generic[RowT]):
 
         A table with a `name` can be sorted and filtered where scripts are allowed.
         """
-        rows = self.rows[:LISTED]
+        rows = self.rows[:MAX_ROWS]
         heads = (
             tag("th", column.title, scope="col", align=_align(column),
-                nowrap="" if len(column.title) <= _SHORT else None)
+                nowrap="" if len(column.title) <= _MAX_UNBROKEN_LENGTH else None)
             for column in self.columns
         )  # fmt: skip
         # A page may contain thousands of cells, so a cell has no attributes. Classes of the table
@@ -154,7 +154,9 @@ class Table(Generic[RowT]):
         for i, column in enumerate(self.columns):
             if column.kind != "number" and not are_all_words:
                 # A name is broken after signs (`mark_breaks`), so it never needs a line of its own.
-                is_short = column.kind == "text" and all(len(texts[i]) <= _SHORT for texts in cells)
+                is_short = column.kind == "text" and all(
+                    len(texts[i]) <= _MAX_UNBROKEN_LENGTH for texts in cells
+                )
                 classes.append(f"{'short' if is_short else 'long'}-{i + 1}")
         table = tag(
             "table",
@@ -171,9 +173,9 @@ class Table(Generic[RowT]):
         # The table scrolls inside its own region where a phone is narrower than the table.
         kind = "wide long" if name else "wide"
         region = tag("div", table, class_=kind, tabindex="0", role="region", aria_label=self.title)
-        if len(self.rows) <= LISTED:
+        if len(self.rows) <= MAX_ROWS:
             return region
-        return join(region, tag("p", f"{LISTED:,} of {len(self.rows):,} rows are listed."))
+        return join(region, tag("p", f"{MAX_ROWS:,} of {len(self.rows):,} rows are listed."))
 
     def to_json(self) -> list[Any]:
         """Return the rows as JSON values, with all fields of each row and unrounded numbers."""

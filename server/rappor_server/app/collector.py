@@ -81,7 +81,7 @@ ResponseFuture = asyncio.Future[bytes]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_FIRST_PAUSE: Final = 0.5
+_FIRST_PAUSE_SECONDS: Final = 0.5
 """Seconds between the first two attempts to reach the database at the start. The pause doubles
 after each attempt, up to `_MAX_PAUSE`. A larger value sends fewer queries to a database that is
 starting, and delays the start of the collector."""
@@ -634,7 +634,7 @@ def wait_for_database(query: Callable[[], _T], *, seconds: float) -> _T:
         raises.
     """
     until = time.monotonic() + seconds
-    pause = _FIRST_PAUSE
+    pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
             return query()

@@ -56,7 +56,7 @@ _BUDGET_PER_SOURCE: Final = 4
 """Budget divided by the bytes that one source may use: a source may use a quarter. With a larger
 value, more hostile sources are needed to fill the budget, and an honest source with large bodies is
 refused earlier."""
-_MINUTE: Final = 60.0
+_PERIOD_SECONDS: Final = 60.0
 """Period of the rate limit in seconds. The setting `rate` counts uploads in a minute."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 """Argument `wbits` of zlib for a gzip header. Without the 16, zlib would expect its own header."""
@@ -321,7 +321,7 @@ class RateLimit:
             return
         now = self._clock()
         if now >= self._until:
-            self._until, self._key, self._counts = now + _MINUTE, self._new_key(), {}
+            self._until, self._key, self._counts = now + _PERIOD_SECONDS, self._new_key(), {}
         source = self._hash_source(address)
         if source not in self._counts and len(self._counts) >= self._max_sources:
             source = b""  # the shared count of the surplus sources; no hash is empty

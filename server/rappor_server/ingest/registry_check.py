@@ -43,7 +43,7 @@ more leaves room for its rounded parameters, so that the profile is not called w
 _SOON_DAYS: Final = 30
 """Number of days before the last day of a metric from which on the check warns. It is a convention:
 an update of an application reaches most devices within a month. A larger value warns earlier."""
-_REPORTS: Final = 10
+_REPORTS_OF_VALUE: Final = 10
 """Number of reports of a value before and after a change for which the privacy loss is computed. It
 is the default of `rappor privacy --changed`, so that both commands show the same numbers."""
 _REFUSAL: Final = ". `serve` refuses this registry while `older` names the registry before"
@@ -235,7 +235,7 @@ def _compute_added(old: Metric | None, new: Metric) -> float:
     """
     if old is None:
         return reserve(new).total
-    change = cost_of_change(old, new, reports=_REPORTS)
+    change = cost_of_change(old, new, reports=_REPORTS_OF_VALUE)
     return change.reserved - change.reserved_before
 
 
@@ -268,7 +268,7 @@ def _format_segments(metric: Metric) -> str:
 
 def _describe_costs(old: Metric, new: Metric) -> Iterator[str]:
     """Yield the costs of a change: for a device, for the estimates, and for old clients."""
-    yield cost_of_change(old, new, reports=_REPORTS).summary
+    yield cost_of_change(old, new, reports=_REPORTS_OF_VALUE).summary
     if not can_decode_together(old.params, new.params):
         yield "Counts before and after cannot be decoded together: their bits mean other values."
     if not old.accepted.keys() <= new.accepted.keys():

@@ -16,7 +16,7 @@ from pages import parse_tables, parse_tags
 
 from rappor.reporting import tables as module
 from rappor.reporting.markup import count_columns, tag
-from rappor.reporting.tables import LISTED, Column, Table, table_of_cells, table_of_pairs
+from rappor.reporting.tables import MAX_ROWS, Column, Table, table_of_cells, table_of_pairs
 
 HOSTILE = "\x1b[31m<b>\u202egnp"
 """A name that would attack a reader: it colours a terminal red, makes a page bold, and writes "gnp"
@@ -54,7 +54,7 @@ def test_text_is_aligned_and_has_no_trailing_blanks() -> None:
 
 
 def test_a_long_name_is_shortened_and_numbers_are_whole() -> None:
-    """A name is cut to 9 to 40 characters (`_LEAST_NAME`, `_MOST_NAME`). No number is cut.
+    """The width of a name is `_MIN_NAME_COLUMNS` (9) to `_MAX_NAME_COLUMNS` (40). No number is cut.
 
     On a terminal of 100 characters a line, the name of 99 letters is cut to 39 letters and an
     ellipsis. Two blanks and the number of 30 digits follow. On a terminal of 10 characters a line,
@@ -132,8 +132,8 @@ def test_only_a_table_with_a_name_can_be_sorted() -> None:
 
 def test_rows_beyond_the_first_thousand_are_counted() -> None:
     """A page lists 1,000 rows at most. A sentence below the table has the number of all rows."""
-    page = words_table(*map(str, range(LISTED + 1))).to_html()
-    assert len(parse_tables(page)["Words"]) == 1 + LISTED  # the headings, and the listed rows
+    page = words_table(*map(str, range(MAX_ROWS + 1))).to_html()
+    assert len(parse_tables(page)["Words"]) == 1 + MAX_ROWS  # the headings, and the listed rows
     assert page.endswith("<p>1,000 of 1,001 rows are listed.</p>")
 
 
