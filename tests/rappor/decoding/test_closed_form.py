@@ -12,10 +12,14 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from rappor.base.errors import DecodeError
+from rappor.counts.arrays import Floats
 from rappor.counts.counts import Counts
+from rappor.decoding.closed_form import project_on_simplex
 from rappor.decoding.decoder import decode
 from rappor.protocol.params import Params
 from rappor.simulation import Population, simulate_counts
@@ -73,15 +77,30 @@ def test_posterior_shares_are_the_projection_onto_the_simplex() -> None:
     counts = Counts(make_params(("a", "b", "c")), [[5000, 5750, 3700]], [10_000])
     estimates = decode(counts, distribution=True)
     assert estimates.posterior_share is not None
-    share, variance = estimates.posterior_share, estimates.std_error**2
+    assert (estimates.posterior_share[:2] > 0).all()
+    check_projection(estimates.share, estimates.std_error**2, estimates.posterior_share)
+
+
+@given(st.lists(st.tuples(st.integers(-50, 100), st.integers(1, 20)), min_size=1, max_size=8))
+def test_any_number_of_shares_of_a_projection_is_positive(rows: list[tuple[int, int]]) -> None:
+    """The projection of 1 to 8 estimates meets the conditions of the test above.
+
+    The estimates lie between -.5 and 1, and the variances between .01 and .2.
+    """
+    estimate, variance = np.array(rows).T / 100
+    check_projection(estimate, variance, project_on_simplex(estimate, variance))
+
+
+def check_projection(estimate: Floats, variance: Floats, share: Floats) -> None:
+    """Assert the conditions of optimality for the shares that are nearest to the estimates."""
     assert share.sum() == pytest.approx(1)
     assert (share >= 0).all()
-    multiplier = (estimates.share - share) / variance
-    positive = share > 0
-    assert positive[:2].all()
-    expected = [multiplier[0]] * int(positive.sum())
-    assert multiplier[positive].tolist() == pytest.approx(expected)
-    assert (multiplier[~positive] <= multiplier[0]).all()
+    multiplier = (estimate - share) / variance
+    largest = multiplier[np.argmax(share)]
+    is_positive = share > 1e-12
+    expected = [largest] * int(is_positive.sum())
+    assert multiplier[is_positive].tolist() == pytest.approx(expected, abs=1e-9)
+    assert (multiplier[~is_positive] <= largest + 1e-9).all()
 
 
 def test_complete_shares_are_a_fit_that_sums_to_one() -> None:
