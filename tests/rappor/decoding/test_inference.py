@@ -24,6 +24,23 @@ ERROR = 0.05
 """Error rate of the intervals: they are 95 % intervals."""
 
 
+def test_normal_tail_falls_beyond_its_last_point() -> None:
+    """P-values of the normal tail are those of scipy, and never rise, also beyond 38 deviations.
+
+    Bad case: a p-value that rises again would hide the most frequent strings.
+    """
+    scores = np.linspace(-45, 120, 3301)
+    p_values = build_normal_tail().p_values(scores)
+    assert (np.diff(p_values) <= 0).all()
+    is_inside = np.abs(scores) <= 37
+    # The second derivative of the logarithm is at most 1, so its interpolation over 1/8 deviation
+    # is off by at most (1/8)^2 / 8 = .002.
+    assert p_values[is_inside] == pytest.approx(stats.norm.sf(scores[is_inside]), rel=0.0025)
+    probabilities = np.array([0.5, 1e-9, 1e-300])
+    quantiles = build_normal_tail().quantile(probabilities)
+    assert quantiles == pytest.approx(stats.norm.isf(probabilities), abs=0.003)
+
+
 @pytest.mark.parametrize("n_with_string", [0, 3, 15, 30])
 def test_interval_without_report_noise_is_wilsons_interval(n_with_string: int) -> None:
     """Without noise of the reports, the interval of a share is Wilson's score interval.
