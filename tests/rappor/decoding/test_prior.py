@@ -47,8 +47,12 @@ def compute_posterior_probability(share: float, z: float) -> float:
 @pytest.mark.parametrize("z", [-6.0, 0.0, 1.0, 2.5, 5.0, 20.0, 41.0])
 @pytest.mark.parametrize("quantile", [0.3, 0.7, 0.95])
 def test_quantile_of_the_posterior_is_exact(z: float, quantile: float) -> None:
-    """A quantile is the smallest share with at least this posterior probability below it."""
+    """A quantile is the smallest share with at least this posterior probability below it.
+
+    The share of an absent string has a point mass at 0, so such a quantile is exactly 0.
+    """
     share = float(Posterior(PRIOR, np.array([z])).quantile(quantile)[0])
+    assert (share == 0) == (compute_posterior_probability(0, z) >= quantile)
     assert compute_posterior_probability(share + 1e-6, z) >= quantile
     assert share == 0 or compute_posterior_probability(share - 1e-6, z) <= quantile
 
