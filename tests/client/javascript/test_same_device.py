@@ -21,7 +21,7 @@ from node import query_program
 from rappor_client import BudgetCap, Client, ClientOptions
 from rappor_client.budget.identity import read_state
 from rappor_client.network.transport import TransportResponse
-from rappor_client.periods import find_interval_end
+from rappor_client.periods import day_of, find_interval_end
 
 from rappor import Metric, Params, Registry
 from rappor.protocol.parts import Part
@@ -331,12 +331,16 @@ def format_query(history: dict[str, Any]) -> dict[str, Any]:
 def find_comparable_events(history: dict[str, Any]) -> list[bool]:
     """Return for each event with a value whether the outcomes of both clients can be compared.
 
-    They cannot be compared if the interval of the event was ended early: by a clock that went back,
-    by an opting out, or, in a metric with one report an epoch, by a client that has looked at the
-    drawn day. One client then skips the event as late, and the other client records it. The same
-    reports leave.
+    They cannot be compared in two cases. The same reports leave in both.
+
+    - The interval of the event was ended early, by a clock that went back or by an opting out. One
+      client then skips the event as late, and the other client records it.
+    - The metric has one report an epoch, and the event is not the first of its epoch. A client
+      compares the drawn day with the clock when it stores events. The clients store at different
+      times, so one of them may find earlier that the drawn day is over, and skip the event.
     """
     latest = early_end = -math.inf
+    begun_epochs: set[tuple[str, str]] = set()
     registry, are_comparable = history["registries"][0], []
     for event in history["events"]:
         registry = history["registries"][event["open"]] if "open" in event else registry
@@ -345,8 +349,25 @@ def find_comparable_events(history: dict[str, Any]) -> list[bool]:
         latest = max(latest, event["now"])
         if "metric" in event:
             is_over = latest < find_regular_end(registry, event["metric"], early_end)
-            are_comparable.append(event["now"] == latest and not is_over)
+            is_later = is_later_event_of_epoch(registry, event, begun_epochs)
+            are_comparable.append(event["now"] == latest and not is_over and not is_later)
     return are_comparable
+
+
+def is_later_event_of_epoch(
+    registry: Registry, event: dict[str, Any], begun_epochs: set[tuple[str, str]]
+) -> bool:
+    """Return whether a metric with one report an epoch had an event in the epoch of this event.
+
+    `begun_epochs` has the epochs with an event, each with its metric. The epoch is added.
+    """
+    name = event["metric"]
+    if name not in registry or registry[name].interval != "epoch":
+        return False
+    key = (name, registry[name].epoch_at(day_of(event["now"])))
+    is_later = key in begun_epochs
+    begun_epochs.add(key)
+    return is_later
 
 
 def find_regular_end(registry: Registry, name: str, early_end: float) -> float:
