@@ -92,8 +92,12 @@ def replace_nulls_by_labels(table: Any, name: str, labels: Any) -> Any:
 
 def _parse_row(line: bytes, schema: Any) -> dict[str, Any] | None:
     """Parse a line as a JSON object; return None for any other line."""
+    # Invalid UTF-8 is replaced, because Arrow's reader accepts it. If this function refused the
+    # line, an unrelated malformed line of the block would decide whether the row counts. The codec
+    # removes a byte-order mark.
+    text = line.decode("utf-8-sig", errors="replace")
     try:
-        row = json.loads(line, parse_int=_parse_whole_number)
+        row = json.loads(text, parse_int=_parse_whole_number)
     except (ValueError, RecursionError):
         return None
     if not isinstance(row, dict):

@@ -262,6 +262,25 @@ def test_a_value_of_another_type_is_refused(with_junk: bool, tmp_path: Path) -> 
     assert reasons == sorted([*expected, "malformed"] if with_junk else expected)
 
 
+@pytest.mark.parametrize("with_junk", [False, True])
+def test_a_column_that_is_not_utf_8_changes_no_other_column(
+    with_junk: bool, tmp_path: Path
+) -> None:
+    """A row counts although an ignored column is not UTF-8. A metric that is not UTF-8 is unknown.
+
+    Arrow's reader accepts such rows. After a malformed line, the lines are parsed one by one, with
+    the same result.
+    """
+    row = format_row(draw_rows("page", 1)[0])
+    lines = [json.dumps(row | change).encode() for change in ({"note": "?"}, {"metric": "?"})]
+    content = b"\n".join(line.replace(b'"?"', b'"\xff"') for line in lines)
+    (tmp_path / "x.jsonl").write_bytes(content + (b"\njunk" if with_junk else b""))
+    aggregated = aggregate(tmp_path)
+    assert aggregated.n_reports == 1
+    reasons = [reason for *_, reason in aggregated.refused.elements()]
+    assert sorted(reasons) == [*(["malformed"] if with_junk else []), "unknown-metric"]
+
+
 N_ROWS = 3
 TOO_LATE = pa.array([2**31 - 1] * N_ROWS, pa.int32()).view(pa.date32())
 """Days after the year 9999. Python has no dates for them."""
