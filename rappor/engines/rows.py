@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
@@ -232,6 +233,10 @@ def _parse_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any
     text = block.decode(errors="replace")
     # The reader passes malformed rows as text to `skip`, so the block must be valid UTF-8.
     lines = text.encode()
+    # Case: a CR within a line, of which the reader makes several rows.
+    has_inner_return = lines.count(b"\r") != lines.count(b"\r\n")
+    if has_inner_return or not _has_plain_quotes(lines):
+        return _parse_csv_line_by_line(text, names, included)
     malformed: list[str] = []
 
     def skip(row: Any) -> str:
@@ -252,13 +257,37 @@ def _parse_csv(block: bytes, names: list[str], included: list[str]) -> tuple[Any
             strings_can_be_null=True,
         ),
     )
-    # A quotation mark that is never closed makes one row of many lines, and a CR within a line
-    # makes several rows. Both change the number of rows. Then the lines are parsed one by one.
-    if lines.count(b"\r") == lines.count(b"\r\n"):
-        n_lines = lines.count(b"\n") + (not lines.endswith(b"\n") and len(lines) > 0)
-        if len(table) + len(malformed) == n_lines:
-            return table, len(malformed)
+    # Case: a row that the reader has divided or joined in another way. The numbers of rows differ.
+    n_lines = lines.count(b"\n") + (not lines.endswith(b"\n") and len(lines) > 0)
+    if len(table) + len(malformed) == n_lines:
+        return table, len(malformed)
     return _parse_csv_line_by_line(text, names, included)
+
+
+def _has_plain_quotes(lines: bytes) -> bool:
+    """Return whether every quotation mark belongs to a quoted field that ends within its line.
+
+    Arrow's reader also accepts text after the closing mark of a field, and reads a field without a
+    closing mark up to a mark of a later line. The parser of single lines refuses both. Without
+    this check, an unrelated line of the block would decide whether such a row counts.
+
+    The marks of a line open and close fields in turn. Two marks side by side within a field stand
+    for one mark of its text: the first of them has the place of a closing mark, and the second the
+    place of an opening mark.
+    """
+    # Most files have no quotation mark, and the search for one byte is fast.
+    if b'"' not in lines:
+        return True
+    data = np.frombuffer(b"\n" + lines + b"\n", dtype=np.uint8)
+    marks = np.flatnonzero(data == ord('"'))
+    # If every line has an even number of marks, the marks of the whole block alternate, too.
+    n_marks_before = np.searchsorted(marks, np.flatnonzero(data == ord("\n")))
+    if np.any(n_marks_before % 2):
+        return False
+    opening, closing = marks[::2], marks[1::2]
+    opens_fields = np.isin(data[opening - 1], list(b'\n,"'))
+    closes_fields = np.isin(data[closing + 1], list(b'\r\n,"'))
+    return bool(opens_fields.all() and closes_fields.all())
 
 
 def _parse_csv_line_by_line(text: str, names: list[str], included: list[str]) -> tuple[Any, int]:

@@ -233,6 +233,25 @@ def test_an_open_quotation_mark_breaks_one_line_only(tmp_path: Path) -> None:
         assert aggregated.refused == {("", "", "malformed"): 1}
 
 
+@pytest.mark.parametrize("note", ['"a"b', '""a', '"a', '"a""', 'a"b"', '"a""b"', '","'])
+def test_marks_in_an_ignored_column_mean_the_same_on_every_line(note: str, tmp_path: Path) -> None:
+    """A row counts or is malformed by its own text, and not by a later line of the file.
+
+    Arrow's reader would accept a field with text after its closing mark, and an open field on the
+    last line of a block. A line with an open mark makes the reader parse the lines one by one.
+    """
+    row = format_row(draw_rows("page", 1)[0])
+    lines = [",".join([*row, "note"]), ",".join([*map(str, row.values()), note])]
+    results = []
+    for more in ([], ['x,"']):
+        (tmp_path / "x.csv").write_text("\n".join([*lines, *more]))
+        aggregated = aggregate(tmp_path)
+        n_malformed = aggregated.refused["", "", "malformed"] - len(more)
+        results.append((aggregated.n_reports, n_malformed))
+    is_valid = note in ('a"b"', '"a""b"', '","')
+    assert results == [(int(is_valid), int(not is_valid))] * 2
+
+
 @pytest.mark.parametrize("with_junk", [False, True])
 def test_a_value_of_another_type_is_refused(with_junk: bool, tmp_path: Path) -> None:
     """A value of a wrong type refuses the row. The folder's value replaces only a missing value.
