@@ -605,12 +605,13 @@ class Estimates(DisplayedRecord):
 
 
 def adjusted_interval(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the adjusted interval of a detected row, with both ends at least 0.
+    """Return the adjusted interval of a detected row, with both ends in [0, 1].
 
-    A share below 0 is impossible, so tables and charts show 0. The columns of `Estimates` are not
-    clipped.
+    A share below 0 or above 1 is impossible, so tables and charts show 0 or 1. The columns of
+    `Estimates` are not clipped.
     """
-    return max(row["ci_low_adjusted"], 0.0), max(row["ci_high_adjusted"], 0.0)
+    low, high = (min(max(row[f"ci_{end}_adjusted"], 0.0), 1.0) for end in ("low", "high"))
+    return low, high
 
 
 def _convert_to_integer(value: float) -> int | None:

@@ -110,9 +110,11 @@ def _describe_change(
     """Return a clause about the change of one string."""
     error, direction, name = row["std_error"], row["direction"], row["name"]
     time_before, time_after = _name_times(comparison)
-    # Noise can make an estimated share negative. A true share is at least 0, so a sentence says 0.
-    # The tables have the estimate.
-    before, after = (format_share(max(row[key], 0.0), error) for key in ("before", "after"))
+    # Noise can make an estimated share negative, or larger than 1. A true share is neither, so a
+    # sentence says 0 or 100 %. The tables have the estimate.
+    before, after = (
+        format_share(min(max(row[key], 0.0), 1.0), error) for key in ("before", "after")
+    )
     words = _VERBS[direction].format(
         before=before, after=after, name=name,
         time_before=time_before, time_after=time_after,

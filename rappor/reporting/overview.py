@@ -123,7 +123,7 @@ def name_leader(rows: Sequence[OverviewRow], comparison: Comparison, *, period: 
     names the period if the text is not empty.
     """
     first = max(rows, key=lambda row: row.share)
-    share, unit = _format_share(first), comparison.share_unit
+    share, unit = _format_share(first, first.std_error), comparison.share_unit
     if period:
         unit = f"{unit} of {period}"
     if comparison.has_sets:
@@ -190,7 +190,7 @@ def build_ranking(rows: Sequence[OverviewRow], by: str) -> Markup:
             tag("span", format_string(row.name), class_="name"),
             tag(
                 "span",
-                tag("strong", format_share(row.share, error).replace(" ", "\u00a0")),
+                tag("strong", _format_share(row, error)),
                 " ",
                 tag("small", format_interval(row.low, row.high, error) if row.detected
                     else "not detected"),
@@ -226,7 +226,7 @@ def _draw_bar(row: OverviewRow, scale: Scale) -> Markup:
                 stroke_width=1.5)
             for end in ends.values()
         ]  # fmt: skip
-    text = f"{_format_share(row)}, {format_interval(low, high, row.std_error)}"
+    text = f"{_format_share(row, row.std_error)}, {format_interval(low, high, row.std_error)}"
     return _build_drawing(text, parts, class_="bar", width=300)
 
 
@@ -297,6 +297,15 @@ def _format_legend(overview: Overview) -> str:
     return " ".join(parts)
 
 
-def _format_share(row: OverviewRow) -> str:
-    """Format a share. A no-break space keeps the number and the unit in one line."""
-    return format_share(row.share, row.std_error).replace(" ", "\u00a0")
+def _format_share(row: OverviewRow, error: float | None) -> str:
+    """Format a share. A no-break space keeps the number and the unit in one line.
+
+    Parameters
+    ----------
+    row : the string.
+    error : standard error, which determines the number of digits; None if it is unknown.
+    """
+    # Noise can make the estimate of a rare string negative, and the estimate of an item of nearly
+    # all devices larger than 1. No true share is outside [0, 1], so the page shows 0 or 100 %.
+    share = min(max(row.share, 0.0), 1.0)
+    return format_share(share, error).replace(" ", "\u00a0")

@@ -159,15 +159,18 @@ def decode_two_categories(shares: list[float]) -> Estimates:
     return decode(Counts(params, [np.rint(10_000 * mean).astype(int)], [10_000]))
 
 
-def test_printed_intervals_begin_at_0_or_above() -> None:
-    """A printed adjusted interval is cut at 0, because no share is negative.
+def test_printed_intervals_are_within_0_and_1() -> None:
+    """A printed adjusted interval is cut at 0 and at 1, because no share is outside.
 
-    The columns keep the negative end, which programs need to combine intervals.
+    The columns keep the ends outside, which programs need to combine intervals.
     """
     heavy, weak = decode_two_categories([0.7, 0.035]).rows(detected_only=True)
     assert weak["ci_low_adjusted"] < 0
     assert adjusted_interval(weak) == (0.0, weak["ci_high_adjusted"])
     assert adjusted_interval(heavy) == (heavy["ci_low_adjusted"], heavy["ci_high_adjusted"])
+    (certain,) = decode_two_categories([0.99, 0.0]).rows(detected_only=True)
+    assert certain["ci_high_adjusted"] > 1
+    assert adjusted_interval(certain) == (certain["ci_low_adjusted"], 1.0)
 
 
 @pytest.mark.slow

@@ -266,15 +266,16 @@ def test_numbers_of_a_ranking_have_equal_digits() -> None:
 
 
 @pytest.mark.slow
-def test_a_sentence_has_no_negative_share() -> None:
-    """A sentence writes a negative estimate as 0.
+def test_a_sentence_has_no_impossible_share() -> None:
+    """A sentence writes a negative estimate as 0, and an estimate above 1 as 100 %.
 
-    Noise makes the estimate of an absent string negative half of the time. The tables keep the
-    negative number, because a sum of estimates needs it. No reader of a sentence does.
+    Noise makes the estimate of an absent string negative half of the time, and that of an item of
+    all devices larger than 1. The tables keep these numbers, because a sum of estimates needs them.
+    No reader of a sentence does.
     """
-    row = {"candidate": "x", "name": "", "std_error": 0.01, "before": -0.002, "after": 0.1}
+    row = {"candidate": "x", "name": "", "std_error": 0.01, "before": -0.002, "after": 1.012}
     sentence = str(name_changes([row | {"direction": "rise"}], compare_days()))
-    assert sentence == "<bdi>x</bdi> rose from 0.0\u00a0% to 10.0\u00a0%"
+    assert sentence == "<bdi>x</bdi> rose from 0.0\u00a0% to 100.0\u00a0%"
 
 
 def test_one_day_has_no_table_of_changes() -> None:
