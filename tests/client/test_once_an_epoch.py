@@ -10,6 +10,7 @@ the report needs one day until it leaves, and seven days are for retries.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 from typing import Any
@@ -351,6 +352,45 @@ def test_a_set_is_one_bucket_and_costs_epsilon_1(
     # The profile has two items. A larger set is cut, and counted as `unfit`, which the program and
     # the user of the device can read.
     assert unfit == (len(set(sets[0])) > 2)
+
+
+def test_another_number_of_items_adds_no_report_to_an_epoch(home: Home) -> None:
+    """A registry with another number of items begins a new scope, and the epoch has had its report.
+
+    The new scope has coins of its own, so a second report would add its loss. It would show the
+    same set with other noise. The next epoch has a report, and a loss, of the new scope.
+    """
+    changed = once(dataclasses.replace(Params.profile("once", encoding="set", items=3), m=SETS.m))
+    secrets = (number.to_bytes(32, "big") for number in itertools.count())
+    days = (
+        (secret, [derive_report_day(secret, "page", quarter, metric.params, 90)
+                  for metric, quarter in ((once(SETS), "2026-Q4"), (changed, "2026-Q4"),
+                                          (changed, "2027-Q1"))])
+        for secret in secrets
+    )  # fmt: skip
+    # The secret draws a day before the first event in all three scopes.
+    write_device(home.folder, next(secret for secret, drawn in days if max(drawn) < 30))
+    home.clock.set("2026-11-10T12:00:00")
+    outcomes, spent = [], []
+    steps = [(once(SETS), 0), (once(SETS), 2), (changed, 1), (changed, 90), (changed, 2)]
+    for metric, n_days in steps:
+        home.clock.advance(days=n_days)
+        with home.open(metric, collector=home.transport) as client:
+            client.flush()
+            outcomes.append(client.record("page", ["git", "vim"]))
+            write_events(client)
+            spent.append(client.privacy_spent().nats)
+    assert outcomes == [
+        Outcome.RECORDED,
+        Outcome.SKIPPED,
+        Outcome.SKIPPED,
+        Outcome.RECORDED,
+        Outcome.SKIPPED,
+    ]
+    assert len(home.transport.reports) == 2
+    first, later = epsilon_1(SETS), epsilon_1(changed.params)
+    # A report costs its loss when its day is over.
+    assert spent == pytest.approx([0, first, first, first, first + later], abs=2e-3)
 
 
 @pytest.mark.parametrize("value", ["git", b"git", {"git": 1}, (x for x in "ab"), ["git", 7], None])

@@ -162,9 +162,15 @@ test("a set is an array or a Set of texts, whose order and repetitions do not ma
   for (const value of [["vim", "git", "vim", ""], new Set(["git", "vim"]), ["git", "vim", "\ud800"]]) {
     assert.equal(await bitsOf(params, value, 7), expected);
   }
+  assert.equal(await bitsOf(params, ["", ""], 7), await bitsOf(params, [], 7));
   const fits = (value) => readValue(params, value).fits;
   assert.deepEqual([[], ["a", "b"], ["a", "b", "c"], ["\ud800"]].map(fits), [true, true, false, false]);
   const wrongValues = ["git", null, undefined, 7, {}, new Map(), ["a", 7], [null], [["a"]], "ab"[Symbol.iterator]()];
+  const letters = function* () {
+    yield "a";
+  };
+  const bytes = new TextEncoder().encode("git");
+  wrongValues.push(letters(), bytes, [bytes], bytes.buffer, new WeakSet(), true, Symbol("git"));
   for (const value of wrongValues) assert.throws(() => readValue(params, value), ReportError);
 });
 

@@ -9,9 +9,11 @@ have a closed form too, with correlated estimates.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from enumeration import enumerate_buckets
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -249,6 +251,43 @@ def test_estimates_of_grr_have_the_multinomial_covariance() -> None:
     assert 1 - sums[0] == pytest.approx(remainder)
     variance = proportions[3] * (1 - proportions[3]) / (10_000 * gap**2)
     assert covariance[0, 0] == pytest.approx(variance)
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 50), Fraction(1, 2)])
+@pytest.mark.parametrize("encoding", ["onehot", "buckets"])
+def test_the_variance_of_grr_is_that_of_its_formula(encoding: str, share: Fraction) -> None:
+    """Under the profile `once`, estimates of 2 to 24 answers have the variance of GRR with 4 nats.
+
+    The formula is mu (1 - mu) / (q - p)^2 for one device, with p = 1 / (e^4 + k - 1), q = e^4 p and
+    mu = p + (q - p) share. k is the number of answers and one more bucket. The variance of the
+    device and the decoder is exact: the probabilities of a report come from an enumeration of the
+    coins, and the decoded share is linear in the number of ones. The estimate is also unbiased.
+    """
+    for n_answers in range(2, 25):
+        # Numbers between two edges belong to a bucket, so there is one edge fewer than answers.
+        names = tuple(str(i) for i in range(n_answers - (encoding == "buckets")))
+        params = Params.profile("once", encoding=encoding, categories=names)
+        assert params.k == n_answers + 1
+        # Probability that a report names the first answer, of a device with this answer, and of a
+        # device with the second one.
+        first_bit, second_bit = ((1 << i).to_bytes(params.n_bytes, "little") for i in (0, 1))
+        named_by_owner, named_by_other = (
+            enumerate_buckets(bits, params)[first_bit] for bits in (first_bit, second_bit)
+        )
+        mean = float(share * named_by_owner + (1 - share) * named_by_other)
+        # The estimates from no ones and from ones only give the line on which all estimates lie.
+        without_ones, half, ones_only = (
+            float(decode(Counts(params, [[n, 1000 - n, *[0] * (n_answers - 1)]], [1000])).share[0])
+            for n in (0, 500, 1000)
+        )
+        assert half == pytest.approx((without_ones + ones_only) / 2, abs=1e-12)
+        slope = ones_only - without_ones
+        assert without_ones + slope * mean == pytest.approx(float(share), abs=1e-6)
+        low = 1 / (math.exp(4) + params.k - 1)
+        gap = (math.exp(4) - 1) * low
+        formula_mean = low + gap * float(share)
+        formula = formula_mean * (1 - formula_mean) / gap**2
+        assert formula * (1 - 1e-6) < slope**2 * mean * (1 - mean) < 1.02 * formula
 
 
 @pytest.mark.slow

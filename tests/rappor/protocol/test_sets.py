@@ -145,6 +145,17 @@ def test_collections_of_every_kind_are_values(value: object) -> None:
     encoder.encode(value, 0)
 
 
+@pytest.mark.parametrize("value", [[""], ["", ""], {""}, ["two words", ""]])
+def test_a_set_of_empty_items_is_the_empty_set(value: object) -> None:
+    """Items that are empty, also after normalizing, own no bucket, and the set fits.
+
+    The normalizer `host` leaves nothing of a text that is no address.
+    """
+    encoder = make_encoder(normalize="host")
+    assert encoder.encode(value, 5) == encoder.encode([], 5)
+    assert encoder.is_representable(value)
+
+
 def test_a_subclass_of_texts_counts_by_its_characters() -> None:
     """An item of a subclass of `str` is read as its characters; its own methods are not called."""
     encoder = make_encoder()
