@@ -75,8 +75,14 @@ from rappor.decoding.forgery_breakdown import (
     compute_string_effects,
     count_forged_reports,
 )
-from rappor.decoding.inference import EntryEstimates, build_estimates, build_normal_interval
+from rappor.decoding.inference import (
+    EntryEstimates,
+    Interval,
+    build_estimates,
+    build_normal_interval,
+)
 from rappor.estimator.blas_threads import limit_to_one_thread
+from rappor.estimator.bucket_tests import BucketCounts, count_bucket_reports
 from rappor.estimator.debias import Target, debias
 from rappor.estimator.design_matrix import Columns
 from rappor.estimator.detection_thresholds import Thresholds
@@ -447,10 +453,13 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
     error_control, distribution : as in `decode`.
     weights : weights of the entries of a ranked list. None for an unranked list.
     """
-    tail, p_values = _compute_p_values(target, selection)
+    bucket_counts = count_bucket_reports(target, distinct.design)
+    tail, p_values = _compute_p_values(target, selection, bucket_counts)
     detection = error_control.for_ones_variance(_compute_ones_variance(target))
     thresholds = Thresholds(detection, p_values, weights)
-    forgery_effects = compute_string_effects(target, design, selection, tail, thresholds)
+    forgery_effects = compute_string_effects(
+        target, design, selection, tail, thresholds, bucket_counts
+    )
     entries = EntryEstimates(
         names=distinct.candidates.strings,
         entry=distinct.entry,
@@ -458,13 +467,7 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
         estimate=selection.estimate,
         std_error=_add_shared_sampling(target, selection.estimate, selection.std_error),
         thresholds=thresholds,
-        interval=build_normal_interval(
-            selection.estimate,
-            _compute_variance_without_own_devices(target, selection),
-            tail,
-            devices=_count_sampling_devices(target, selection),
-            slope=_compute_variance_slope(target, selection),
-        ),
+        interval=_build_interval(target, selection, tail, bucket_counts),
         covariance=partial(_compute_covariance, target, design, selection),
         shares=_estimate_posterior_shares(target, selection) if distribution else None,
         residual=standardise(target, selection.fit),
@@ -474,8 +477,13 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
     return build_estimates(entries, target, findings)
 
 
-def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, PValues]:
-    """Compute the tail of an absent candidate's z score, and the p-values of all entries."""
+def _compute_p_values(
+    target: Target, selection: Selection, bucket_counts: BucketCounts | None
+) -> tuple[NullTail, PValues]:
+    """Compute the tail of an absent candidate's z score, and the p-values of all entries.
+
+    `bucket_counts` has the numbers of reports of items of sets if there are few reports.
+    """
     # If the counts contain no information about a candidate, its z score is 0 and its p-value 1:
     # there is no evidence of its presence.
     is_identified = np.isfinite(selection.std_error)
@@ -490,11 +498,42 @@ def _compute_p_values(target: Target, selection: Selection) -> tuple[NullTail, P
     else:
         tail = compute_null_tail(target, selection.fit)
         tested = compute_p_values(target, selection.fit, z, selection.selected)
+    if bucket_counts is not None:
+        tested = bucket_counts.p_values()
     return tail, PValues(
         in_memory=np.where(is_identified, tested, 1.0),
         other_counts=selection.other_counts,
         least_other=selection.least_other,
     )
+
+
+def _build_interval(
+    target: Target, selection: Selection, tail: NullTail, bucket_counts: BucketCounts | None
+) -> Interval:
+    """Build the function that computes the intervals of all entries.
+
+    Parameters
+    ----------
+    target : n rows.
+    selection : the fit, and the estimates of the c entries.
+    tail : tail of an absent candidate's z score.
+    bucket_counts : numbers of reports of items of sets if there are few reports, otherwise None.
+    """
+    interval = build_normal_interval(
+        selection.estimate,
+        _compute_variance_without_own_devices(target, selection),
+        tail,
+        devices=_count_sampling_devices(target, selection),
+        slope=_compute_variance_slope(target, selection),
+    )
+    if bucket_counts is None:
+        return interval
+
+    def compute_interval(error: float | Floats) -> tuple[Floats, Floats]:
+        low, high = interval(error)
+        return bucket_counts.lower_ends(low, error), high
+
+    return compute_interval
 
 
 def _collect_diagnostics(

@@ -113,9 +113,8 @@ collections detected an absent string at an error rate of 5 %. From this number 
 
 FILLED_FROM: Final = 2.0
 """Expected number of reports of the bucket of an absent item, in all cohorts together, below which
-a table of sets warns. In a cell of the atlas with .5 such reports, most of 100 absent items were
-detected in two of seven collections. With 2 or more, the false share was at most .06 (measured in
-28 collections each)."""
+a table of sets warns. Such a number is not normal, as standard errors and sums assume. Tests and
+lower interval ends are exact (`rappor.estimator.bucket_tests`), and do not need the warning."""
 
 EVEN_FROM: Final = 200
 """Effective number of devices below which a table warns if devices may have reported unevenly. With
@@ -500,18 +499,18 @@ def _list_cautions_of_few_reports(
                 f"Sums, differences and quantiles are not reliable below {RELIABLE_FROM} reports, "
                 f"got {n_reports}. Tests and intervals of single rows are reliable.",
             )
+    elif math.isfinite(bucket_reports):
+        if bucket_reports < FILLED_FROM:
+            yield Caution(
+                "few_reports",
+                f"A bucket has {bucket_reports:.2g} reports on average. Below {FILLED_FROM:g}, "
+                "standard errors and sums are not reliable. P-values and lower interval ends are.",
+            )
     elif n_reports < RELIABLE_FROM:
         yield Caution(
             "few_reports",
             "Intervals and detections of strings are not reliable below "
             f"{RELIABLE_FROM} reports, got {n_reports}.",
-        )
-    elif bucket_reports < FILLED_FROM:
-        yield Caution(
-            "few_reports",
-            f"A bucket has {bucket_reports:.2g} reports on average. Below {FILLED_FROM:g}, "
-            "detections of items may be false more often than the error rate says. Collect more "
-            "reports, or choose a smaller number of items.",
         )
 
 

@@ -92,6 +92,7 @@ from scipy import sparse
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.counts.popcounts import compute_popcount_range
 from rappor.decoding.closed_form import average_by_precision
+from rappor.estimator.bucket_tests import BucketCounts
 from rappor.estimator.debias import Target
 from rappor.estimator.design_matrix import Columns
 from rappor.estimator.detection_thresholds import Thresholds
@@ -139,7 +140,12 @@ class ForgeryEffects:
 
 
 def compute_string_effects(
-    target: Target, design: Columns, selection: Selection, tail: NullTail, thresholds: Thresholds
+    target: Target,
+    design: Columns,
+    selection: Selection,
+    tail: NullTail,
+    thresholds: Thresholds,
+    bucket_counts: BucketCounts | None = None,
 ) -> ForgeryEffects:
     """Compute the effect of forged reports on the detected strings.
 
@@ -152,6 +158,7 @@ def compute_string_effects(
     selection : the fit and the estimates.
     tail : tail of an absent candidate's z score.
     thresholds : which entries are detected, and the threshold of their p-values.
+    bucket_counts : numbers of reports of items of sets if the p-values follow from them.
     """
     fit, detected = selection.fit, np.flatnonzero(thresholds.detected)
     columns, columns_in_fit = design.columns(detected), _find_columns(target, selection, detected)
@@ -165,7 +172,14 @@ def compute_string_effects(
         raised[chunk], lowered[chunk] = _find_best_reports(influence, target)
     full_fall = share + lowered
     coefficients = _compute_variance_coefficients(target, fit, columns, std_error)
-    threshold_z = _find_z_scores(tail, thresholds.detected_thresholds[detected], share / std_error)
+    largest_p_values = thresholds.detected_thresholds[detected]
+    if bucket_counts is None:
+        threshold_z = _find_z_scores(tail, largest_p_values, share / std_error)
+    else:
+        # The p-value of an item is exact, and no function of its z score. The excess of reports is
+        # proportional to the share, so the same part of both is the threshold.
+        ratio = bucket_counts.compute_threshold_ratio(largest_p_values, detected)
+        threshold_z = ratio * share / std_error
 
     def is_hidden(r: Floats) -> Booleans:
         variance_at_r = sum(factor * r**power for power, factor in enumerate(coefficients))

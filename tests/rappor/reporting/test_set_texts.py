@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import datetime
+import json
 import re
 
+import numpy as np
 import pytest
-from decodings import build_released_counts
+from decodings import FALSE_ALARM, build_released_counts
+from scipy import stats
 
-from rappor import Counts, Params, Population, simulate_counts
+from rappor import Counts, Params, Population, decode, simulate_counts
 from rappor.candidates.candidates import Candidates
 from rappor.comparison.overview import Overview, compute_overview
+from rappor.decoding.estimates import Estimates
 from rappor.reporting.comparison_page import comparison_page
 from rappor.reporting.overview import name_leader, overview_card, overview_content
 from rappor.reporting.page import estimates_page
@@ -92,3 +97,98 @@ def test_shares_of_items_are_of_all_devices(overview: Overview) -> None:
     changes = extract_text(comparison_page(overview.comparison))
     assert "share of the devices of each day" in changes
     assert "of the reports" not in changes
+
+
+PARAMS = dataclasses.replace(Params.profile("once", encoding="set", items=2), m=8)
+
+
+def decode_sets(values: list[str], *, n: int, m: int = PARAMS.m) -> Estimates:
+    """Decode n reports of equally frequent sets, whose items are separated by tabs.
+
+    The candidates are the three listed items of `ITEMS` and ten absent items.
+    """
+    params = dataclasses.replace(PARAMS, m=m)
+    counts = simulate_counts(
+        Population(values, np.ones(len(values))), params, n_reports=n, seed=1, metric="plugins"
+    )
+    return decode(counts, [f"absent {i}" for i in range(10)], listed=tuple(ITEMS))
+
+
+def test_shares_of_sets_are_shares_of_devices() -> None:
+    """The share of an item is the share of the devices that have it, however large their sets are.
+
+    Half of the devices have one item, and half have two. A mechanism that draws one of the items
+    first would estimate 3/4 for git and 1/4 for vim, the shares of the draws.
+    """
+    estimates = decode_sets(["git", "git\tvim"], n=100_000)
+    assert estimates.share_unit == "devices"
+    rows = estimates.indices_of(["git", "vim"])
+    error = estimates.std_error[rows]
+    allowed = stats.norm.isf(FALSE_ALARM / 4) * error
+    # The test has power: the shares of the draws are outside these bounds.
+    assert (allowed < 0.25).all()
+    assert (np.abs(estimates.share[rows] - [1.0, 0.5]) < allowed).all()
+
+
+def test_files_of_sets_have_no_unallocated_share() -> None:
+    """JSON, CSV and page have the shares of devices, and the mean number of listed items.
+
+    1 minus the sum of the shares means nothing if a device may have several items, so JSON has null
+    for it, and no file states it as a number.
+    """
+    estimates = decode_sets(["git\tvim", "git"], n=100_000)
+    document = json.loads(estimates.to_json())
+    assert document["unallocated"] is document["unallocated_std_error"] is None
+    assert "not_listed" not in document
+    shares = {row["candidate"]: row["share"] for row in document["estimates"]}
+    items = document["mean_listed_items"]
+    assert items["estimate"] == pytest.approx(sum(shares[name] for name in ITEMS))
+    assert sum(shares.values()) > 1.2
+    table = {row["candidate"]: row for row in csv.DictReader(estimates.to_csv().splitlines())}
+    assert {name: float(row["share"]) for name, row in table.items()} == pytest.approx(shares)
+    assert {row["metric"] for row in table.values()} == {"plugins"}
+    page = extract_text(estimates.to_html())
+    # Noise may make the estimate of an item of all devices larger than 1. A sentence says 100 %.
+    largest = re.search(r"The largest is \u201cgit\u201d with ([\d.]+) % of the devices", page)
+    assert largest is not None
+    assert 90 < float(largest[1]) <= 100
+    assert f"A device has {items['estimate']:.2f} of the listed items on average" in page
+    assert "unallocated" not in page
+
+
+@pytest.mark.parametrize("n", [1, 10])
+def test_texts_of_one_device_are_complete_and_warn(n: int) -> None:
+    """With one device, or ten, texts and files are complete, and warn that errors are unreliable.
+
+    A single report detects nothing. The few reports of ten devices that all have one item may name
+    its bucket so often that the exact test detects it, but never an absent item.
+    """
+    estimates = decode_sets(["git"], n=n)
+    assert set(estimates.detected_candidates) <= {"git"}
+    assert n > 1 or not estimates.detected.any()
+    assert "few_reports" in {warning.code for warning in estimates.warnings}
+    sentence = f"A bucket has {n / PARAMS.k:.2g} reports on average. Below 2, standard errors"
+    for text in (
+        " ".join(estimates_text(estimates).split()),
+        extract_text(estimates.to_html()),
+    ):
+        assert sentence in text
+        assert not re.search(r"\bnan\b", text)
+    json.loads(estimates.to_json())
+
+
+def test_texts_of_one_cohort_warn_of_few_patterns() -> None:
+    """With one cohort an absent item has the bucket of a present one in 1 of 112 cases.
+
+    No number of reports distinguishes the two items, so no p-value is smaller, and the texts state
+    this limit.
+    """
+    estimates = decode_sets(["git\tvim", "git"], n=100_000, m=1)
+    assert estimates.p_value.min() >= (1 - 1e-9) / PARAMS.k
+    assert "few_patterns" in {warning.code for warning in estimates.warnings}
+    for text in (
+        " ".join(estimates_text(estimates).split()),
+        extract_text(estimates.to_html()),
+    ):
+        assert "no p-value can be below 0.0089, however many reports there are" in text
+        assert "unallocated" not in text
