@@ -7,6 +7,7 @@ record.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final
@@ -15,6 +16,7 @@ from rappor.base.display import DisplayedRecord
 from rappor.decoding.estimates import number_or_none
 from rappor.planning.category_noise import choose_category_noise, compute_best_variance
 from rappor.planning.detection_limit import compute_rare_variance
+from rappor.planning.dimensions import compute_min_cohorts
 from rappor.planning.entry import DESCRIPTION, OWNER, write_registry
 from rappor.planning.noise import Budget, choose_noise, choose_published
 from rappor.planning.power import DetectionTarget, Prediction, predict
@@ -124,8 +126,16 @@ class Plan(DisplayedRecord):
 
         Its share is the expected proportion of cohorts that a collector can release.
         """
-        devices = round(self.reports / self.target.reports_per_device)
-        return CohortFilling(devices=devices, m=self.params.m, min_cohort=MIN_COHORT)
+        least_m = 1
+        if get_encoding(self.params).is_hashed:
+            n_candidates = self.target.frequencies.n_candidates
+            least_m = math.ceil(compute_min_cohorts(self.params.k, n_candidates))
+        return CohortFilling(
+            devices=round(self.reports / self.target.reports_per_device),
+            m=self.params.m,
+            min_cohort=MIN_COHORT,
+            least_m=least_m,
+        )
 
     def to_toml(
         self,

@@ -66,6 +66,7 @@ class CohortFilling:
     devices : number of devices that report in an interval.
     m : number of cohorts.
     min_cohort : number of reports in an interval below which no block of a cohort is released.
+    least_m : smallest number of cohorts that distinguishes the candidates, if there are any.
 
     Examples
     --------
@@ -77,6 +78,7 @@ class CohortFilling:
     devices: int
     m: int
     min_cohort: int
+    least_m: int = 1
 
     @property
     def is_m_too_large(self) -> bool:
@@ -113,8 +115,19 @@ class CohortFilling:
 
     @property
     def summary(self) -> str:
-        """Sentence with the share of cohorts that can be released, and a better m."""
-        return (
+        """Sentence with the share of cohorts that can be released, and a better m.
+
+        If no m is good, the sentence has the number of devices with which the smallest one is.
+        """
+        share = (
             f"of {self.m:,} cohorts, {100 * self.share:.0f} % have at least {self.min_cohort:,} "
-            f"reports in an interval; m = {self.largest_m:,} would do"
+            "reports in an interval; "
         )
+        # Case: 10 devices. One cohort would have enough reports, but two items with one bucket
+        # could not be distinguished. With 9 devices not even one cohort has enough.
+        if self.largest_m < self.least_m or self.devices < self.min_cohort:
+            return (
+                f"{share}no m would do below {_PLENTY * self.min_cohort * self.least_m:,} devices, "
+                f"which need m = {self.least_m:,}"
+            )
+        return f"{share}m = {self.largest_m:,} would do"

@@ -548,7 +548,8 @@ def test_command_prints_the_plan_for_people(
     assert code == 0
     assert "no share" in out
     assert "m is too large" in out
-    assert "of 128 cohorts, 0 % have at least 10 reports in an interval; m = 1 would do" in out
+    words = " ".join(out.split())
+    assert "of 128 cohorts, 0 % have at least 10 reports in an interval; no m would do" in words
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.dimensions import compute_min_cohorts
 from rappor.planning.power import predict
 from rappor.planning.set_design import design_sets
+from rappor.reporting.plan_tables import plan_table
 from rappor.simulation.population import Population
 
 FALSE_ALARM = 1e-9
@@ -124,6 +125,21 @@ def test_few_devices_have_few_cohorts(devices: int, most: int) -> None:
     """
     planned = plan_sets(1000, items=8, epsilon=4, reports=devices)
     assert compute_min_cohorts(planned.params.k, 1000) <= planned.params.m <= most
+
+
+def test_a_plan_for_ten_devices_promises_nothing() -> None:
+    """Ten devices detect no share, and the plan recommends no number of cohorts for them.
+
+    At least three cohorts distinguish 1,000 items of 464 buckets. Each needs 20 reports on average,
+    so 60 devices are the smallest number that some m suits.
+    """
+    params = Params.profile("once", encoding="set", items=8)
+    pairs = dict(plan_table(predict_power(params, 1000, reports=10)).rows)
+    assert pairs["detects"].startswith("no share in 10 reports")
+    assert pairs["m is too large"].endswith("no m would do below 60 devices, which need m = 3")
+    assert not {"expected", "interval"} & pairs.keys()
+    enough = dict(plan_table(predict_power(params, 1000, reports=60)).rows)
+    assert enough["m is too large"].endswith("m = 3 would do")
 
 
 def test_a_planned_entry_has_the_planned_parameters() -> None:

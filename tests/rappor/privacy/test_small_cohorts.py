@@ -37,6 +37,28 @@ def test_the_summary_has_share_and_better_m() -> None:
 
 
 @pytest.mark.parametrize(
+    ("devices", "least_m", "end"),
+    [
+        (9, 1, "no m would do below 20 devices, which need m = 1"),
+        (10, 1, "m = 1 would do"),
+        (10, 3, "no m would do below 60 devices, which need m = 3"),
+        (59, 3, "no m would do below 60 devices, which need m = 3"),
+        (60, 3, "m = 3 would do"),
+    ],
+)
+def test_the_summary_of_few_devices_recommends_no_useless_m(
+    devices: int, least_m: int, end: str
+) -> None:
+    """The summary recommends no m whose cohort has too few reports, or that mixes candidates up.
+
+    With 9 devices no cohort has 10 reports. With one cohort, candidates of one bucket cannot be
+    distinguished. The number of devices in the sentence is the smallest one for which an m is good.
+    """
+    filling = CohortFilling(devices=devices, m=128, min_cohort=10, least_m=least_m)
+    assert filling.summary.endswith(f"; {end}")
+
+
+@pytest.mark.parametrize(
     ("reports", "least", "cohorts"),
     [
         (0, 10, 4),
