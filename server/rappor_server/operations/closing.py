@@ -1,12 +1,19 @@
-"""Closing of blocks when their days have ended, by a running collector and by `prune`.
+"""Close blocks of reports after their days have ended, in a running collector and in `prune`.
 
-Readers close no blocks, and cannot read a day that no block contains yet. If a reader closed the
-blocks of a day, the first reader after midnight would wait for all of them.
+A block is the sum of the reports of one cohort over consecutive whole days. A closed block has
+enough reports to protect each of them, and never changes. Analysts read closed blocks only, after
+a release window contains them (`storage/blocks.py`). Until then, the reports of a day are counters:
+one row of sums for each cohort of the day. After the day has ended, its counters are moved into
+blocks, and the blocks that have enough reports are closed.
 
-A collector looks every 30 seconds whether a metric has ended days that were not moved into blocks:
-at its start, and after midnight (UTC). A process of its own then closes the blocks, in tasks of
-some seconds. Each task continues where the one before stopped, also after the process was killed.
-Several collectors on one database may do the same at the same time; each day is moved once.
+A query of an analyst closes no blocks. It cannot read a day whose counters were not moved yet. If
+queries closed the blocks, the first query after midnight would wait for the blocks of all cohorts.
+
+A collector searches every 30 seconds for metrics with ended days whose counters were not moved yet.
+It finds such days when it starts, and after each midnight (UTC). A worker process then moves the
+counters, in tasks of some seconds. Each task continues where the task before it stopped, even if
+the process was killed in between. Several collectors on one database may run such tasks at the same
+time. Each day is moved once.
 """
 
 from __future__ import annotations
@@ -35,14 +42,23 @@ _TASK_SECONDS: Final = 5.0
 """Time in seconds after which a task stops and leaves the remaining days to the next task. A
 larger value would let a task of a long backlog exceed the time limit of worker processes."""
 _POLL_SECONDS: Final = 30.0
-"""Time in seconds between two looks for ended days. A larger value delays the release of a day."""
+"""Time in seconds between two searches for ended days. With a larger value, analysts can read a day
+later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseTask:
-    """Merge the inbox, then close blocks of some metrics for about `seconds` seconds.
+    """Task of a worker process: close the blocks of some metrics.
 
-    `rules` has the rules of each metric, as `rules_in_force` returns them.
+    Attributes
+    ----------
+    rules
+        For each metric, the minimum numbers of reports that close and release a block, by the
+        fingerprint of the reports (`storage.blocks.rules_in_force`).
+    today
+        Day (UTC) by the clock of this machine.
+    seconds
+        Time in seconds after which the task begins no further transaction.
     """
 
     rules: Mapping[str, Rules]
@@ -50,7 +66,7 @@ class CloseTask:
     seconds: float = _TASK_SECONDS
 
     def run(self, engine: Engine, report_step: ReportStep) -> None:
-        """Merge, and close blocks from the first metric on that has ended days."""
+        """Close the blocks of the metrics in their order, until the time of the task is over."""
         report_step("closing")
         close_ended_days(engine, self.rules, self.today, seconds=self.seconds)
 
@@ -62,19 +78,22 @@ def close_ended_days(
     *,
     seconds: float = math.inf,
 ) -> None:
-    """Merge the inbox, then close the blocks of all days that have ended.
+    """Add the accepted uploads to the counters, then close the blocks of all ended days.
+
+    The accepted uploads wait in the inbox until a merge adds their reports to the counters.
 
     Parameters
     ----------
     engine : the database
-    rules : rules of each metric, as `rules_in_force` returns them
+    rules : rules of the blocks of each metric (`storage.blocks.rules_in_force`)
     today : day (UTC) by the clock of this machine
     seconds : time in seconds after which no further transaction begins
     """
-    # Uploads of the last minute of a day may still be in the inbox. After the day was moved, their
-    # reports would be late. So the day is determined first, and all uploads of the days before it
-    # are merged afterwards. Bad case: with the opposite order, midnight came between the two steps,
-    # and a day was closed whose last uploads were in the inbox.
+    # Uploads of the last minute of a day may still be in the inbox. If the day is moved without
+    # their reports, these reports are late: they join the block of a later day, and that block then
+    # needs more reports. So today is determined first. The merge after it adds all uploads of the
+    # days before today. Bad case: with the opposite order, midnight came between the two steps, and
+    # a day was moved while its last uploads were in the inbox.
     today = earlier_of_clocks(engine, today)
     merge_all(engine)
     check_uploads(engine, today)  # the merged uploads may show that the clock is far ahead
@@ -84,9 +103,14 @@ def close_ended_days(
 def earlier_of_clocks(engine: Engine, today: datetime.date) -> datetime.date:
     """Return the earlier of today by this machine's clock and today by PostgreSQL's clock.
 
-    A host whose clock is ahead would close days that have not ended, for all hosts. Reports of
-    those days would then be late, and no block could contain them before the day of the wrong
-    clock. Raises StoreError if both clocks may be far ahead.
+    Bad case: the clock of one of several hosts is a week ahead. This host would move the days of
+    the week before they have ended. All reports that come during this week would be late. The next
+    day that is moved is the day after the week, so no block would contain the reports before then.
+
+    Raises
+    ------
+    StoreError
+        Both clocks may be far ahead (`check_uploads`).
     """
     if engine.dialect.name == "postgresql":
         with translate_errors(), engine.connect() as db:
@@ -102,25 +126,42 @@ def close_all(
     *,
     until: float = math.inf,
 ) -> None:
-    """Close the blocks of each metric; raise the first error after all metrics were tried.
+    """Close the blocks of each metric, also of the metrics after a metric that fails.
 
-    `rules` has the rules of each metric. The function stops soon after `until`, a time of
-    `time.monotonic`.
+    Parameters
+    ----------
+    engine : the database
+    rules : rules of the blocks of each metric (`storage.blocks.rules_in_force`)
+    today : first day (UTC) that is not moved
+    until : time of `time.monotonic` after which no further transaction begins
+
+    Raises
+    ------
+    Exception
+        The first error, after the other metrics were tried. No error is raised if the time is over
+        while a metric without errors still has days to move. The next task meets the error again.
     """
     errors: list[Exception] = []
     for metric, rules_of_metric in rules.items():
         try:
-            if not close_blocks(engine, metric, rules_of_metric, today=today, until=until):
+            is_complete = close_blocks(engine, metric, rules_of_metric, today=today, until=until)
+            if not is_complete:
+                # The time is over. Earlier errors are dropped here, because `keep_closing` waits
+                # for 30 seconds after an error. Bad case: a metric with damaged counters comes
+                # before a metric with a long backlog. With an error, the backlog would get 5 of
+                # every 35 seconds. Without an error, the next task follows at once.
                 return
         except Exception as error:  # noqa: BLE001 - damaged counters of one metric stop no other
             # Metrics are closed in the order of the registry. If the error were raised here, no
             # metric after a damaged one would ever be released.
             if isinstance(error, StoreError):
-                # The line of the log must name the metric, of which there may be a hundred.
+                # A collector may have a hundred metrics, so the line of the log names the metric.
                 reason = f"blocks of {metric}: {error}"
                 errors.append(StoreError(reason, retryable=error.retryable))
             else:
                 errors.append(error)
+            # If the database does not respond, each metric fails after a long wait. The time of the
+            # task limits the number of waits.
             if time.monotonic() > until:
                 break
     if errors:
@@ -130,7 +171,7 @@ def close_all(
 def select_due(
     engine: Engine, rules: Mapping[str, Rules], today: datetime.date
 ) -> dict[str, Rules]:
-    """Return the rules of the metrics with ended days that no block contains yet."""
+    """Return the rules of the metrics with ended days whose counters were not moved yet."""
     day_counts = count_due_days(engine, rules.keys(), today=today)
     return {metric: rules[metric] for metric in day_counts}
 
@@ -149,10 +190,10 @@ async def keep_closing(
     Parameters
     ----------
     run : runs a task in a worker process
-    stop_idle : ends the worker process when there is nothing to do, until the next midnight
-    find_due : returns the rules of the metrics with ended days that no block contains yet
-    today : returns the day by the clock of this machine
-    after_closing : does the work that follows from closed blocks, such as pages
+    stop_idle : ends the worker process, which has no task until the next midnight
+    find_due : returns the rules of the metrics with ended days whose counters were not moved yet
+    today : returns the day (UTC) by the clock of this machine
+    after_closing : computes the results that new blocks change, such as the overviews of the pages
     poll_seconds : seconds between two calls of `find_due`
     """
 
