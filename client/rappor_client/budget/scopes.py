@@ -24,10 +24,16 @@ because the device may have begun a scope in between. The rules in their order (
    belongs to this scope, and has p, q and interval of the registry.
 3. Otherwise the report begins a new scope, with its own parameters.
 
-Case 1 keeps the interval, because the cost of the scope assumes it, and because a collector judges
-a report by the interval in the report's fingerprint. It keeps p and q, which are in the same
-fingerprint. It keeps the segment, unless the registry no longer lists a property: then the reports
-have no segment until the epoch ends.
+Why rule 1 keeps the parameters of the first report:
+
+- Interval: the cost of the scope is computed for the number of reports of this interval.
+- p and q: a report names its parameters by a fingerprint, a hash of all parameters. A collector
+  accepts the fingerprints of its registries only. Perhaps none of its registries has the old
+  interval together with the new p and q, and then it would refuse the report.
+- Segment: the segment is the device's public properties, such as its version and country, and is
+  one of the hashed parameters, too. There is one exception. Only properties that the registry lists
+  may leave a device. If the present registry does not list the scope's segment, the reports have no
+  segment until the epoch ends.
 
 A scope is never dropped. A clock that is set back finds the scope of its day again, so it draws no
 second permanent response.
@@ -140,13 +146,18 @@ class Scope:
         """
         if not self.has_report_limit or self.last_report is None:
             return True
-        # This very report was decided before, and the process was killed before the report was
-        # queued. The same decision leads to the same bytes, so the report is no second one.
+        # Case: the process was killed after it had stored `last_report` and before it had queued
+        # this report. The bits of the report were stored before `last_report`, and are queued now.
+        # They are the same bits, so the device sends one report.
         if self.last_report.tag == tag:
             return True
+        # A scope with one report in an epoch has had its report. For such a scope, `interval_end`
+        # is the end of the event's day (`find_interval_end`), and later days must not pass.
+        if self.interval == "epoch":
+            return False
         # An earlier interval comes from a clock that was set back. The interval may have had its
         # report already, so it gets none.
-        return self.interval != "epoch" and interval_end > self.last_report.interval_end
+        return interval_end > self.last_report.interval_end
 
     def to_plain(self) -> dict[str, Any]:
         """Return the scope as an object for JSON. The parameters are named by their fingerprint.
@@ -193,13 +204,16 @@ class Scope:
     def _check(self) -> None:
         """Raise ValueError for fields that contradict each other, as another version may write."""
         first_day, last_day = map(datetime.date.fromisoformat, (self.first_day, self.last_day))
-        is_sound = (
-            isinstance(self.metric, str) and isinstance(self.epoch, str) and first_day <= last_day,
-            0 <= self.cohort < self.params.m and len(self.permanent) == self.params.n_bytes,
-            self.cost >= 0 and self.interval != "",
+        is_valid = (
+            isinstance(self.metric, str) and isinstance(self.epoch, str),
+            first_day <= last_day,
+            0 <= self.cohort < self.params.m,
+            len(self.permanent) == self.params.n_bytes,
+            self.cost >= 0,
+            self.interval != "",
         )
-        if not all(is_sound):
-            raise ValueError("scope")
+        if not all(is_valid):
+            raise ValueError("a scope must have fields that agree with each other")
 
 
 class ScopedReport(NamedTuple):
@@ -217,7 +231,7 @@ def find_scope(
 ) -> Scope | None:
     """Return the scope of a metric's next report, with the parameters of this report.
 
-    The result is None if the report begins a new scope. The head of this module lists the cases.
+    The result is None if the report begins a new scope. The head of this module lists the rules.
 
     Parameters
     ----------
@@ -226,7 +240,8 @@ def find_scope(
     rules
         Rules of the metric on the day of the event.
     params
-        Parameters of the registry's entry, with the part of the device.
+        Parameters of the registry's entry. For a metric with parts, they include the name of the
+        part that the device reports, such as "prefix:3" for the first three letters of a string.
     name
         Name of the metric.
     epoch
@@ -255,11 +270,13 @@ def find_scope(
 def assign_scope(
     scopes: Scopes, rules: MetricRules, prepared: PreparedReport, coins: Coins
 ) -> ScopedReport:
-    """Return the scope of a prepared report, and the report as it may leave. Stores nothing.
+    """Return the scope of a prepared report, and the report that the device may send.
 
-    The report is the same object if it was drawn from the scope's memoized permanent response.
-    Otherwise it is drawn again from this response: since it was prepared, another process has
-    begun the scope, or a registry has changed.
+    The returned report is `prepared` itself if it was drawn from the memoized permanent response of
+    the scope. Otherwise the report is drawn again from this response. Cases: after the report was
+    prepared, another process began the scope, or a registry changed the parameters.
+
+    The function stores nothing.
     """
     scope = find_scope(scopes, rules, prepared.params, prepared.report.metric, prepared.epoch)
     if scope is None:
@@ -273,8 +290,14 @@ def assign_scope(
 def find_memoized_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> str | None:
     """Return the part of a metric that the device has reported in an epoch, None without a report.
 
-    A device keeps its part if a registry changes the shares of the parts, as long as the registry
-    has the part: a second part of one string would be a second report of its value.
+    A part is a piece of a string, such as its first three letters. A registry lists the parts, and
+    for each part the share of the devices that report it. The secret of a device chooses the part
+    by these shares, so with other shares the secret may choose another part.
+
+    A device that has reported a part keeps this part until the epoch ends. Another part of the same
+    string would begin a second scope, which reveals more about the value and costs as much again.
+    If the present registry has no such part, or the part has another permanent fingerprint, the
+    result is None.
     """
     fingerprints = {params.part: params.permanent_fingerprint for params in metric.part_sets}
     for scope in scopes:
@@ -288,7 +311,7 @@ def find_memoized_part(scopes: Iterable[Scope], metric: Metric, epoch: str) -> s
 def has_reported(scopes: Iterable[Scope], name: str, day: datetime.date) -> bool:
     """Return whether a metric has reported in an epoch that contains a day.
 
-    A scope for life does not count, because it does not end, and says nothing about an epoch.
+    A scope for life is ignored. It has no epoch, so its report may be from any day.
     """
     text = day.isoformat()
     return any(
@@ -327,13 +350,16 @@ def _find_present_params(
 ) -> Params | None:
     """Return the registry's parameters for the next report of a scope for life.
 
-    The permanent fingerprint must be that of the scope. The probabilities p and q, and the
-    interval, may be others. Returns None if the registry has no such parameters: the metric has
-    epochs now, the part is gone, or the permanent fingerprint has changed.
+    The parameters must have the permanent fingerprint of the scope. They may have another p, q and
+    interval than the scope.
+
+    Returns None if the registry has no such parameters. Cases: the metric has epochs now, the
+    registry does not list the scope's part, or the permanent fingerprint has changed.
     """
     if epoch or scope_params.part not in rules.parts:
         return None
-    # The secret may choose another part by the changed shares. The scope's part counts.
+    # `params` has the part that the secret chooses by the present shares of the parts. The scope
+    # has memoized a response to its own part, so the report has the scope's part.
     if params.part != scope_params.part:
         params = dataclasses.replace(params, part=scope_params.part)
     return params if params.permanent_fingerprint == scope_params.permanent_fingerprint else None
