@@ -93,8 +93,8 @@ REFUSED_VALUES: list[tuple[Params, object, str]] = [
     (BUCKETS, TELLTALE, "a str of 11 characters"),
     (BUCKETS, Telling(), "Telling"),
 ]
-"""Parameters, a value of the wrong type, and the description of the value in the message: the type,
-and the length of a text."""
+"""Each row contains parameters, a value of the wrong type, and the description of the value in the
+message. The description is the type, with the length of a text."""
 
 
 @pytest.mark.parametrize("row", range(len(REFUSED_VALUES)))
