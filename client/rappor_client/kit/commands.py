@@ -122,7 +122,8 @@ def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Li
     """Print the privacy notices, store the consent, and print the new state."""
     # The descriptions come before the consent is stored. If the registry cannot be read, this line
     # raises, and nobody has agreed to metrics without a description.
-    yield from (privacy_notice(metric) for metric in Registry.load(host.registry).values())
+    registry, today = Registry.load(host.registry), host.compute_date()
+    yield from (privacy_notice(metric, today=today) for metric in registry.values())
     host.agree()
     yield from _describe_state(host)
 
@@ -153,6 +154,10 @@ def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -
     """Print the state of telemetry, and the numbers of sent, queued and pending reports."""
     yield from _describe_state(host)
     if host.is_on():
+        # Once the status of a metric that had ended was "on", without another word.
+        registry, today = Registry.load(host.registry), host.compute_date()
+        if ended := [metric.name for metric in registry.values() if today > metric.expires]:
+            yield f"Nothing more is recorded for {', '.join(ended)}: the collection has ended."
         with host.open() as client:
             if client.disabled_reason:
                 yield f"It cannot work now: {client.disabled_reason}."

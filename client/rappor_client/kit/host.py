@@ -58,6 +58,8 @@ from rappor_client.kit.consent_file import (
 from rappor_client.switches import find_disabling_variable
 
 if TYPE_CHECKING:
+    import datetime
+
     from rappor_client.client import Client
     from rappor_client.network.transport import Transport
 
@@ -163,6 +165,12 @@ class Host:
     def today(self) -> int:
         """The day of the clock (UTC), in days since 1970."""
         return int(self.clock() // _DAY)
+
+    def compute_date(self) -> datetime.date:
+        """Return the day of the clock (UTC) as a date."""
+        import datetime
+
+        return datetime.date(1970, 1, 1) + datetime.timedelta(days=self.today)
 
     def read_consent(self) -> Consent:
         """Return the consent of the person, or of the operator of a server.
@@ -366,6 +374,12 @@ class Host:
 
         if not consent_question.is_answerable():
             return
+        from rappor.registry.registry import Registry
+
+        # A damaged registry raises here. Once the person was asked, and the yes was not stored.
+        registry, today = Registry.load(self.registry), self.compute_date()
+        if all(today > metric.expires for metric in registry.values()):
+            return  # the collection has ended
         text = (
             f"May {self.name} learn which of its {self.what} are used? Once a month this "
             "device would send one of them, drawn from one random day, with random noise; never a "

@@ -31,6 +31,7 @@ from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
 from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC, Host
+from rappor_client.kit.payload import find_metric
 from rappor_client.network.address import parse_collector
 
 _COHORT_DEVICES: Final = 20
@@ -107,6 +108,10 @@ account. They are erased when you refuse or delete the account. Our server sees 
 serves; the collector learns only what is described here."""
 
 
+_DEVICE_DIGITS: Final = 12
+"""Largest number of digits of a number of devices. More devices than people do not exist."""
+
+
 def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
     """Add the options of `telemetry init` to its parser."""
     command.add_argument(
@@ -120,13 +125,21 @@ def add_arguments(command: argparse.ArgumentParser, host: Host) -> None:
     )
     command.add_argument(
         "--devices",
-        type=int,
+        type=_parse_number,
         metavar="N",
         help=f"Devices that you expect in a month. With many, unlisted {host.what} are found, too.",
     )
     command.add_argument(
         "--readme", type=Path, metavar="FILE", help="Where the section goes. Default: the terminal."
     )
+
+
+def _parse_number(text: str) -> int:
+    """Return an integer of at least 0, for `type=` of an argument."""
+    # For the ValueError of `int`, argparse would print the name of this function.
+    if not text.isdecimal() or len(text) > _DEVICE_DIGITS:
+        raise argparse.ArgumentTypeError(f"it must be a number of devices, got {text!r}")
+    return int(text)
 
 
 def run_init(host: Host, args: argparse.Namespace, names: Sequence[str]) -> Iterator[str]:
@@ -182,6 +195,9 @@ def _write_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) 
     if not args.owner:
         raise ParamsError("--owner must be given for a new registry: who is responsible")
     expires = args.expires or _compute_default_expiry()
+    # Nothing would be recorded after such a day, and runs of the program print no failure.
+    if expires < host.compute_date():
+        raise ParamsError(f"--expires must be a day that is not over, got {expires}")
     text = format_registry(host, names, owner=args.owner, expires=expires, devices=args.devices)
     path.write_text(text, encoding="utf-8")
     yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
@@ -197,7 +213,7 @@ def _compare_registry(host: Host, args: argparse.Namespace, names: Sequence[str]
     """
     path = Path(host.registry)
     registry = Registry.load(path)
-    metric = registry[METRIC]
+    metric = find_metric(registry)
     if new_names := sorted({*names}.difference(metric.params.categories, metric.listed)):
         instruction = (
             "Add them to its candidates"
@@ -218,7 +234,7 @@ def _list_ignored_options(
     host: Host, args: argparse.Namespace, names: Sequence[str], registry: Registry
 ) -> Iterator[str]:
     """Yield a clause for each option of the call that the existing registry contradicts."""
-    metric = registry[METRIC]
+    metric = find_metric(registry)
     if args.owner and args.owner != metric.owner:
         yield f"--owner {args.owner} is ignored (its owner is {metric.owner})"
     if args.expires and args.expires != metric.expires:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Iterator, Sequence
 
+from rappor.base.errors import MetricError
 from rappor.encode import encode_value
 from rappor.privacy.notice import describe_belief
 from rappor.protocol.encodings import parse_value
 from rappor.protocol.loss import epsilon_1
 from rappor.protocol.wire import Upload
+from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC
 
@@ -40,25 +43,48 @@ def describe_payload(
     yield describe_disclosure(registry)
 
 
+def find_metric(registry: Registry) -> Metric:
+    """Return the metric under which the kit records every use (`rappor_client.kit.host.METRIC`).
+
+    Raises
+    ------
+    MetricError
+        The registry lacks the metric, or the metric lists no name. `telemetry init` writes no such
+        registry, so it was made by other means.
+    """
+    metric = registry.get(METRIC)
+    if metric is None:
+        raise MetricError(
+            f"the registry must have a metric named {METRIC!r}, got {', '.join(registry)}; "
+            "`telemetry init` writes one if the file does not exist"
+        )
+    if not (metric.params.categories or metric.listed):
+        raise MetricError(f"the metric {METRIC!r} must list names, as `telemetry init` writes them")
+    return metric
+
+
 def make_example(registry: Registry) -> bytes:
     """Return the upload of an invented device, which has recorded the first name of the registry.
 
-    The metric is the one under which the kit records every use (`rappor_client.kit.host.METRIC`).
+    Raises
+    ------
+    MetricError
+        See `find_metric`.
     """
-    metric = registry[METRIC]
+    metric = find_metric(registry)
     # The names are the categories of the one-hot encoding, or the candidates of the list encoding.
-    # The registry of a kit has one of the two (`kit/init_command.py`).
     names = metric.params.categories or metric.listed
     value = parse_value(metric.params, names[0])
-    # The epoch is a month that never was. The secret is new, so the report is as random as in any
-    # real month.
-    encoded = encode_value(os.urandom(32), metric, value, epoch="0000-01")
+    # The epoch is in the year 1. The secret is new, so the report is as random as in any epoch of a
+    # real device.
+    epoch = metric.epoch_at(datetime.date.min)
+    encoded = encode_value(os.urandom(32), metric, value, epoch=epoch)
     return Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
 
 
 def describe_disclosure(registry: Registry) -> str:
     """Return a sentence about the information in one upload on the recorded name."""
-    loss = epsilon_1(registry[METRIC].params)
+    loss = epsilon_1(find_metric(registry).params)
     return (
         "What anybody could learn from one upload, the collector included: "
         f"{describe_belief(loss)}. While an upload is received, the collector also sees the "

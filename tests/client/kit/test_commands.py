@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import contextlib
 import dataclasses
 import io
 import os
@@ -253,6 +254,78 @@ def test_init_refuses_a_wrong_address(tool: Tool, capsys: pytest.CaptureFixture[
     host = tool.host(Host, collector="telemetry.example.org")
     assert manage(host, ["init", "--owner", "a@example.org"], ["build", "check"]) == 1
     assert "collector must be an https address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "reason"),
+    [
+        ("--expires", "2026-06-21", "--expires must be a day that is not over, got 2026-06-21"),
+        ("--expires", "2026-06-22", ""),
+        ("--devices", "-5", "it must be a number of devices, got '-5'"),
+        ("--devices", "9" * 5000, "it must be a number of devices"),
+        ("--devices", "12800", ""),
+    ],
+)
+def test_init_refuses_a_registry_that_could_record_nothing(
+    tool: Tool, capsys: pytest.CaptureFixture[str], option: str, text: str, reason: str
+) -> None:
+    """`init` refuses an end in the past and a negative number of devices, and writes no registry.
+
+    It once wrote both. Programs then shipped the registry, asked for consent, and recorded nothing.
+    """
+    host = open_host(tool, now="2026-06-22T12:00:00")
+    tool.registry.unlink()
+    words = ["init", "--owner", "a@example.org", f"{option}={text}"]
+    # argparse ends the program for a wrong number.
+    with contextlib.suppress(SystemExit):
+        assert manage(host, words, ["build", "check"]) == (1 if reason else 0)
+    assert reason in capsys.readouterr().err
+    assert tool.registry.exists() is (not reason)
+
+
+def test_status_states_that_the_collection_has_ended(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the last day of the metric, `status` and `on` state that nothing is recorded."""
+    last_day = Registry.load(tool.registry)["command"].expires
+    host = open_host(tool, now=f"{last_day}T12:00:00")
+    assert manage(host, ["status"], []) == manage(host, ["on"], []) == 0
+    assert "ended" not in capsys.readouterr().out
+    host.clock.advance(days=1)  # type: ignore[attr-defined]
+    assert manage(host, ["status"], []) == 0
+    ended = "Nothing more is recorded for command: the collection has ended."
+    assert ended in capsys.readouterr().out
+    assert manage(host, ["on"], []) == 0
+    assert "It has expired: nothing is collected any more." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["init", "preview", "view"])
+@pytest.mark.parametrize(
+    ("replaced", "replacement", "reason"),
+    [
+        ("[metrics.command]", "[metrics.page]", "must have a metric named 'command', got page"),
+        ('encoding = "onehot"', 'encoding = "bloom"', "the metric 'command' must list names"),
+    ],
+)
+def test_a_registry_of_other_means_is_refused(
+    tool: Tool,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    replaced: str,
+    replacement: str,
+    reason: str,
+) -> None:
+    """A registry that does not list uses is refused with a message. It once ended in a traceback.
+
+    A maker may write the registry by hand, or pass the registry of another program.
+    """
+    text = tool.registry.read_text()
+    assert replaced in text
+    text = re.sub(r"(?s)categories = \[.*?\]\n", "", text) if "bloom" in replacement else text
+    tool.registry.write_text(text.replace(replaced, replacement))
+    words = [command, "--no-browser"] if command == "view" else [command]
+    assert manage(open_host(tool), words, ["build", "check"]) == 1
+    assert reason in capsys.readouterr().err
 
 
 def test_init_keeps_a_readme_that_is_no_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -35,6 +36,23 @@ def test_page_shows_the_question(tool: Tool) -> None:
     output = tool.run_on_terminal("build", response=b"y\n").partition(QUESTION)[0]
     page = (ROOT / "client" / "KIT.md").read_text(encoding="utf-8")
     assert " ".join(output.split()) in " ".join(page.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("registry", ["damaged", "ended"])
+def test_no_question_about_a_collection_that_is_impossible(tool: Tool, registry: str) -> None:
+    """A person is not asked if the registry cannot be read, or if its last day is over.
+
+    The question once came in both cases. A yes recorded nothing, and with a damaged registry it was
+    not even stored.
+    """
+    text = tool.registry.read_text()
+    if registry == "damaged":
+        tool.registry.write_text(text + "]")
+    else:
+        tool.registry.write_text(re.sub(r"expires = .*", "expires = 2026-01-01", text))
+    assert tool.run_on_terminal("build", response=b"y\n") == "built\n"
+    assert not tool.data.exists()
 
 
 @pytest.mark.slow
