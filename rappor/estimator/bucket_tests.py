@@ -6,9 +6,9 @@ Such a number is not normal, and a fit of single reports selects items because o
 decoder then calls `count_bucket_reports`, and takes p-values and lower interval ends from the
 numbers of reports themselves.
 
-*Example.* 200 reports name 464 buckets in 128 cohorts. The buckets of an absent item are named .43
-times on average, and 4 times or more often with probability .001. Four reports are 5.4 standard
-deviations above the mean, for which a normal tail is 3e-8.
+*Example.* A cohort has 464 buckets, and 200 reports come from 128 cohorts. The buckets of an absent
+item are named 200 / 464 = .43 times on average, and 4 times or more often with probability .001.
+Four reports are 5.4 standard deviations above the mean, for which a normal tail is 3e-8.
 
 Theory of operation
 -------------------
