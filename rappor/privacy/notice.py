@@ -1,10 +1,18 @@
 """Privacy notice of a metric: plain sentences about the collection, its losses and its limits.
 
 `rappor collects`, the client and the data sheet print the same sentences to people. The input is a
-`Metric`. The order of the sentences is: name and description; owner and last day; values and
-frequency; properties without noise; losses; promise; linking of reports; released sums.
+`Metric`. The sentences say in this order:
 
-Losses and beliefs are bounds, and are rounded towards less privacy: a sentence may promise less
+1. the name and the description of the metric
+2. who collects it, and until which day
+3. how often a device records a value, and with which noise
+4. which properties of the device, such as its version, every report shows without noise
+5. how much an observer of the reports can learn about a value (the privacy loss)
+6. for which time and under which condition this limit holds (the promise)
+7. by which of their properties an observer recognises reports of one device (linking)
+8. how many reports a sum needs before the collector releases it
+
+Losses and beliefs are bounds, and are rounded towards less privacy. So a sentence may promise less
 than the device does, and never more. Probabilities of recognition and mean numbers are predictions,
 and are rounded as usual. An infinite loss becomes a sentence that begins with WARNING.
 """
@@ -41,13 +49,15 @@ _NEAR_CERTAINTY: Final = 0.99
 """Belief, as a probability, above which a sentence contains "almost certain" in place of a number.
 More digits would suggest a protection that the metric does not have."""
 
-_YEAR: Final = 366
-"""Days before and after the last day of a metric that are searched for the days of its epoch. A
-leap year has 366 days, and no epoch that ends is longer."""
+_LONGEST_EPOCH_DAYS: Final = 366
+"""Number of days of the longest epoch: a leap year. Every day of the epoch in which a metric
+expires is at most this far from the last day of the metric. Metrics for life are not searched."""
 
 _LINKED_REPORTS: Final = 2
-"""Number of reports in each of two sets that an observer compares. Two is the smallest number at
-which many devices become recognisable, under the profile "balanced" 20 % of a million devices."""
+"""Number of reports in each of two sets that an observer compares. A larger number makes devices
+easier to recognise. Two is the smallest number at which an observer recognises many devices. Under
+the profile "balanced", an observer recognises 1 % of a million devices with one report in each set,
+and 20 % with two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +69,14 @@ class NoticeSentences:
     heading : name and description of the metric. A description may have several lines.
     owner : who collects the metric, and until when.
     frequency : how often a device records which values, and with which noise.
-    late_days : devices that draw a day after the last day. Empty for most metrics.
+    late_days : share of the devices that never report in the last epoch, because they draw a
+        reporting day after the metric expires. Empty for most metrics (`describe_late_days`).
     segments : properties that a device sends without noise. Empty without segments.
     losses : losses of one report, of all reports, and of a year.
-    promise : promise of a scope, and its condition.
-    linking : which properties of a report link it to other reports of the device.
-    release : what the collector keeps, and the smallest sums that it releases.
+    promise : bound on the loss of one scope (one metric in one epoch), and the condition under
+        which the bound holds.
+    linking : properties of a report by which an observer links it to other reports of the device.
+    release : data that the collector keeps, and the smallest sums that it releases.
     """
 
     heading: str
@@ -179,13 +191,20 @@ def describe_late_days(metric: Metric) -> Iterator[str]:
     """
     if metric.interval != "epoch":
         return
-    expiry, epoch = metric.expires.toordinal(), metric.epoch_at(metric.expires)
-    # Python's calendar begins on day 1 and ends with the year 9999.
-    near = range(max(expiry - _YEAR, 1), min(expiry + _YEAR, datetime.date.max.toordinal()) + 1)
-    days = [day for day in near if metric.epoch_at(datetime.date.fromordinal(day)) == epoch]
-    drawn_days = days[:-EXCLUDED_DAYS]
-    if late := sum(day > expiry for day in drawn_days):
-        share = f"{100 * late / len(drawn_days):.3g} %"
+    # Days are ordinals: numbers of days of Python's calendar, from 1 to the end of the year 9999.
+    expiry = metric.expires.toordinal()
+    first_searched = max(expiry - _LONGEST_EPOCH_DAYS, 1)
+    last_searched = min(expiry + _LONGEST_EPOCH_DAYS, datetime.date.max.toordinal())
+    epoch_of_expiry = metric.epoch_at(metric.expires)
+    days_of_epoch = [
+        day
+        for day in range(first_searched, last_searched + 1)
+        if metric.epoch_at(datetime.date.fromordinal(day)) == epoch_of_expiry
+    ]
+    drawn_days = days_of_epoch[:-EXCLUDED_DAYS]
+    n_late_days = sum(day > expiry for day in drawn_days)
+    if n_late_days:
+        share = f"{100 * n_late_days / len(drawn_days):.3g} %"
         yield (
             f"It expires on {metric.expires}, before the {metric.epoch} ends: the {share} of the "
             f"devices that draw a later day do not answer in that {metric.epoch}."
@@ -224,9 +243,10 @@ def describe_segments(metric: Metric) -> Iterator[str]:
         "" if metric.epoch == "life" else f", as they are at the first report of a {metric.epoch}"
     )
     yield (
-        f"Sent with it, without noise: {properties}{time}. Everybody who sees a report knows which "
-        f"of {metric.n_segments:,} groups its device is in. The limits below are for the value. "
-        "They do not cover what these properties reveal about it."
+        f"Every report shows these properties of the device, without noise: {properties}{time}. "
+        f"Everybody who sees a report knows which of {metric.n_segments:,} groups its device is "
+        "in. The limits below are for the value. They do not cover what these properties reveal "
+        "about it."
     )
 
 
@@ -259,34 +279,39 @@ def _describe_year(metric: Metric) -> Iterator[str]:
         return
     if unchanged.named_items is not None:
         yield (
-            f"A set that stays the same loses as much again each {metric.epoch}. After a year "
+            f"If a set stays the same, the losses of all its {metric.epoch}s add up. After a year "
             f"{describe_belief(unchanged.epsilon)}. "
             f"{_describe_named_items(metric, unchanged.named_items)}"
         )
         return
     text = f"A value that stays the same for a year: {describe_belief(unchanged.epsilon)}"
-    if unchanged.named is not None:
+    naming_probability = unchanged.named
+    if naming_probability is not None:
         text += (
             f". Somebody who links all reports of a device can pick its value out of "
-            f"{unchanged.candidates:,} equally likely ones {format_times_in_100(unchanged.named)}"
+            f"{unchanged.candidates:,} equally likely ones "
+            f"{format_times_in_100(naming_probability)}"
         )
     yield f"{text}."
 
 
 def _describe_named_items(metric: Metric, named_items: float) -> str:
-    """Describe how many items an observer names who links the reports of a year.
+    """Describe how many items of a set an observer recognises from the reports of a year.
+
+    The observer links the reports, and names the items that are in the set with more than 90 %
+    certainty.
 
     Parameters
     ----------
     metric : a metric of sets.
     named_items : expected number of named items (`rappor.privacy.named_items`).
     """
+    n_items = format_count(metric.params.items, "item")
     return (
-        f"Nothing in the reports links the {metric.epoch}s. Somebody who links the reports of a "
-        "year by other means, such as the network address, and knows how popular each of "
-        f"{KNOWN_ITEMS:,} items is, names on average {format_mean(named_items)} of the "
-        f"{format_count(metric.params.items, 'item')} of a set with more than "
-        f"{100 * CERTAINTY:.0f} % certainty."
+        f"Nothing in the reports links the {metric.epoch}s. Somebody can still link the reports of "
+        "a year by other means, such as the network address, and may know how popular each of "
+        f"{KNOWN_ITEMS:,} items is. A set has {n_items}. On average, this observer is more than "
+        f"{100 * CERTAINTY:.0f} % certain of {format_mean(named_items)} of them."
     )
 
 
@@ -306,7 +331,7 @@ def _format_epoch(metric: Metric) -> str:
 
 
 def describe_belief(epsilon: float) -> str:
-    """Describe the largest belief that a loss in nats allows, from a belief of 50 % before.
+    """Describe the largest belief that a loss in nats allows somebody who believed 50 % before.
 
     Examples
     --------
@@ -326,7 +351,8 @@ def describe_certainty(epsilon: float) -> str:
     """
     _, largest = posterior_bound(epsilon, _EVEN_ODDS)
     if largest > _NEAR_CERTAINTY:
-        # Rounded to a tenth, a belief above 99.95 % would be printed as 100 %.
+        # Case: a large loss. The bound would be printed as "at most 99.97 %". A reader would take
+        # so many digits for a protection, and there is almost none.
         return "become almost certain"
     return f"be at most {format_belief(largest)} sure"
 
@@ -359,7 +385,8 @@ def describe_promise(metric: Metric) -> str:
 
 def _describe_linking(metric: Metric) -> str:
     """Describe which properties of a report link it to other reports of the device."""
-    links = ("its properties, " if metric.segments else "") + "its network address"
+    properties = "its properties, " if metric.segments else ""
+    links = f"{properties}its network address"
     if most_reports(metric) == 1:
         return (
             f"Linking: a device sends one report a {metric.epoch}, and draws its noise anew for "
@@ -371,16 +398,19 @@ def _describe_linking(metric: Metric) -> str:
         return f"In practice only {links} or the time of sending can link a device's reports."
     cohorts = metric.params.m
     linked_reports = (
-        "all its reports" if metric.epoch == "life" else f"its reports of one {metric.epoch}"
+        "all reports of a device"
+        if metric.epoch == "life"
+        else f"the reports of a device in one {metric.epoch}"
     )
-    properties = "its properties, " if metric.segments else ""
     cohort = f"its cohort (one of {cohorts:,}) and " if cohorts > 1 else ""
     group = " with the same properties" if metric.segments else ""
+    shared_links = "cohort and noise" if cohorts > 1 else "noise"
     return (
-        f"Linking: {linked_reports} share {properties}{cohort}its permanent noise. With two sets "
-        f"of {_LINKED_REPORTS} reports, a device is found among {recognition.devices}{group} with "
-        f"{recognition.probability} probability. Beyond that, only {links} or the time of sending "
-        "can link reports."
+        f"Linking: {linked_reports} share {properties}{cohort}its permanent noise. Somebody who "
+        f"has {_LINKED_REPORTS} reports of a device, and {_LINKED_REPORTS} further reports of each "
+        f"of {recognition.devices} devices{group}, finds those of the same device with "
+        f"{recognition.probability} probability. Apart from {shared_links}, only {links} or the "
+        "time of sending can link reports."
     )
 
 
@@ -389,8 +419,8 @@ class Recognition(NamedTuple):
 
     Attributes
     ----------
-    devices : number of devices among which the device is found.
-    probability : probability that an observer finds it with two sets of 2 reports.
+    devices : number of devices among which an observer looks for the device.
+    probability : probability that the observer finds the device by comparing two sets of 2 reports.
     """
 
     devices: str
@@ -401,14 +431,19 @@ def describe_recognition(metric: Metric) -> Recognition | None:
     """Describe the recognition of a device by its permanent noise; None if it fails in practice.
 
     Several reports of one scope repeat one permanent response, which links them by its noise. The
-    metric must allow several reports in a scope.
+    metric must allow several reports in a scope. The recognition fails in practice if all devices
+    are in one cohort and the probability is below half a per cent.
     """
     linked = linkability(metric.params, reports=(_LINKED_REPORTS,))
     probability = format_chance(linked.recognised[0].probability)
     # Case: few bits with much noise, such as a yes/no question. The permanent responses of many
-    # devices are equal, so they distinguish no device in practice. `format_chance` writes all
-    # probabilities below half a per cent alike, so the comparison has this limit.
-    if metric.params.m == 1 and probability == format_chance(0.0):
+    # devices are equal, so they distinguish no device in practice. `format_chance` writes every
+    # probability below half a per cent as it writes 0.
+    is_negligible = probability == format_chance(0.0)
+    # With several cohorts, a report shows the cohort of its device. The cohort links reports, so
+    # the notice must say so even if the noise links none.
+    has_one_cohort = metric.params.m == 1
+    if has_one_cohort and is_negligible:
         return None
     return Recognition(f"{linked.devices:,}", probability)
 
@@ -417,13 +452,13 @@ def _describe_release(metric: Metric) -> str:
     """Describe the smallest sums that the collector releases."""
     # min_reports = 0 is allowed for trials, in which a sum may contain the report of one device.
     if not metric.min_reports:
-        return "It shows every sum at once, even that of a single report."
+        return "It shows every sum at once, even the sum of a single report."
     group = " of one group" if metric.segments else ""
-    # With a single cohort the sum itself is the cohort: "no device sent more than one in 10 of
-    # them", of the reports.
-    total = "a cohort" if metric.params.m > 1 else "them"
+    # The collector limits the share of one device in the reports of each cohort. With a single
+    # cohort, these are all reports of the sum, and the sentence needs no cohorts.
+    reports_with_limit = "the reports of a cohort" if metric.params.m > 1 else "these reports"
     return (
-        "It shows a sum of whole days only if it has at least "
-        f"{format_count(metric.min_reports, 'report')}{group}, and no device sent more than one in "
-        f"{metric.min_cohort:,} of {total}."
+        "It shows a sum of whole days only if the sum contains at least "
+        f"{format_count(metric.min_reports, 'report')}{group}, and if no device sent more than one "
+        f"in {metric.min_cohort:,} of {reports_with_limit}."
     )

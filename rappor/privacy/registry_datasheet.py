@@ -318,9 +318,9 @@ def _describe_named_items(metrics: Iterable[Metric]) -> Iterator[str]:
     """
     if any(get_encoding(metric.params).supports_items for metric in metrics):
         yield (
-            "A set that stays loses as much again in each epoch. Nothing in the reports links the "
-            "epochs: cohort, bucket and day are drawn anew. For sets, 'named' is the average "
-            "number of items that an observer of linked epochs names with more than "
+            "If a set stays the same, the losses of all epochs add up. Nothing in the reports "
+            "links the epochs, because cohort, bucket and day are drawn anew. For sets, 'named' is "
+            "the average number of items that an observer of linked epochs names with more than "
             f"{100 * CERTAINTY:.0f} % certainty, if the observer knows how popular each of "
             f"{KNOWN_ITEMS:,} items is (Zipf's law). {EPOCH_OF_SETS}"
         )
@@ -360,9 +360,10 @@ def _describe_linking(metric: Metric) -> str:
     cohort = "the cohort and " if metric.params.m > 1 else ""
     period = "in all reports" if metric.epoch == "life" else f"within one {metric.epoch}"
     return (
-        f"{metric.name}: {properties}{cohort}the permanent noise, {period}. Two sets of 2 reports "
-        f"identify a device among {recognition.devices} with {recognition.probability} "
-        "probability. Address and time link reports, too."
+        f"{metric.name}: {properties}{cohort}the permanent noise, {period}. Somebody who has 2 "
+        f"reports of a device, and 2 further reports of each of {recognition.devices} devices, "
+        f"finds those of the same device with {recognition.probability} probability. Address and "
+        "time link reports, too."
     )
 
 

@@ -214,7 +214,8 @@ epoch = "{epoch}"{segments}
     assert write_notice(registry["theme"]).linking in sections["Metric theme"]
     by_noise = "permanent noise" in notice
     assert ("permanent noise" in link) is by_noise is (encoding == "bloom")
-    assert re.findall(r"among ([\d,]+)", link) == re.findall(r"among ([\d,]+)", notice)
+    number_of_devices = r"each of ([\d,]+) devices"
+    assert re.findall(number_of_devices, link) == re.findall(number_of_devices, notice)
     assert re.findall(r"with (.*?) probability", link) == re.findall("with ([^ ]* %) prob", notice)
     assert ("the properties of the device" in link) is bool(segments)
     assert "one life" not in link

@@ -50,13 +50,14 @@ def test_the_notice_of_a_metric_for_life() -> None:
         "Promise: in its whole life a device repeats the value of its first report, even if its "
         "value changes. The limit on the loss holds for any two histories of values, as long as "
         "when and how often a device reports does not depend on its values.",
-        "Linking: all its reports share its cohort (one of 16) and its permanent noise. With two "
-        f"sets of 2 reports, a device is found among 1,000,000 with {format_chance(RECOGNISED)} "
-        "probability. Beyond that, only its network address or the time of sending can link "
+        "Linking: all reports of a device share its cohort (one of 16) and its permanent noise. "
+        "Somebody who has 2 reports of a device, and 2 further reports of each of 1,000,000 "
+        f"devices, finds those of the same device with {format_chance(RECOGNISED)} probability. "
+        "Apart from cohort and noise, only its network address or the time of sending can link "
         "reports.",
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole "
-        "days only if it has at least 100 reports, and no device sent more than one in 10 of a "
-        "cohort.",
+        "days only if the sum contains at least 100 reports, and if no device sent more than one "
+        "in 10 of the reports of a cohort.",
     ]
 
 
@@ -199,7 +200,7 @@ def test_no_bound_is_a_warning() -> None:
 def test_a_weak_bound_is_not_shown_as_a_percentage() -> None:
     """If a bound is near certainty, the notice has "almost certain" in place of a percentage.
 
-    A rounded percentage would be 100 %, which is wrong, or many nines.
+    A reader would take the digits of "99.97 %" for a protection, and there is almost none.
     """
     text = privacy_notice(make_metric(Params.profile("low-noise")))
     assert "somebody who was half sure what your answer is can become almost certain" in text
@@ -219,7 +220,8 @@ def test_links_that_cannot_be_seen_are_not_listed() -> None:
     names = tuple(map(str, range(300)))
     many = Params(k=300, encoding="onehot", categories=names, f=0.5, p=0.25, q=0.75)
     text = privacy_notice(make_metric(many, epoch="month"))
-    assert "Linking: its reports of one month share its permanent noise. With two sets" in text
+    assert "Linking: the reports of a device in one month share its permanent noise. Some" in text
+    assert "Apart from noise, only its network address" in text
 
 
 def test_smallest_released_sums_are_described() -> None:
@@ -227,13 +229,15 @@ def test_smallest_released_sums_are_described() -> None:
     text = privacy_notice(make_metric(PAPER, min_reports=500))
     assert (
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole days "
-        "only if it has at least 500 reports, and no device sent more than one in 10 of a cohort."
+        "only if the sum contains at least 500 reports, and if no device sent more than one in 10 "
+        "of the reports of a cohort."
     ) in text
     assert "90 %" not in text
     assert "It shows every sum at once" in privacy_notice(make_metric(PAPER, min_reports=0))
     boolean = Params(k=1, encoding="boolean", f=0.5, p=0.25, q=0.75)
     sentence = (
-        "only if it has at least 100 reports, and no device sent more than one in 10 of them."
+        "only if the sum contains at least 100 reports, and if no device sent more than one in 10 "
+        "of these reports."
     )
     assert sentence in privacy_notice(make_metric(boolean))
 
@@ -261,10 +265,10 @@ def test_segments_are_listed_with_what_they_reveal() -> None:
     dimensions = (Dimension("version", ("1", "2")), Dimension("country", ("de",)))
     lines = privacy_notice(make_metric(PAPER, segments=dimensions, epoch="quarter")).splitlines()
     assert lines[3] == (
-        "Sent with it, without noise: version (1, 2, other); country (de, other), as they are at "
-        "the first report of a quarter. Everybody who sees a report knows which of 6 groups its "
-        "device is in. The limits below are for the value. They do not cover what these properties "
-        "reveal about it."
+        "Every report shows these properties of the device, without noise: version (1, 2, other); "
+        "country (de, other), as they are at the first report of a quarter. Everybody who sees a "
+        "report knows which of 6 groups its device is in. The limits below are for the value. They "
+        "do not cover what these properties reveal about it."
     )
     assert "as they are" not in privacy_notice(make_metric(PAPER, segments=dimensions))
     _, _, _, *plain = privacy_notice(make_metric(PAPER, epoch="quarter")).splitlines()
@@ -274,6 +278,6 @@ def test_segments_are_listed_with_what_they_reveal() -> None:
     promise, linking, showing = differing
     assert "how often a device reports, and its properties, do not depend on its values" in promise
     assert "share its properties, its cohort" in linking
-    assert "among 1,000,000 with the same properties" in linking
+    assert "of each of 1,000,000 devices with the same properties, finds" in linking
     assert "only its properties, its network address or the time of sending" in linking
-    assert "at least 100 reports of one group, and no device sent more than one in 10" in showing
+    assert "at least 100 reports of one group, and if no device sent more than one in" in showing
