@@ -32,8 +32,10 @@ by functions that call them. In the order of a run:
     invoke         records the run when the first command starts; at the root it also shows the
                    consent question at the end
 
-The module imports neither library: typer has its own copy of click in some versions. It uses only
-attributes and methods that both have.
+Importing this module imports neither library, because a program has only one of them: some versions
+of typer contain their own copy of click. `telemetry` imports the library of its program, to create
+the command. Everything else uses only attributes and methods that the objects of both libraries
+have.
 """
 
 from __future__ import annotations
@@ -50,20 +52,21 @@ from rappor_client.kit.host import Host, is_success
 _Program = TypeVar("_Program")
 
 NAME: Final = "telemetry"
-"""Name of the added command. A command of this name is never recorded as a use."""
+"""Name of the command that is added to the root of the program. It is never recorded as a use."""
 _NO_COMMAND: Final = "(no command)"
 """Name that is recorded for a run of the root without a command and without a flag."""
 _HAS_RUN: Final = f"{__name__}.has_run"
 """Key in `ctx.meta`, which all contexts of one run share. The value is True once a command ran."""
 _PARSED: Final = f"{__name__}.parsed"
 """Key in `ctx.meta` for the list of contexts of all commands that the run has parsed."""
-_PASS_WORDS: Final = {
+_WITHOUT_PARSING: Final = {
     "ignore_unknown_options": True,
     "allow_extra_args": True,
     "help_option_names": [],
 }
-"""Settings with which click passes the words after `telemetry` on, without parsing them. The kit
-parses them with one parser, so the command is the same in every program."""
+"""Settings of a command whose arguments click does not parse. The command `telemetry` has these
+settings. The kit parses its arguments with a parser of its own, so the command is the same in every
+program."""
 
 
 def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: Any) -> _Program:
@@ -90,8 +93,10 @@ def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: An
     ParamsError
         The program has no commands, or a command `telemetry`.
     """
-    commands = (*getattr(cli, "commands", ()), *getattr(cli, "registered_commands", ()))
-    if NAME in [getattr(command, "name", command) for command in commands]:
+    is_typer = hasattr(cli, "registered_commands")  # only an app of typer has this attribute
+    # A group of click has a mapping of its commands by name.
+    names = _list_names_of_typer(cli) if is_typer else getattr(cli, "commands", ())
+    if NAME in names:
         raise ParamsError(f"cli must have no command {NAME} of its own")
     # The package and the file of the caller give the name of the program and the place of its
     # registry, so that most programs need not pass either.
@@ -100,7 +105,7 @@ def telemetry(cli: _Program, *, registry: str | os.PathLike[str], **settings: An
     name = settings.pop("name", None) or _name_caller(caller, file)
     path = os.path.join(os.path.dirname(os.path.abspath(file)), registry)
     host = Host(name, registry=path, **settings)
-    if hasattr(cli, "registered_commands"):  # only an app of typer has this attribute
+    if is_typer:
         _add_to_typer(cli, host)
     elif hasattr(cli, "add_command"):
         _add_to_click(cli, host)
@@ -146,8 +151,11 @@ def list_all_uses(ctx: Any) -> Iterator[str]:
         yield from (" ".join([*path, flag]) for flag in _list_flags(option))
     if _is_group(ctx.command):
         for name in ctx.command.list_commands(ctx):
+            # A person who looks at the telemetry does not use the program. Only the root has the
+            # added command. A command `telemetry` of a group belongs to the program, and is a use.
+            is_added_command = name == NAME and ctx.parent is None
             command = ctx.command.get_command(ctx, name)
-            if command is not None and not (name == NAME and not path):
+            if command is not None and not is_added_command:
                 yield from list_all_uses(type(ctx)(command, info_name=name, parent=ctx))
 
 
@@ -157,10 +165,28 @@ def _add_to_click(group: Any, host: Host) -> None:
 
     run = click.pass_context(_make_manager(host))
     command = click.Command(
-        NAME, callback=run, help=_describe_command(host), context_settings=_PASS_WORDS
+        NAME, callback=run, help=_describe_command(host), context_settings=_WITHOUT_PARSING
     )
     group.add_command(command)
     _watch_root(group, host)
+
+
+def _list_names_of_typer(app: Any) -> Iterator[str]:
+    """Yield the names of the commands and groups of an app of typer.
+
+    Typer chooses the names when it builds the program. A command without a name has the name of its
+    function. A group without a name gives its commands to the app.
+    """
+    from typer.main import get_command_name, solve_typer_info_defaults
+
+    for command in app.registered_commands:
+        yield command.name or get_command_name(command.callback.__name__)
+    for group in app.registered_groups:
+        group_name = solve_typer_info_defaults(group).name
+        if group_name:
+            yield group_name
+        else:
+            yield from _list_names_of_typer(group.typer_instance)
 
 
 def _add_to_typer(app: Any, host: Host) -> None:
@@ -173,14 +199,16 @@ def _add_to_typer(app: Any, host: Host) -> None:
     # users of the program would have to type the name of the first one.
     if not is_group and len(app.registered_commands) < 2:
         raise ParamsError(
-            "cli must have two commands, or a callback: typer runs a single one alone"
+            "cli must have two commands, or a callback: typer runs a single command without its "
+            "name"
         )
     run = _make_manager(host)
     # Typer passes the context to an argument that has this annotation.
     run.__annotations__ = {"ctx": typer.Context, "return": None}
-    app.command(NAME, help=_describe_command(host), context_settings=_PASS_WORDS)(run)
-    # A program may choose the class of its group in two places: in the decorator of its callback,
-    # `@app.callback(cls=...)`, which comes first, or in `typer.Typer(cls=...)`.
+    app.command(NAME, help=_describe_command(host), context_settings=_WITHOUT_PARSING)(run)
+    # A program may choose the class of its group in the decorator of its callback,
+    # `@app.callback(cls=...)`, or in `typer.Typer(cls=...)`. If it does both, typer uses the class
+    # of the callback.
     has_callback_class = isinstance(getattr(app.registered_callback, "cls", None), type)
     info = app.registered_callback if has_callback_class else app.info
     base: Any = info.cls if isinstance(info.cls, type) else TyperGroup
@@ -274,8 +302,9 @@ def _watch_lookup(group: Any, host: Host) -> None:
 def _record(ctx: Any, host: Host) -> None:
     """Record a run when its first command starts.
 
-    A chain of commands is one run. Click parses all commands of a chain before it runs the first,
-    so the use that is drawn may belong to any of them.
+    The kit draws one of the uses of a run at random and reports it. A chain of commands is one run.
+    Click parses all commands of a chain before it runs the first, so the drawn use may belong to
+    any command of the chain.
     """
     is_first = _HAS_RUN not in ctx.meta
     ctx.meta[_HAS_RUN] = True
@@ -292,7 +321,8 @@ def _is_run_without_command(ctx: Any) -> bool:
     Click keeps the typed name of a command of the group in "protected args", and the words after it
     in `args`.
     """
-    words = getattr(ctx, "_protected_args", None)  # the name in click 8.2 and later
+    # The attribute has an underscore in click 8.2 and later.
+    words = getattr(ctx, "_protected_args", None)
     if words is None:
         words = ctx.protected_args
     return _may_run_without_command(ctx.command) and not (words or ctx.args)

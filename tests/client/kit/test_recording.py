@@ -74,14 +74,44 @@ def test_a_name_that_the_group_does_not_list_is_not_recorded() -> None:
 
 
 def test_a_program_without_commands_is_refused() -> None:
-    """A program without subcommands, or with a command `telemetry`, is refused at its start."""
+    """A program without subcommands is refused at its start."""
     import typer  # noqa: PLC0415  # 50 ms, and for this test only
 
     app = typer.Typer()
     app.command()(lambda: None)
-    group = click.Group("group", commands=[click.Command("telemetry")])
-    for program in (app, click.Command("single"), group, print):
+    for program in (app, click.Command("single"), print):
         with pytest.raises(ParamsError, match="must"):
+            telemetry(program, registry="metrics.toml", collector=None)
+
+
+def test_a_program_with_a_command_telemetry_is_refused() -> None:
+    """A program with a command or group `telemetry` is refused, whichever way it gets its name.
+
+    Otherwise the added command would replace the command of the program. Typer names a command
+    after its function, and a group after its own app. A group without a name gives its commands to
+    the app.
+    """
+    import typer  # noqa: PLC0415  # 50 ms, and for these two tests only
+
+    def telemetry_() -> None:
+        """Do nothing."""
+
+    telemetry_.__name__ = "telemetry"
+
+    def make_app(**settings: Any) -> typer.Typer:
+        app = typer.Typer(**settings)
+        for name in ("build", "check"):
+            app.command(name)(lambda: None)
+        return app
+
+    with_function, with_group, with_named_app, with_commands = (make_app() for _ in range(4))
+    with_function.command()(telemetry_)
+    with_group.add_typer(make_app(), name="telemetry")
+    with_named_app.add_typer(make_app(name="telemetry"))
+    with_commands.add_typer(with_function)
+    group = click.Group("group", commands=[click.Command("telemetry")])
+    for program in (group, with_function, with_group, with_named_app, with_commands):
+        with pytest.raises(ParamsError, match="cli must have no command telemetry of its own"):
             telemetry(program, registry="metrics.toml", collector=None)
 
 
