@@ -138,7 +138,9 @@ class BlockTotal(NamedTuple):
 
     Attributes
     ----------
-    intervals : largest number of reports of one device in a block, which follows from its days
+    intervals : number of intervals of the metric (a day, a week or an epoch) that contain a day of
+        the blocks. A device sends one report in an interval, so this is also the largest number of
+        reports of one device in a block
     smallest : number of reports of the smallest block
     reports : number of reports of all the blocks
     """
@@ -215,7 +217,8 @@ def form_windows(
 
     Parameters
     ----------
-    db : the transaction that moves the last piece of the day into blocks
+    db : the transaction that moves the last counters of the day into blocks. A day with more than
+        4,096 cohorts is moved in several pieces, and its last piece forms the windows
     metric : name of the metric
     rules : rule of each fingerprint of the metric. Blocks under another fingerprint wait, because
         their minimum is unknown
@@ -224,32 +227,38 @@ def form_windows(
     waiting = select_waiting_totals([metric])
     # A window begins with the earliest last day of its blocks. A block of several days has reports
     # of days before its last day, so `first_day_of_reports` may be earlier.
-    first, last = func.min(waiting.c.last), func.max(waiting.c.last)
-    first_day_of_reports, reports = func.min(waiting.c.first), func.sum(waiting.c.reports)
+    last_day_of_blocks = func.max(waiting.c.last)
     query = (
-        select(waiting.c.params, last, first, first_day_of_reports, reports)
-        # A run that was killed may have closed blocks of a later day in some cohorts, before late
-        # counters of this day came. These blocks belong to the window of a later night, after all
-        # cohorts of the later day were moved.
+        select(
+            waiting.c.params,
+            last_day_of_blocks.label("last"),
+            func.min(waiting.c.last).label("first"),
+            func.min(waiting.c.first).label("first_day_of_reports"),
+            func.sum(waiting.c.reports).label("reports"),
+        )
+        # Case: a run that moved a later day was killed. It has closed blocks of the later day in
+        # some cohorts. Afterwards late counters of this day came, so this day is moved now. The
+        # blocks of the later day must not join its window. They belong to the window of a later
+        # night, after all cohorts of the later day were moved.
         .where(waiting.c.last <= day)
         .group_by(waiting.c.params)
         # Case: `min_reports` was lowered, so the waiting blocks are enough, and none of them ends
         # on this day. The window would be dated on a past day, and would change ranges that
         # somebody has read. The blocks wait until a night with a new block.
-        .having(last == day)
+        .having(last_day_of_blocks == day)
     )
     columns = schema.rate_in_force.c
     changes = select(columns.params, columns.changed).where(columns.metric == metric)
     days_of_change = {row.params: row.changed for row in db.execute(changes)}
     windows = []
-    for fingerprint, last, first, first_day_of_reports, reports in db.execute(query):
-        rule = rules.get(fingerprint)
-        if rule is None or reports < rule.min_reports:
+    for row in db.execute(query):
+        rule = rules.get(row.params)
+        if rule is None or row.reports < rule.min_reports:
             continue
-        has_one_rate = first_day_of_reports > days_of_change[fingerprint]
+        has_one_rate = row.first_day_of_reports > days_of_change[row.params]
         rate = rule.sampling_rate if has_one_rate else None
-        row = (metric, fingerprint, last, first, int(reports), rule.min_reports, rate)
-        windows.append(row)
+        reports = int(row.reports)
+        windows.append((metric, row.params, row.last, row.first, reports, rule.min_reports, rate))
     insert_rows(db, schema.release_window, windows)
     for _, fingerprint, last, first, *_ in windows:
         _add_cohorts(db, metric, fingerprint, first, last)
@@ -265,8 +274,11 @@ def _add_cohorts(
     """
     released = schema.released_cohorts.c
     added = sum_cohorts(db, metric, fingerprint, first, last)
-    is_of_params = (released.metric == metric, released.params == fingerprint)
-    stored = db.execute(select(released.reports).where(*is_of_params)).scalar_one_or_none()
+    query = select(released.reports).where(
+        released.metric == metric,
+        released.params == fingerprint,
+    )
+    stored = db.execute(query).scalar_one_or_none()
     before = np.frombuffer(stored or b"", dtype=COHORT_REPORTS)
     # The row has numbers up to the largest cohort that has reports. The window may have a larger
     # one.

@@ -1,9 +1,14 @@
 """Release windows: two results of a reader differ by whole windows.
 
-A window is a set of closed blocks of one fingerprint that has at least `min_reports` reports. Each
-night forms windows from the blocks that have no window yet. A result for a range of days is the sum
-of the windows that are dated in the range. So the difference of two results is no report at all, or
-at least `min_reports` reports of each fingerprint.
+A fingerprint is a short hash of the parameters of a report. A block is the sum of the reports of
+one fingerprint and cohort on consecutive days. A block is closed when it has enough reports, and
+never changes afterwards. A window is a set of closed blocks of one fingerprint that has at least
+`min_reports` reports.
+
+Each night, the counters (the sums of the reports of a day) are moved into blocks, and windows are
+formed from the blocks that have no window yet. A result for a range of days is the sum of the
+windows that are dated in the range. So the difference of two results is no report at all, or at
+least `min_reports` reports of each fingerprint.
 """
 
 from __future__ import annotations
@@ -43,18 +48,21 @@ from rappor import Metric, Params
 from rappor.protocol.segments import Dimension
 
 PARAMS = Params(k=2, h=1, m=4097, f=0.5, p=0.25, q=0.75)
-"""With 4,097 cohorts, a day is moved in two transactions, between which a process can be killed."""
+"""With 4,097 cohorts, the counters of a day are moved into blocks in two transactions, of at most
+4,096 cohorts each. A process can be killed between the two transactions."""
 METRIC = build_metric(params=PARAMS, interval="day", segments=(Dimension("version", ("1", "2")),))
 OLDER = dataclasses.replace(METRIC, params=dataclasses.replace(PARAMS, p=0.2))
 """The metric in the previous registry. It has another fingerprint."""
-FINGERPRINTS = {
-    metric.in_segment({"version": version}).fingerprint: metric.in_segment({"version": version})
-    for metric in (METRIC, OLDER)
-    for version in ("1", "2")
-}
+SEGMENT_METRICS = [
+    metric.in_segment({"version": version}) for metric in (METRIC, OLDER) for version in ("1", "2")
+]
+METRIC_OF_FINGERPRINT = {metric.fingerprint: metric for metric in SEGMENT_METRICS}
+"""Maps each of the four fingerprints to its metric. Both registries have two segments."""
 COHORTS = (0, 4096)
-"""A cohort of each of the two transactions has reports."""
+"""Cohorts of the generated reports. The first of the two transactions moves cohort 0, and the
+second moves cohort 4,096."""
 N_NIGHTS = 4
+"""Largest number of nights in a history. With more nights, the test takes longer."""
 
 
 class Arrival(NamedTuple):
@@ -67,14 +75,16 @@ class Arrival(NamedTuple):
 
 
 class Night(NamedTuple):
-    """Reports of a day, and rules and a possible kill of the night after it.
+    """One step of a random history: the reports of a day, and the night after the day.
 
     Attributes
     ----------
     arrivals : reports of the day
     min_reports, min_cohort : minimums of the registry in the night
-    has_older : whether the previous registry is in force, so that its reports have a rule
-    is_killed : whether the process is killed after the first of two transactions
+    has_older : whether the previous registry is in force, too. A night closes blocks of the
+        fingerprints of all registries in force. Blocks of another fingerprint wait, because their
+        minimums are unknown
+    is_killed : whether the process is killed after the first of the two transactions of the night
     days_kept : number of days that are kept by `forget` after the night; None if nothing is deleted
     """
 
@@ -88,7 +98,7 @@ class Night(NamedTuple):
 
 ARRIVALS = st.builds(
     Arrival,
-    fingerprint=st.sampled_from(sorted(FINGERPRINTS)),
+    fingerprint=st.sampled_from(sorted(METRIC_OF_FINGERPRINT)),
     cohort=st.sampled_from(COHORTS),
     days_late=st.sampled_from([0, 0, 0, 1, 2]),
     reports=st.integers(1, 12),
@@ -104,30 +114,35 @@ NIGHTS = st.builds(
 )
 
 
-def store(engine: Engine, on: int, arrivals: Sequence[Arrival]) -> None:
+def store(engine: Engine, day_number: int, arrivals: Sequence[Arrival]) -> None:
     """Add the reports of a day to the counters. In every report bit 0 is 1, and bit 1 is 0."""
     numbers: Counter[tuple[str, datetime.date, int]] = Counter()
     for arrival in arrivals:
-        numbers[arrival.fingerprint, day(on - arrival.days_late), arrival.cohort] += arrival.reports
+        date = day(day_number - arrival.days_late)
+        numbers[arrival.fingerprint, date, arrival.cohort] += arrival.reports
     with write_transaction(engine) as db:
         for (fingerprint, date, cohort), reports in numbers.items():
-            params = FINGERPRINTS[fingerprint].params
+            params = METRIC_OF_FINGERPRINT[fingerprint].params
             insert_rows(db, schema.params, [(fingerprint, params.to_json())], skip_stored=True)
             tally = schema.tally.c
             query = select(tally.reports).where(
-                *(tally.params == fingerprint, tally.day == date, tally.cohort == cohort)
+                tally.params == fingerprint,
+                tally.day == date,
+                tally.cohort == cohort,
             )
-            n = reports + (db.execute(query).scalar_one_or_none() or 0)
+            stored_reports = db.execute(query).scalar_one_or_none() or 0
+            n = stored_reports + reports
             row = ("page", fingerprint, date, cohort, n, Tally(n, np.array([n, 0])).to_bytes())
             insert_rows(
                 db, schema.tally, [row], update="reports = excluded.reports, ones = excluded.ones"
             )
 
 
-def close(engine: Engine, on: int, night: Night) -> Metric:
-    """Close the blocks of a night, and return the metric with the minimums of the night.
+def close(engine: Engine, day_number: int, night: Night) -> Metric:
+    """Close blocks in the night after a day, and return the metric with the minimums of the night.
 
-    A killed process has moved only the first piece of the counters.
+    A transaction moves a piece, which is the counters of one day in at most 4,096 cohorts. A killed
+    process has moved the first piece only.
     """
     metric, older = (
         dataclasses.replace(version, min_reports=night.min_reports, min_cohort=night.min_cohort)
@@ -137,13 +152,13 @@ def close(engine: Engine, on: int, night: Night) -> Metric:
     rules = rules_in_force(registries)
     if night.is_killed:
         with engine.connect() as db:
-            pieces = list(blocks._list_pieces(db, "page", day(on + 1)))
+            pieces = list(blocks._list_pieces(db, "page", day(day_number + 1)))
         if pieces:
             with write_transaction(engine) as db:
-                store_rates(db, "page", rules["page"], day(on))
+                store_rates(db, "page", rules["page"], day(day_number))
                 blocks._move_piece(db, "page", pieces[0], rules["page"])
     else:
-        close_all(engine, rules, day(on + 1))
+        close_all(engine, rules, day(day_number + 1))
     return metric
 
 
@@ -172,7 +187,7 @@ def check_queries_of_all_days(engine: Engine, metric: Metric) -> None:
     days = (datetime.date.min, datetime.date.max)
     release = read_release(engine, metric, *days, separate_segments=True)
     reports = {counts.params.fingerprint: counts.n_reports for counts in release.collections}
-    for fingerprint in FINGERPRINTS:
+    for fingerprint in METRIC_OF_FINGERPRINT:
         release_of_one = read_release(engine, metric, *days, params=fingerprint)
         assert release_of_one.n_reports == reports.get(fingerprint, 0)
         assert release_of_one.withheld == release.withheld
@@ -209,24 +224,26 @@ def test_two_results_differ_by_whole_windows(
     with open_database(f"sqlite:///{folder}/counts.sqlite3") as engine:
         # Results of days that earlier nights have moved. They must never change.
         final: dict[int, ReleasedNumbers] = {}
-        for on, night in enumerate(nights):
-            store(engine, on, night.arrivals)
-            metric = close(engine, on, night)
+        for day_number, night in enumerate(nights):
+            store(engine, day_number, night.arrivals)
+            metric = close(engine, day_number, night)
             if night.days_kept is not None:
-                first_kept = on + 1 - night.days_kept
+                first_kept = day_number + 1 - night.days_kept
                 forget(engine, "page", before=day(first_kept))
                 final |= {i: {} for i in final if i < first_kept}
             # The earliest late reports are two days late, so the first day is -2.
-            windows_of_day = {i: read_numbers(engine, metric, i, i) for i in range(-2, on + 1)}
+            days = range(-2, day_number + 1)
+            windows_of_day = {i: read_numbers(engine, metric, i, i) for i in days}
             for i, windows in windows_of_day.items():
                 assert final.get(i, windows) == windows
                 for numbers in windows.values():
-                    # A day that no night has shown before was released in this night.
+                    # A day that is not in `final` has its window from this night, so the minimum of
+                    # this night holds. The first two numbers are the reports of the two cohorts.
                     assert i in final or sum(numbers[:2]) >= night.min_reports
-            through = find_through(engine)
-            final |= {i: windows_of_day[i] for i in windows_of_day if day(i) <= through}
-            assert all(not windows for i, windows in windows_of_day.items() if day(i) > through)
-            for first, last in itertools.combinations(range(-2, on + 1), 2):
+            last_moved_day = find_last_moved_day(engine)
+            final |= {i: windows_of_day[i] for i in days if day(i) <= last_moved_day}
+            assert not any(windows_of_day[i] for i in days if day(i) > last_moved_day)
+            for first, last in itertools.combinations(days, 2):
                 total: dict[str, Counter[int]] = {}
                 for i in range(first, last + 1):
                     for fingerprint, numbers in windows_of_day[i].items():
@@ -240,11 +257,11 @@ def test_two_results_differ_by_whole_windows(
             check_totals(engine, metric)
 
 
-def find_through(engine: Engine) -> datetime.date:
-    """Return the last day that was moved into blocks."""
+def find_last_moved_day(engine: Engine) -> datetime.date:
+    """Return the last day whose counters were moved into blocks; the first of Python if none."""
     with engine.connect() as db:
-        through: datetime.date | None = db.execute(select(schema.blocked.c.through)).scalar()
-    return through or datetime.date.min
+        last_day: datetime.date | None = db.execute(select(schema.blocked.c.through)).scalar()
+    return last_day or datetime.date.min
 
 
 def check_totals(engine: Engine, metric: Metric) -> None:
@@ -271,7 +288,8 @@ def check_totals(engine: Engine, metric: Metric) -> None:
 
 
 SMALL = build_metric("small", Params(k=2, h=1, m=1, f=0.5, p=0.25, q=0.75), min_cohort=2)
-"""A metric with one cohort, so a day has at most one block. It needs two reports."""
+"""A metric with one cohort, so a day has at most one block. A block needs two reports for each day,
+because `min_cohort` is 2."""
 
 
 def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int, int]]]:
@@ -280,11 +298,11 @@ def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int,
     A night is a pair: the number of reports of the day, and the `min_reports` of the night.
     """
     windows = []
-    for on, (reports, min_reports) in enumerate(nights):
+    for day_number, (reports, min_reports) in enumerate(nights):
         if reports:
-            store_small(engine, on, reports)
+            store_small(engine, day_number, reports)
         metric = dataclasses.replace(SMALL, min_reports=min_reports)
-        close_all(engine, build_rules(metric), day(on + 1))
+        close_all(engine, build_rules(metric), day(day_number + 1))
         query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
         releases = read_releases_by_period(engine, query, "day")
         windows.append(
@@ -297,12 +315,12 @@ def run_nights(engine: Engine, *nights: tuple[int, int]) -> list[list[tuple[int,
     return windows
 
 
-def store_small(engine: Engine, on: int, reports: int) -> None:
+def store_small(engine: Engine, day_number: int, reports: int) -> None:
     """Add reports of the metric SMALL to the counters of a day."""
     row = (
         "small",
         SMALL.fingerprint,
-        day(on),
+        day(day_number),
         0,
         reports,
         Tally(reports, np.array([reports, 0])).to_bytes(),
@@ -353,18 +371,19 @@ def test_the_larger_min_reports_of_two_registries_holds(engine: Engine) -> None:
         build_registry(dataclasses.replace(SMALL, min_reports=min_reports))
         for min_reports in (10, 20)
     ]
-    for on, reports in enumerate((15, 5)):
-        store_small(engine, on, reports)
-        close_all(engine, rules_in_force(registries), day(on + 1))
+    for day_number, reports in enumerate((15, 5)):
+        store_small(engine, day_number, reports)
+        close_all(engine, rules_in_force(registries), day(day_number + 1))
     release = read_release(engine, SMALL, day(0), day(1))
     assert [(row.day, row.reports) for row in release.days] == [(day(1), 20)]
 
 
-def test_windows_and_through_are_one_transaction(engine: Engine) -> None:
+def test_windows_and_the_last_moved_day_are_one_transaction(engine: Engine) -> None:
     """Windows, blocks and the last moved day are stored in one transaction.
 
     A process that is killed before it stores the window leaves the counter as it was, and no row in
-    the other four tables.
+    the other four tables. A second killed run finds the same state, and leaves it, too. The next
+    run that is not killed moves the counter. A further run changes nothing.
     """
     store_small(engine, 0, 100)
     tables = (schema.tally, schema.block, schema.block_total, schema.blocked, schema.release_window)
@@ -373,8 +392,8 @@ def test_windows_and_through_are_one_transaction(engine: Engine) -> None:
         with engine.connect() as db:
             return [db.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
 
-    def kill(*arguments: Any) -> None:
-        if "INTO release_window" in arguments[2]:
+    def kill(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "INTO release_window" in statement:
             raise KeyboardInterrupt
 
     event.listen(engine, "before_cursor_execute", kill)
