@@ -27,18 +27,29 @@ from rappor.registry.sealed_json import format_sealed_json
 
 _CLIENT = Path(__file__).resolve().parents[1] / "client" / "javascript"
 """Folder of the JavaScript client, which the local server serves to Chromium."""
-_MEASURE = """async ([registry, n]) => {
+_WARM_UP_CALLS = 20
+"""Number of calls of each kind before the measured calls. The first calls in a page take longer,
+because the browser has not compiled the code yet."""
+_CALLS_A_TIMING = 50
+"""Number of calls in a timing of the row "later". One call is too short for the clock."""
+_MEASURE = """async ([registry, n, nWarmUp, nCallsATiming]) => {
   const { Client } = await import("/index.js");
   const client = await Client.open({ registry, consent: true, background: false });
-  const timed = async (action, n_calls = 1) => {
+  const timed = async (action, nCalls = 1) => {
     const times = [];
-    for (let i = 0; i < n + 20; i++) {
+    for (let i = 0; i < nWarmUp + n; i++) {
       const start = performance.now();
-      for (let j = 0; j < n_calls; j++) await action(i);
-      times.push((performance.now() - start) / n_calls);
-      await client.queuedCount(); // what was recorded is stored between two looks at the clock
+      for (let j = 0; j < nCalls; j++) await action(i);
+      times.push((performance.now() - start) / nCalls);
+      // record() returns before its event is stored, and queuedCount() resolves afterwards. So no
+      // timing contains the writes of earlier calls.
+      await client.queuedCount();
     }
-    return times.slice(20);
+    return times.slice(nWarmUp);
+  };
+  const recordAndStore = (i) => {
+    client.record(`n${i}`, "duckduckgo");
+    return client.queuedCount(); // resolves when the event is in the store
   };
   const database = await new Promise((resolve) => {
     const request = indexedDB.open("bare", 1);
@@ -53,13 +64,13 @@ _MEASURE = """async ([registry, n]) => {
   });
   return {
     first: await timed((i) => client.record(`m${i}`, "duckduckgo")),
-    later: await timed(() => client.record("m0", "duckduckgo"), 50),
-    stored: await timed((i) => (client.record(`n${i}`, "duckduckgo"), client.queuedCount())),
+    later: await timed(() => client.record("m0", "duckduckgo"), nCallsATiming),
+    stored: await timed(recordAndStore),
     bare: await timed(bare),
   };
 }"""
 """JavaScript function that the page runs. It returns a list of milliseconds for each kind of call.
-Each timing of "later" is the mean of 50 calls, because one call is too short for the clock."""
+Each timing of "later" is the mean of 50 calls."""
 _SITUATIONS = (
     ("bare", "IndexedDB alone: one write of 500 characters"),
     ("later", "record(): a later event of the day"),
@@ -76,7 +87,8 @@ def page(*, quick: bool) -> list[Table]:
     table = Table(
         title="page: record() in Chromium, k = 128, milliseconds",
         columns=("what", "median", "99 %"),
-        note="Median over fresh profiles. record() is timed 50 calls at a time.",
+        note="Median over fresh profiles. Each timing of a later event is the mean of "
+        f"{_CALLS_A_TIMING} calls.",
     )
     for key, label in _SITUATIONS:
         # Median and 99th percentile of each profile, then the median over the profiles.
@@ -95,8 +107,13 @@ def _time_in_profile(n: int) -> dict[str, list[float]]:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         tab = chromium.new_page()
+        # `_MEASURE` imports the client by its path and uses IndexedDB. A page of the server can do
+        # both, and an empty page can do neither. This file of the folder runs no code of its own.
         tab.goto(f"{url}/package.json")
-        timings: dict[str, list[float]] = tab.evaluate(_MEASURE, [_make_registry(n + 20), n])
+        registry = _make_registry(_WARM_UP_CALLS + n)
+        timings: dict[str, list[float]] = tab.evaluate(
+            _MEASURE, [registry, n, _WARM_UP_CALLS, _CALLS_A_TIMING]
+        )
         chromium.close()
     return timings
 
@@ -118,7 +135,9 @@ def _make_registry(n: int) -> Any:
         for name in (f"{letter}{i}" for letter in "mn" for i in range(n))
     ]
     registry = Registry(metrics, total=math.inf)
-    return json.loads(format_sealed_json(registry, dict.fromkeys(registry, "-")))
+    # A page shows the notices to people. Nobody reads these.
+    notices = dict.fromkeys(registry, "-")
+    return json.loads(format_sealed_json(registry, notices))
 
 
 @contextlib.contextmanager

@@ -8,11 +8,13 @@ uploads:
                    connections send uploads without pause
     disk, written  the store by itself: the keys, the counters and the log
 
-The inbox is the durable queue of accepted uploads.
-Counters are the sums of reports by metric and cohort, into which a merge moves the uploads.
+The inbox is the durable queue of accepted uploads. An upload contains the reports of one or more
+metrics. A batch is the uploads that one transaction writes into the inbox. Counters are the sums of
+reports by metric, day and cohort. A merge adds the reports of the inbox to the counters.
 
-A second table has the delay of an upload at the inbox, alone and while a process merges without
-pause.
+The benchmark prints two tables. The first has the processors, the disk and the written bytes for
+each load and number of devices. The second has the delay of an upload: the time until the inbox has
+stored its batch, with and without another process that merges without pause.
 """
 
 from __future__ import annotations
@@ -26,27 +28,36 @@ import secrets
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.collector import ROOT, create_database, create_databases, load, serve
 from benchmarks.tables import Table
+from rappor import Registry
+from rappor.protocol.wire import Report, Upload
 
 _COHORTS: Final = 128
-"""Number of cohorts of every metric, as in the profiles. The bytes of the counters are in
-proportion to this number."""
+"""Number of cohorts of every metric. A profile (named parameters, such as "balanced") has 128
+cohorts for strings, too. The bytes of the counters are in proportion to this number."""
 _BATCH: Final = 64
-"""Number of uploads in a batch. 64 connections produce such batches."""
+"""Number of uploads in a batch. 64 connections that send without pause produce such batches."""
+_BATCHES_OF_APPENDS: Final = 16
+"""Number of different batches that are appended in turn while delays are measured. More batches
+have more different reports, and creating them takes longer."""
 _PEAK: Final = 4
 """Load of the busiest time of a day, as a multiple of the mean load.
 
 The number is an assumption: devices send most reports while people use them.
 """
-_SHAPES: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
-"""A load consists of the number of metrics, the number of bits of a report and the number of
+_LOADS: Final = ((1, 128, 1), (20, 128, 1), (20, 1024, 1), (20, 128, 20), (20, 1024, 20))
+"""Measured loads. A load is the number of metrics, the number of bits of a report and the number of
 reports of an upload."""
 _DEVICES: Final = (100_000, 1_000_000, 10_000_000)
 """Numbers of devices for which the resources are computed."""
+_START_SECONDS: Final = 60.0
+"""Longest time until a new process has merged its first batches, in seconds. A larger value delays
+the error if the process cannot start."""
 _KEY_DAYS: Final = 14
 """Number of days for which the collector stores the key of an upload, to recognize retries."""
 _BATCHES_A_SECOND: Final = {1: 40, 20: 10}
@@ -84,87 +95,102 @@ class _Cost(NamedTuple):
 
 def sizing(*, quick: bool) -> list[Table]:
     """Measure the cost of an upload, and multiply it by the number of devices."""
-    table = Table(
+    resources = Table(
         title=f"sizing: each device reports each metric once a day, m = {_COHORTS}",
         columns=(
-            *("database", "metrics", "k", "reports an upload", "devices a day"),
-            *(
-                "CPU an upload, us",
-                f"cores at {_PEAK} times the mean",
-                "disk, GB",
-                "written, GB a day",
-            ),
+            "database",
+            "metrics",
+            "k",
+            "reports an upload",
+            "devices a day",
+            "CPU an upload, us",
+            f"cores at {_PEAK} times the mean",
+            "disk, GB",
+            "written, GB a day",
         ),
         note="CPU of a whole collector with its merge process, to which 64 connections send "
         "without pause; on PostgreSQL with the server's processes. Disk: keys of "
         f"{_KEY_DAYS} days and the counters of two days. Written: to the database and its log; on "
-        "PostgreSQL the write-ahead log. Blocks and stored reports are not included.",
+        "PostgreSQL the write-ahead log. Disk without the sums of earlier days, and without the "
+        "files of an operator who stores each report.",
     )
-    waits = Table(
-        title=f"waits: groups of {_BATCH} uploads into the inbox at a third of the capacity, ms",
+    delays = Table(
+        title=f"delays: batches of {_BATCH} uploads into the inbox at a third of the capacity, ms",
         columns=(
-            *("database", "metrics", "k", "reports an upload", "groups a second"),
-            *("p99 alone", "p99 beside merges", "ratio", "worst alone", "worst beside merges"),
+            "database",
+            "metrics",
+            "k",
+            "reports an upload",
+            "batches a second",
+            "p99 without merges",
+            "p99 while merging",
+            "ratio",
+            "longest without merges",
+            "longest while merging",
         ),
-        note='Delay of an upload until its commit. "Beside merges": another process merges without '
-        "pause, which is the worst case: a collector pauses.",
+        note='Delay of an upload until its commit. "While merging": another process merges without '
+        "pause. This is the worst case, because the merge process of a collector pauses.",
     )
     n_reports = 4096 if quick else 65_536
     seconds = 1.0 if quick else 10.0
     with tempfile.TemporaryDirectory(dir=ROOT.parent) as folder, create_databases(folder) as urls:
-        for (label, url), shape in itertools.product(urls.items(), _SHAPES):
-            if url:
-                cost = _measure_store(Path(folder), url, *shape, n_reports=n_reports)
-                processor = _measure_processor(Path(folder), url, *shape, seconds=seconds)
-                for devices in _DEVICES:
-                    table.rows.append(
-                        [label, *shape, *_compute_resources(cost, processor, *shape, devices)]
-                    )
-                waits.rows.append(
-                    [label, *shape, *_measure_waits(Path(folder), url, *shape, quick=quick)]
-                )
-    return [table, waits]
+        for (label, url), metrics_bits_reports in itertools.product(urls.items(), _LOADS):
+            # The address of PostgreSQL is empty if its embedded server is not installed.
+            if not url:
+                continue
+            cost = _measure_store(Path(folder), url, *metrics_bits_reports, n_reports=n_reports)
+            processor = _measure_processor(
+                Path(folder), url, *metrics_bits_reports, seconds=seconds
+            )
+            for devices in _DEVICES:
+                figures = _compute_resources(cost, processor, *metrics_bits_reports, devices)
+                resources.rows.append([label, *metrics_bits_reports, *figures])
+            figures = _measure_delays(Path(folder), url, *metrics_bits_reports, quick=quick)
+            delays.rows.append([label, *metrics_bits_reports, *figures])
+    return [resources, delays]
 
 
-def _measure_waits(
+def _measure_delays(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, quick: bool
 ) -> list[float]:
-    """Append batches at a steady rate, first alone and then while another process merges.
+    """Append batches at a steady rate, first without merges, and then while a process merges.
 
     Returns
     -------
     Batches a second; the 99th percentile of the delay in both cases, in milliseconds, and their
     ratio; the largest delay in both cases.
     """
-    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra 'server'
 
     database = _create_database(folder, url)
     engine = open_engine(database)
     seconds = 2.0 if quick else 20.0
-    bodies = list(_make_bodies(_make_registry(metrics, k), reports, 16 * _BATCH))
+    bodies = list(_make_bodies(_make_registry(metrics, k), reports, _BATCHES_OF_APPENDS * _BATCH))
     batches = _renew_keys(list(_read_batches(_make_registry(metrics, k), bodies)))
     rate = _BATCHES_A_SECOND[reports]
-    waits_alone = _time_appends(engine, batches, rate, seconds)
-    merge_process = multiprocessing.get_context("spawn").Process(
-        target=_merge_forever, args=(database,)
-    )
+    delays_without_merges = _time_appends(engine, batches, rate, seconds)
+    processes = multiprocessing.get_context("spawn")
+    has_merged = processes.Event()
+    merge_process = processes.Process(target=_merge_forever, args=(database, has_merged))
     merge_process.start()
     try:
-        # The process has started merging after this time.
-        time.sleep(3.0)
-        waits_while_merging = _time_appends(engine, batches, rate, seconds)
+        # The new process first imports its modules. Appends in that time would meet no merge.
+        if not has_merged.wait(_START_SECONDS):
+            raise TimeoutError("the merge process has not merged the first batches")
+        delays_while_merging = _time_appends(engine, batches, rate, seconds)
     finally:
         merge_process.terminate()
         merge_process.join()
         engine.dispose()
-    p99 = 99 * len(waits_alone) // 100
+    # Both lists are sorted and have the same length.
+    p99 = 99 * len(delays_without_merges) // 100
     return [
         rate,
-        waits_alone[p99],
-        waits_while_merging[p99],
-        waits_while_merging[p99] / waits_alone[p99],
-        waits_alone[-1],
-        waits_while_merging[-1],
+        delays_without_merges[p99],
+        delays_while_merging[p99],
+        delays_while_merging[p99] / delays_without_merges[p99],
+        delays_without_merges[-1],
+        delays_while_merging[-1],
     ]
 
 
@@ -194,14 +220,15 @@ def _time_appends(
     return sorted(durations)
 
 
-def _merge_forever(url: str) -> None:
-    """Merge all batches, until this process is ended."""
-    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
-    from rappor_server.storage.merge import merge_all  # noqa: PLC0415
+def _merge_forever(url: str, has_merged: Event) -> None:
+    """Merge all batches, until this process is ended. The first merge sets the event."""
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.merge import merge_all  # noqa: PLC0415 - the extra 'server'
 
     engine = open_engine(url)
     while True:
         merge_all(engine)
+        has_merged.set()
 
 
 def _compute_resources(
@@ -216,7 +243,7 @@ def _compute_resources(
     ----------
     cost : cost of an upload in the store
     processor : processor seconds of an upload in a whole collector
-    metrics, k, reports : the load, see `_SHAPES`
+    metrics, k, reports : the load, see `_LOADS`
     devices : number of devices, each of which reports each metric once a day
     """
     uploads = devices * metrics / reports
@@ -239,7 +266,7 @@ def _measure_processor(
     its own time counts, too.
     """
     from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.storage.merge import merge_all  # noqa: PLC0415
+    from rappor_server.storage.merge import merge_all  # noqa: PLC0415 - the extra 'server'
 
     database = _create_database(folder, url)
     engine = open_engine(database)
@@ -261,9 +288,9 @@ def _measure_store(
     folder: Path, url: str, metrics: int, k: int, reports: int, *, n_reports: int
 ) -> _Cost:
     """Read, append and merge uploads in a separate database, and return the cost of one upload."""
-    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra
-    from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415
-    from rappor_server.storage.merge import merge  # noqa: PLC0415
+    from rappor_server.storage.database import open_engine  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.inbox import open_inbox  # noqa: PLC0415 - the extra 'server'
+    from rappor_server.storage.merge import merge  # noqa: PLC0415 - the extra 'server'
 
     registry = _make_registry(metrics, k)
     bodies = list(_make_bodies(registry, reports, n_reports // reports))
@@ -287,10 +314,8 @@ def _measure_store(
     return _Cost(key_bytes, written / len(bodies))
 
 
-def _make_registry(metrics: int, k: int) -> Any:
+def _make_registry(metrics: int, k: int) -> Registry:
     """Return a registry of equal metrics with k bits."""
-    from rappor import Registry  # noqa: PLC0415 - what is measured is imported late
-
     return Registry.loads(_make_toml(metrics, k))
 
 
@@ -300,9 +325,10 @@ def _make_toml(metrics: int, k: int) -> str:
     return "[budget]\ntotal = inf\n" + "".join(entries)
 
 
-def _read_batches(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
+def _read_batches(registry: Registry, bodies: list[bytes]) -> Iterator[list[Any]]:
     """Read uploads, a batch at a time."""
-    from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415 - the extra
+    # Both modules need the extra 'server'.
+    from rappor_server.ingest.accepted_params import AcceptedParams  # noqa: PLC0415
     from rappor_server.ingest.validate import Suspicious, read_upload  # noqa: PLC0415
 
     accepted_params, today = AcceptedParams(registry), datetime.datetime.now(datetime.UTC).date()
@@ -318,19 +344,20 @@ def _read_batches(registry: Any, bodies: list[bytes]) -> Iterator[list[Any]]:
 def _pack(batch: list[Any]) -> tuple[Any, dict[str, str]]:
     """Return a batch as the inbox stores it, and its parameters by fingerprint."""
     from rappor_server.storage.inbox import Batch  # noqa: PLC0415 - the extra 'server'
-    from rappor_server.storage.record import encode  # noqa: PLC0415
+    from rappor_server.storage.record import encode  # noqa: PLC0415 - the extra 'server'
 
     accepted = [report for upload in batch for report in upload.accepted]
-    sets = {report.fingerprint: report.params for report in accepted}
-    documents = {fingerprint: params.to_json() for fingerprint, params in sets.items()}
+    params_of_fingerprint = {report.fingerprint: report.params for report in accepted}
+    params_json = {
+        fingerprint: params.to_json() for fingerprint, params in params_of_fingerprint.items()
+    }
     today = datetime.datetime.now(datetime.UTC).date()
-    return Batch(today, len(accepted), encode(batch, {})), documents
+    # The empty mapping: no upload was refused before it was parsed.
+    return Batch(today, len(accepted), encode(batch, {})), params_json
 
 
-def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
+def _make_bodies(registry: Registry, reports: int, n: int) -> Iterator[bytes]:
     """Create uploads whose reports belong to the metrics in turn, with random cohorts and bits."""
-    from rappor.protocol.wire import Report, Upload  # noqa: PLC0415
-
     metrics = itertools.cycle(registry.values())
     for _ in range(n):
         upload_reports = tuple(
@@ -346,7 +373,11 @@ def _make_bodies(registry: Any, reports: int, n: int) -> Iterator[bytes]:
 
 
 def _create_database(folder: Path, url: str) -> str:
-    """Create a database with the schema of this version beside an existing one."""
+    """Create an empty database with the tables of this version, and return its address.
+
+    On PostgreSQL, the new database belongs to the server that has the database `url`. On SQLite,
+    the new database is a file in `folder`.
+    """
     from rappor_server.storage.schema_versions import migrate  # noqa: PLC0415 - the extra 'server'
 
     name = f"sizing_{secrets.token_hex(8)}"
@@ -357,7 +388,9 @@ def _create_database(folder: Path, url: str) -> str:
 
 
 def _read_processor_seconds(pid: int, *, children: bool = False) -> float:
-    """Return the processor seconds of a process, and with `children` of its children (Linux).
+    """Return the processor seconds of a process on Linux.
+
+    With `children`, the seconds of the children of the process are added.
 
     The fields of /proc/PID/stat (proc(5)), counted from 1:
 
