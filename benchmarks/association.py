@@ -36,10 +36,11 @@ likelihood ratios are enough.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ REFERENCE_RUNS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Setting:
     """Setting of simulated collections of two fields.
 
     Attributes
@@ -101,8 +102,8 @@ class Cell:
     n_reports : number of devices, each with one report.
     unlisted : share of the devices whose values are in no list.
     cramers_v : true Cramer's V of the fields.
-    are_equal : True for values of equal frequency. False for frequencies that fall like 1 / rank
-        (first field) and 1 / sqrt(rank) (second field).
+    has_equal_frequencies : True for values of equal frequency. False for frequencies that fall like
+        1 / rank (first field) and 1 / sqrt(rank) (second field).
     are_strings : True for strings, False for categories (one-hot).
     """
 
@@ -111,7 +112,7 @@ class Cell:
     n_reports: int
     unlisted: float = UNLISTED
     cramers_v: float = 0.0
-    are_equal: bool = False
+    has_equal_frequencies: bool = False
     are_strings: bool = False
 
     @property
@@ -142,7 +143,7 @@ class Cell:
     def truth(self) -> Floats:
         """True shares of the cells, (A, B), with the sum 1 - unlisted."""
         return (1 - self.unlisted) * make_dependent_table(
-            self.shape, self.cramers_v, are_equal=self.are_equal
+            self.shape, self.cramers_v, has_equal_frequencies=self.has_equal_frequencies
         )
 
     @property
@@ -157,14 +158,16 @@ class Cell:
         return Population([*self.candidates, *other_pairs], weights)
 
 
-def make_dependent_table(shape: tuple[int, int], cramers_v: float, *, are_equal: bool) -> Floats:
+def make_dependent_table(
+    shape: tuple[int, int], cramers_v: float, *, has_equal_frequencies: bool
+) -> Floats:
     """Return shares of cells with a given Cramer's V, (A, B) with the sum 1.
 
     The table is I + t (D - I), where I is the independent table, and D is a table with the same
     margins whose cells are 0 except around the diagonal. So D is strongly dependent. Cramer's V of
     the table grows in proportion to t, so t is the given V divided by the V of D.
     """
-    powers = (0.0, 0.0) if are_equal else (1.0, 0.5)
+    powers = (0.0, 0.0) if has_equal_frequencies else (1.0, 0.5)
     row, column = (np.arange(1.0, n + 1) ** -power for n, power in zip(shape, powers, strict=True))
     row, column = row / row.sum(), column / column.sum()
     independent = np.outer(row, column)
@@ -179,13 +182,15 @@ def make_dependent_table(shape: tuple[int, int], cramers_v: float, *, are_equal:
     return np.asarray(independent + cramers_v / largest * difference)
 
 
-def associate_once(seed: int, cell: Cell) -> Association:
+def associate_once(seed: int, setting: Setting) -> Association:
     """Simulate one collection, and compute its association."""
-    counts = simulate_counts(cell.population, cell.params, n_reports=cell.n_reports, seed=seed)
-    return associate(decode(counts, cell.candidates if cell.are_strings else None))
+    counts = simulate_counts(
+        setting.population, setting.params, n_reports=setting.n_reports, seed=seed
+    )
+    return associate(decode(counts, setting.candidates if setting.are_strings else None))
 
 
-def sort_truth(association: Association, cell: Cell) -> Floats:
+def sort_truth(association: Association, setting: Setting) -> Floats:
     """Return the true shares of the cells in the order of an association, (A, B).
 
     An association sorts the values of strings by their estimates.
@@ -193,46 +198,69 @@ def sort_truth(association: Association, cell: Cell) -> Floats:
     rows, columns = (
         [values.index(value) for value in order]
         for values, order in zip(
-            cell.fields.values(), (association.row_values, association.column_values), strict=True
+            setting.fields.values(),
+            (association.row_values, association.column_values),
+            strict=True,
         )
     )
-    return cell.truth[np.ix_(rows, columns)]
+    return setting.truth[np.ix_(rows, columns)]
+
+
+class Coverage(NamedTuple):
+    """Shares of the 95 % intervals that contain the truth, from 0 to 1.
+
+    Attributes
+    ----------
+    cells : coverage of the intervals of all cells of the table.
+    margins : coverage of the intervals of the sums of rows and of columns.
+    conditional_shares : coverage of the intervals of the shares within rows and within columns.
+    cramers_v : coverage of the single interval of Cramer's V: 0 or 1 in one collection.
+    """
+
+    cells: float
+    margins: float
+    conditional_shares: float
+    cramers_v: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellErrors:
+class CollectionErrors:
     """Errors of one collection.
 
     Attributes
     ----------
     total_variation : half of the sum of the absolute errors of all cells.
-    coverage : shares of the intervals that contain the truth: of cells, of margins, of conditional
-        shares, and of Cramer's V.
+    coverage : share of the intervals that contain the truth, for each kind of interval.
     """
 
     total_variation: float
-    coverage: tuple[float, float, float, float]
+    coverage: Coverage
 
 
-def measure_errors(seed: int, cell: Cell) -> CellErrors:
+def measure_errors(seed: int, setting: Setting) -> CollectionErrors:
     """Compute the errors of one collection."""
-    association = associate_once(seed, cell)
-    truth = sort_truth(association, cell)
+    association = associate_once(seed, setting)
+    truth = sort_truth(association, setting)
     rows, columns = truth.sum(axis=1), truth.sum(axis=0)
     margins = [_is_covered(association.row_margins, rows)]
     margins.append(_is_covered(association.column_margins, columns))
     conditional = [_is_covered(association.within_rows, truth / rows[:, None])]
     conditional.append(_is_covered(association.within_columns, truth / columns))
     strength = association.cramers_v
-    return CellErrors(
+    return CollectionErrors(
         total_variation=float(np.abs(association.cells.share - truth).sum() / 2),
-        coverage=(
-            float(_is_covered(association.cells, truth).mean()),
-            float(np.concatenate(margins).mean()),
-            float(np.concatenate([part.ravel() for part in conditional]).mean()),
-            float(strength.ci_low <= cell.cramers_v <= strength.ci_high),
+        coverage=Coverage(
+            cells=float(_is_covered(association.cells, truth).mean()),
+            margins=float(np.concatenate(margins).mean()),
+            conditional_shares=float(np.concatenate([part.ravel() for part in conditional]).mean()),
+            cramers_v=float(strength.ci_low <= setting.cramers_v <= strength.ci_high),
         ),
     )
+
+
+def compute_mean_coverage(coverages: Sequence[Coverage]) -> Coverage:
+    """Compute the mean coverage over several collections, of each kind of interval."""
+    return Coverage(*(float(mean) for mean in np.mean(coverages, axis=0)))
 
 
 def _is_covered(table: ShareTable, truth: Floats) -> NDArray[np.bool_]:
@@ -240,9 +268,9 @@ def _is_covered(table: ShareTable, truth: Floats) -> NDArray[np.bool_]:
     return np.asarray((table.ci_low <= truth) & (truth <= table.ci_high))
 
 
-def measure_p_value(seed: int, cell: Cell) -> float:
+def measure_p_value(seed: int, setting: Setting) -> float:
     """Return the p-value of the test of independence of one collection."""
-    return associate_once(seed, cell).independence.p_value
+    return associate_once(seed, setting).independence.p_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,19 +306,19 @@ strings differ in one bit in each direction: ln(high / low) + ln((1 - low) / (1 
 `EPSILON_EACH`."""
 
 
-def measure_reference(seed: int, cell: Cell, bit_design: BitAnswer) -> float:
+def measure_reference(seed: int, setting: Setting, bit_design: BitAnswer) -> float:
     """Return the total variation of two separate answers with maximum likelihood.
 
     The first answer has bits in 128 cohorts. The second answer is generalized randomized response.
     Each loses `EPSILON_EACH` nats.
     """
     rng = np.random.default_rng(seed)
-    truth = cell.truth
+    truth = setting.truth
     n_rows, n_columns = truth.shape
     # A last row for all strings outside the list. Their categories are equally frequent.
-    unlisted_shares = np.full((1, n_columns), cell.unlisted / n_columns)
+    unlisted_shares = np.full((1, n_columns), setting.unlisted / n_columns)
     table = np.vstack([truth, unlisted_shares])
-    cell_indices = rng.choice(table.size, cell.n_reports, p=table.ravel() / table.sum())
+    cell_indices = rng.choice(table.size, setting.n_reports, p=table.ravel() / table.sum())
     rows, columns = np.divmod(cell_indices, n_columns)
     row_likelihood = draw_bit_answers(rng, rows, n_rows, bit_design)
     column_likelihood = draw_bucket_answers(rng, columns, n_columns)
@@ -419,16 +447,18 @@ def _tabulate_errors(n_runs: int, pool: Executor) -> Table:
         note="Covered: share of the 95 % intervals that contain the truth. Two answers have a "
         "tenth of the collections, and no intervals.",
     )
-    cell = Cell(shape=(20, 5), profile="", n_reports=100_000, cramers_v=TRUE_V, are_strings=True)
+    setting = Setting(
+        shape=(20, 5), profile="", n_reports=100_000, cramers_v=TRUE_V, are_strings=True
+    )
     for profile, losses in {"balanced": "2, 4", "low-noise": "4, 6", "once": "4, 4"}.items():
-        measure = partial(measure_errors, cell=replace(cell, profile=profile))
+        measure = partial(measure_errors, setting=replace(setting, profile=profile))
         runs = run_many(measure, n_runs, pool)
-        coverage = [float(share) for share in np.mean([run.coverage for run in runs], axis=0)]
+        coverage = compute_mean_coverage([run.coverage for run in runs])
         variation = float(np.mean([run.total_variation for run in runs]))
         table.rows.append([f"one tuple, {profile} ({losses}) nats", variation, *coverage])
     n_reference = min(max(n_runs // 10, 1), REFERENCE_RUNS)
     for name, bit_design in {"google/rappor's": GOOGLE, "optimized": OPTIMIZED}.items():
-        measure_two = partial(measure_reference, cell=cell, bit_design=bit_design)
+        measure_two = partial(measure_reference, setting=setting, bit_design=bit_design)
         variation = float(np.mean(run_many(measure_two, n_reference, pool)))
         label = f"two answers of 2 nats, {name} bits"
         table.rows.append([label, variation, *[float("nan")] * 4])
@@ -447,7 +477,7 @@ def _tabulate_sizes(n_runs: int, pool: Executor) -> Table:
     )
     kinds = [("balanced", (3, 3)), ("once", (3, 3)), ("balanced", (2, 5)), ("once", (2, 5))]
     settings = [
-        Cell(shape=shape, profile=profile, n_reports=n, unlisted=unlisted, are_strings=strings)
+        Setting(shape=shape, profile=profile, n_reports=n, unlisted=unlisted, are_strings=strings)
         for strings, (profile, shape) in [
             *((False, kind) for kind in kinds),
             (True, ("balanced", (20, 5))),
@@ -455,17 +485,17 @@ def _tabulate_sizes(n_runs: int, pool: Executor) -> Table:
         for unlisted in (0.0, UNLISTED)
         for n in (20_000, 100_000, 1_000_000)
     ]
-    for cell in settings:
-        n = n_runs if cell.are_strings else 3 * n_runs
-        p_values = np.array(run_many(partial(measure_p_value, cell=cell), n, pool))
+    for setting in settings:
+        n = n_runs if setting.are_strings else 3 * n_runs
+        p_values = np.array(run_many(partial(measure_p_value, setting=setting), n, pool))
         rejected = float(np.mean(p_values <= LEVEL))
         margin = 2 * (LEVEL * (1 - LEVEL) / n) ** 0.5
         is_met = SIZE_TARGET[0] - margin <= rejected <= SIZE_TARGET[1] + margin
         table.rows.append(
             [
-                f"{cell.shape[0]} x {cell.shape[1]}",
-                f"{'strings' if cell.are_strings else 'one-hot'}, {cell.profile}",
-                *(cell.unlisted, cell.n_reports, n, rejected, "met" if is_met else "missed"),
+                f"{setting.shape[0]} x {setting.shape[1]}",
+                f"{'strings' if setting.are_strings else 'one-hot'}, {setting.profile}",
+                *(setting.unlisted, setting.n_reports, n, rejected, "met" if is_met else "missed"),
             ]
         )
     return table
@@ -485,20 +515,17 @@ def _tabulate_power(n_runs: int, pool: Executor) -> Table:
         ("balanced", (20, 5), True, UNLISTED),
         ("low-noise", (20, 5), True, UNLISTED),
     ):
-        settings = Cell(
+        independent = Setting(
             shape=shape, profile=profile, n_reports=100_000, unlisted=unlisted,
-            are_strings=strings, are_equal=True,
+            are_strings=strings, has_equal_frequencies=True,
         )  # fmt: skip
         for power in (0.5, 0.8):
             planned = predict_association(
-                settings.params, shape, reports=100_000, listed=1 - unlisted, power=power
+                independent.params, shape, reports=100_000, listed=1 - unlisted, power=power
             )
             assert planned.cramers_v is not None
-            cell = Cell(
-                shape=shape, profile=profile, n_reports=100_000, unlisted=unlisted,
-                are_strings=strings, are_equal=True, cramers_v=planned.cramers_v,
-            )  # fmt: skip
-            p_values = np.array(run_many(partial(measure_p_value, cell=cell), n_runs, pool))
+            setting = replace(independent, cramers_v=planned.cramers_v)
+            p_values = np.array(run_many(partial(measure_p_value, setting=setting), n_runs, pool))
             kind = f"{'strings' if strings else 'one-hot'}, {profile}"
             table.rows.append(
                 [

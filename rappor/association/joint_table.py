@@ -34,7 +34,8 @@ class JointTable:
         # Entry [a, b, c, d] is the covariance of cell (a, b) and cell (c, d). The variance of the
         # sum of row a adds up the entries with c = a. The variance of the sum of column b adds up
         # the entries with d = b.
-        covariance = self.covariance.reshape(2 * self.share.shape)
+        n_rows, n_columns = self.share.shape
+        covariance = self.covariance.reshape(n_rows, n_columns, n_rows, n_columns)
         rows, columns = np.einsum("abad->a", covariance), np.einsum("abcb->b", covariance)
         return np.maximum(rows, 0.0), np.maximum(columns, 0.0)
 

@@ -188,7 +188,9 @@ def test_table_within_its_noise_has_no_estimate() -> None:
 
 def make_rare_table(rng: np.random.Generator) -> JointTable:
     """Return a noisy table of 20 x 5 cells with a true Cramer's V of .1, in which most are rare."""
-    truth = import_benchmark("association").make_dependent_table((20, 5), 0.1, are_equal=False)
+    truth = import_benchmark("association").make_dependent_table(
+        (20, 5), 0.1, has_equal_frequencies=False
+    )
     size, sigma = truth.size, 0.0025
     covariance = sigma**2 * np.eye(size) + _compute_sampling(truth) / 1e5
     share = rng.multivariate_normal(truth.ravel(), covariance, method="cholesky")

@@ -26,22 +26,34 @@ MANY = 200
 """Number of simulated collections. With more, the binomial bounds are narrower and the tests
 slower."""
 
-INDEPENDENT = [
-    association.Cell(
+TABLE_OF_STRINGS = (20, 5)
+"""Numbers of listed values of both fields, where the values are strings. A string is hashed, so an
+estimate also has an error from collisions."""
+
+TABLES_OF_CATEGORIES = ((3, 3), (2, 5))
+"""Numbers of listed values of both fields, where the values are categories."""
+
+PROFILES_AND_TABLES = [
+    # Under the profile "balanced" a report has noisy bits. Under the profile "once" a report names
+    # one of k buckets. The two kinds of reports have different estimators.
+    *((profile, shape) for shape in TABLES_OF_CATEGORIES for profile in ("balanced", "once")),
+    ("balanced", TABLE_OF_STRINGS),
+]
+
+INDEPENDENT_FIELDS = [
+    association.Setting(
         shape=shape,
         profile=profile,
         n_reports=n_reports,
         unlisted=unlisted,
-        are_strings=shape == (20, 5),
+        are_strings=shape == TABLE_OF_STRINGS,
     )
-    for profile, shape in (
-        *(("balanced", (3, 3)), ("once", (3, 3)), ("balanced", (2, 5)), ("once", (2, 5))),
-        ("balanced", (20, 5)),
-    )
+    for profile, shape in PROFILES_AND_TABLES
     for n_reports in (20_000, 1_000_000)
     for unlisted in (0.0, 0.3)
 ]
-"""Settings with independent fields. `unlisted` is the share of devices outside the lists."""
+"""Settings with independent fields. `unlisted` is the share of the devices whose values are not
+among the listed values of the fields."""
 
 
 def find_bounds(probability: float) -> tuple[float, float]:
@@ -54,10 +66,10 @@ def find_bounds(probability: float) -> tuple[float, float]:
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("cell", INDEPENDENT, ids=str)
-def test_independent_fields_are_rejected_at_the_level(cell: association.Cell) -> None:
+@pytest.mark.parametrize("setting", INDEPENDENT_FIELDS, ids=str)
+def test_independent_fields_are_rejected_at_the_level(setting: association.Setting) -> None:
     """The test rejects 5 % of the collections at the level 5 %, and half of them at 50 %."""
-    p_values = np.array([association.measure_p_value(seed, cell) for seed in range(MANY)])
+    p_values = np.array([association.measure_p_value(seed, setting) for seed in range(MANY)])
     for level in (0.05, 0.5):
         least, most = find_bounds(level)
         assert least <= (p_values <= level).sum() <= most
@@ -69,19 +81,24 @@ def test_independent_fields_are_rejected_at_the_level(cell: association.Cell) ->
 def test_intervals_of_strings_contain_the_truth(profile: str) -> None:
     """Of 20,000 intervals of cells at 95 %, 93 to 97 % contain the true share.
 
-    The cells of one collection are correlated, so these bounds are wider than binomial bounds of
-    20,000 intervals. There are fewer margins than cells, so their bounds are wider still.
+    200 collections have 100 cells each. The cells of one collection are correlated, so these bounds
+    are wider than binomial bounds of 20,000 intervals. A table has fewer margins (sums of rows and
+    columns) than cells, so the bounds of the margins are wider still.
     """
-    cell = association.Cell(
-        shape=(20, 5), profile=profile, n_reports=100_000, cramers_v=0.2, are_strings=True
+    setting = association.Setting(
+        shape=TABLE_OF_STRINGS,
+        profile=profile,
+        n_reports=100_000,
+        cramers_v=0.2,
+        are_strings=True,
     )
-    runs = [association.measure_errors(seed, cell) for seed in range(MANY)]
-    cells, margins, conditional, cramers_v = np.mean([run.coverage for run in runs], axis=0)
-    assert 0.93 <= cells <= 0.97
-    assert 0.92 <= margins <= 0.98
-    assert 0.92 <= conditional <= 0.98
+    runs = [association.measure_errors(seed, setting) for seed in range(MANY)]
+    coverage = association.compute_mean_coverage([run.coverage for run in runs])
+    assert 0.93 <= coverage.cells <= 0.97
+    assert 0.92 <= coverage.margins <= 0.98
+    assert 0.92 <= coverage.conditional_shares <= 0.98
     # The interval of Cramer's V is longer than necessary, so its coverage has a lower bound only.
-    assert cramers_v * MANY >= find_bounds(0.95)[0]
+    assert coverage.cramers_v * MANY >= find_bounds(0.95)[0]
 
 
 @pytest.mark.acceptance
@@ -89,14 +106,19 @@ def test_intervals_of_strings_contain_the_truth(profile: str) -> None:
 def test_predicted_power_is_the_share_of_rejections() -> None:
     """Independence of dependent strings is rejected as often as `predict_association` predicts.
 
-    30 % of the devices have unlisted strings.
+    30 % of the devices have unlisted strings. The listed strings of a field are equally frequent,
+    as the prediction assumes.
     """
-    settings = association.Cell(
-        shape=(20, 5), profile="balanced", n_reports=100_000, are_strings=True, are_equal=True
+    independent = association.Setting(
+        shape=TABLE_OF_STRINGS,
+        profile="balanced",
+        n_reports=100_000,
+        are_strings=True,
+        has_equal_frequencies=True,
     )
-    planned = predict_association(settings.params, (20, 5), reports=1e5, listed=0.7)
+    planned = predict_association(independent.params, TABLE_OF_STRINGS, reports=1e5, listed=0.7)
     assert planned.cramers_v is not None
-    cell = dataclasses.replace(settings, cramers_v=planned.cramers_v)
-    p_values = np.array([association.measure_p_value(seed, cell) for seed in range(MANY)])
+    dependent = dataclasses.replace(independent, cramers_v=planned.cramers_v)
+    p_values = np.array([association.measure_p_value(seed, dependent) for seed in range(MANY)])
     least, most = find_bounds(planned.power)
     assert least <= (p_values <= association.LEVEL).sum() <= most
