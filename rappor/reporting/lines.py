@@ -21,24 +21,63 @@ Row: TypeAlias = Mapping[str, Any]
 """Point of a line. The mapping contains its numbers by field, and the name of its series."""
 
 _WIDTH: Final = 400
-"""A chart has this width, in units of SVG."""
+"""Width of a chart, in units of SVG."""
 
 _LEFT, _RIGHT = 60, 376
-"""The horizontal axis begins and ends at these positions, in units of SVG from the left."""
+"""Positions at which the horizontal axis begins and ends, in units of SVG from the left. The
+numbers of the vertical axis stand left of the first position."""
 
 _TOP, _FLOOR = 30, 270
-"""The vertical axis begins and ends at these heights, in units of SVG from the top."""
+"""Positions at which the vertical axis ends and begins, in units of SVG from the top. The title of
+the vertical axis stands above the first position, the numbers of the horizontal axis below the
+second."""
+
+_DOT_MARGIN: Final = 6
+"""Distance of the first and the highest point from the ends of the axes, in units of SVG. A dot
+with a smaller distance would be drawn over an axis."""
+
+_Y_TITLE_TOP: Final = 14
+"""Position of the title of the vertical axis, in units of SVG from the top."""
+
+_TICK_LENGTH: Final = 4
+"""Length of the part of a vertical grid line below the horizontal axis, in units of SVG."""
+
+_X_NUMBERS_BELOW, _X_TITLE_BELOW, _LEGEND_BELOW = 19, 36, 46
+"""Distances of the numbers of the horizontal axis, of its title and of the legend from the axis, in
+units of SVG. The legend stands below the title, and the title below the numbers."""
+
+_Y_NUMBERS_LEFT: Final = 6
+"""Distance between the numbers of the vertical axis and the axis, in units of SVG."""
+
+_TICKS: Final = 5
+"""Approximate number of grid lines of an axis (`Scale.ticks`). With more, their numbers overlap."""
+
+_NUMBER_SIZE: Final = 12
+"""Size of the numbers beside the axes, in units of SVG."""
+
+_BASELINE: Final = 4
+"""Distance from the middle of a letter down to its baseline, in units of SVG. SVG positions a text
+by its baseline. A text that is moved down by this distance is level with a line or a dot."""
 
 _LINE: Final = 18
-"""A line of the legend has this height, in units of SVG."""
+"""Height of a line of the legend, in units of SVG."""
+
+_SAMPLE_WIDTH: Final = 26
+"""Length of the piece of a line beside its name in the legend, in units of SVG. A dot stands in the
+middle of this length."""
+
+_NAME_LEFT: Final = 34
+"""Position of the names in the legend, in units of SVG from the left."""
 
 _LABEL_WIDTH: Final = 40
 """Smallest distance between two numbers below the horizontal axis, in units of SVG. At a smaller
 distance numbers overlap."""
 
 _LINE_TOLERANCE: Final = 0.005
-"""Largest relative difference at which two lines count as one. It is about a unit of SVG in a chart
-of this height, so the lines cannot be distinguished."""
+"""Largest relative difference of the numbers of two lines that count as one line. A chart is 240
+units of SVG high. If its axis begins at 0, two numbers with this difference are 1.2 units apart at
+most. On a logarithmic axis they are closer. A line is 2 units wide, so a reader cannot distinguish
+the two lines."""
 
 _DASHES: Final = (None, "7 2", "4 4", "2 2", "9 2 2 2", "1 3", "12 3")
 """Patterns of dashes of the series, in their order. Patterns distinguish lines without colour, and
@@ -115,32 +154,30 @@ def draw_lines(  # noqa: PLR0913 - what a chart shows has many parts
     title : title of the chart.
     points : measured values, which are drawn as dots over the lines. They have the same fields.
     """
-    lined, dotted = (
-        [row for row in points_of_kind if x.has_place_for(row) and y.has_place_for(row)]
-        for points_of_kind in (list(rows), list(points))
-    )
-    names = list(dict.fromkeys(str(row[series]) for row in [*lined, *dotted]))
-    # Six units of SVG keep the first dot away from the axes.
-    x_scale = x.scale([*lined, *dotted], start=_LEFT + 6, end=_RIGHT)
-    y_scale = y.scale([*lined, *dotted], start=_FLOOR, end=_TOP + 6)
-    # For each line, a pair of series and part: its rows by their x.
+    rows_of_lines = [row for row in rows if x.has_place_for(row) and y.has_place_for(row)]
+    rows_of_dots = [row for row in points if x.has_place_for(row) and y.has_place_for(row)]
+    all_rows = [*rows_of_lines, *rows_of_dots]
+    names = list(dict.fromkeys(str(row[series]) for row in all_rows))
+    x_scale = x.scale(all_rows, start=_LEFT + _DOT_MARGIN, end=_RIGHT)
+    y_scale = y.scale(all_rows, start=_FLOOR, end=_TOP + _DOT_MARGIN)
+    # A line is identified by its series and its part. The inner mapping contains the row at each x.
+    # `setdefault` keeps the first row at an x.
     lines: dict[tuple[str, Any], dict[float, Row]] = {}
-    for row in lined:
-        lines.setdefault((str(row[series]), row.get(part)), {}).setdefault(row[x.field], row)
+    for row in rows_of_lines:
+        line = lines.setdefault((str(row[series]), row.get(part)), {})
+        line.setdefault(row[x.field], row)
     marks: list[Markup] = []
     for (name, _), line in lines.items():
-        ends = " ".join(
+        positions = " ".join(
             f"{x_scale(value):g},{y_scale(row[y.field]):g}" for value, row in line.items()
         )
-        marks.append(tag("polyline", points=ends, **_choose_stroke(names.index(name))))
-    marks += [
-        draw_marker(
-            names.index(str(row[series])), f"{x_scale(row[x.field]):g}", y_scale(row[y.field])
-        )
-        for row in dotted
-    ]
-    names_of_lines = {str(row[series]) for row in lined}
-    legend_markup, height = _draw_legend(names, names_of_lines, legend, _FLOOR + 46)
+        marks.append(tag("polyline", points=positions, **_choose_stroke(names.index(name))))
+    for row in rows_of_dots:
+        # `draw_marker` writes the x as it is, because other charts pass a percentage.
+        position = f"{x_scale(row[x.field]):g}"
+        marks.append(draw_marker(names.index(str(row[series])), position, y_scale(row[y.field])))
+    names_of_lines = {str(row[series]) for row in rows_of_lines}
+    legend_markup, height = _draw_legend(names, names_of_lines, legend, _FLOOR + _LEGEND_BELOW)
     axes = _draw_axes(x, y, x_scale, y_scale)
     return Chart(
         title=title, content=join(axes, *marks, legend_markup), height=height, width=_WIDTH
@@ -205,34 +242,40 @@ def _draw_legend(
     -------
     The legend, and the height of the chart in units of SVG.
     """
-    parts = [tag("text", title, y=top + 12)] if title else []
+    # The middle of a line of the legend is 8 units below its top. Four units below the last line
+    # keep its letters inside the chart.
+    middle, bottom_margin = 8, 4
+    parts = [tag("text", title, y=top + middle + _BASELINE)] if title else []
     top += _LINE * len(parts)
     for number, name in enumerate(names):
-        y = top + 8
-        sample = tag("line", x1=0, x2=26, y1=y, y2=y, **_choose_stroke(number))
-        parts.append(sample if name in names_of_lines else draw_marker(number, "13", y))
-        parts.append(tag("text", name, x=34, y=y + 4))
+        y = top + middle
+        sample = tag("line", x1=0, x2=_SAMPLE_WIDTH, y1=y, y2=y, **_choose_stroke(number))
+        dot = draw_marker(number, f"{_SAMPLE_WIDTH / 2:g}", y)
+        parts.append(sample if name in names_of_lines else dot)
+        parts.append(tag("text", name, x=_NAME_LEFT, y=y + _BASELINE))
         top += _LINE
-    return join(*parts), top + 4
+    return join(*parts), top + bottom_margin
 
 
 def _draw_axes(x: Axis, y: Axis, x_scale: Scale, y_scale: Scale) -> Markup:
     """Draw the titles of both axes, their numbers, and a grid."""
     grid: dict[str, Any] = {"stroke": "currentColor", "stroke_opacity": 0.15}
     parts = [
-        tag("text", y.title, y=14),
-        tag("text", x.title, x=_RIGHT, y=_FLOOR + 36, text_anchor="end"),
+        tag("text", y.title, y=_Y_TITLE_TOP),
+        tag("text", x.title, x=_RIGHT, y=_FLOOR + _X_TITLE_BELOW, text_anchor="end"),
     ]
-    last = -math.inf
-    for tick in x_scale.ticks(5):
+    last_labelled = -math.inf
+    for tick in x_scale.ticks(_TICKS):
         position = x_scale(tick)
-        parts.append(tag("line", x1=position, x2=position, y1=_TOP, y2=_FLOOR + 4, **grid))
-        if position - last > _LABEL_WIDTH:
-            parts.append(tag("text", x.write(tick), x=position, y=_FLOOR + 19,
-                             text_anchor="middle", font_size=12))  # fmt: skip
-            last = position
-    for tick in y_scale.ticks(5):
-        parts.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=y_scale(tick), y2=y_scale(tick), **grid))
-        parts.append(tag("text", y.write(tick), x=_LEFT - 6, y=y_scale(tick) + 4, text_anchor="end",
-                         font_size=12))  # fmt: skip
+        end = _FLOOR + _TICK_LENGTH
+        parts.append(tag("line", x1=position, x2=position, y1=_TOP, y2=end, **grid))
+        if position - last_labelled > _LABEL_WIDTH:
+            parts.append(tag("text", x.write(tick), x=position, y=_FLOOR + _X_NUMBERS_BELOW,
+                             text_anchor="middle", font_size=_NUMBER_SIZE))  # fmt: skip
+            last_labelled = position
+    for tick in y_scale.ticks(_TICKS):
+        position = y_scale(tick)
+        parts.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=position, y2=position, **grid))
+        parts.append(tag("text", y.write(tick), x=_LEFT - _Y_NUMBERS_LEFT, y=position + _BASELINE,
+                         text_anchor="end", font_size=_NUMBER_SIZE))  # fmt: skip
     return join(*parts)
