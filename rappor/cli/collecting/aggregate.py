@@ -324,7 +324,9 @@ def _warn_of_refusals(refusals: tuple[RefusedReports, ...]) -> None:
         where = f", first in {refusal.first_file}" if refusal.first_file else ""
         if refusal.first_line:
             where = f", first on line {refusal.first_line:,}"
-        names = " ".join(filter(None, (refusal.metric, refusal.params)))
+        # Refusals of uploads are counted by their reason only, without metric and parameters.
+        names = [f"metric {refusal.metric}"] if refusal.metric else []
+        names += [f"params {refusal.params}"] if refusal.params else []
         # Rows are untrusted input, so their names may contain control characters of a terminal.
-        labels = f" (of {replace_invisible(names)})" if names else ""
+        labels = f" ({replace_invisible(', '.join(names))})" if names else ""
         click.echo(f"refused {refusal.n:,}{where}: {refusal.reason}{labels}", err=True)

@@ -14,8 +14,19 @@ from shell import REGISTRY, Shell, expect_refusal, expect_success, make_uploads
 
 from rappor import Counts, Registry, Upload, encode_value
 from rappor.engines import write_parquet
+from rappor.protocol.randomizer import SECRET_BYTES
 
-PARTS = 'parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]\nencoding = "bloom"'
+ENCODING = 'encoding = "bloom"'
+"""`REGISTRY` has this line in the entry of each metric of strings, first in the entry of engine."""
+
+ENCODING_WITH_PARTS = (
+    f'parts = [{{name = "prefix:3", share = 0.5}}, {{name = "whole"}}]\n{ENCODING}'
+)
+"""Replaces `ENCODING` in the entry of a metric. Half of the devices then report the first three
+letters of a string, and the other devices report the whole string. Each piece is called a part."""
+
+TRAILER_BYTES = 8
+"""Length of the end of a gzip file, in bytes. The end contains checksum and length of the data."""
 
 
 def store(shell: Shell, name: str, day: int = 1, metric: str = "engine") -> Path:
@@ -83,11 +94,15 @@ def test_uploads_are_added_and_refusals_are_printed(shell: Shell) -> None:
         (("junk.jsonl",), 1, "at least 1 acceptable report"),
     ],
 )
-def test_inputs_without_a_sum_write_no_file(
+def test_inputs_that_cannot_be_added_write_no_file(
     shell: Shell, inputs: tuple[str, ...], code: int, message: str
 ) -> None:
-    """Reports of several parts, and inputs without a valid report, give an error and no file."""
-    (shell.folder / "metrics.toml").write_text(REGISTRY.replace('encoding = "bloom"', PARTS, 1))
+    """Reports of several parts, and inputs without a valid report, give an error and no file.
+
+    The parts of a metric have different bits, so their counts cannot be added.
+    """
+    registry = REGISTRY.replace(ENCODING, ENCODING_WITH_PARTS, 1)
+    (shell.folder / "metrics.toml").write_text(registry)
     send(shell, 40)  # all 40 devices are in one part with probability 2 * .5^40 = 2e-12
     (shell.folder / "junk.jsonl").write_bytes(b"\x00\xff\n")
     out = shell.folder / "sums.counts"
@@ -110,7 +125,7 @@ def test_a_folder_of_rows_and_uploads_is_added_up(shell: Shell) -> None:
     (refusal,) = document["refused"]
     assert (refusal["metric"], refusal["params"], refusal["n"]) == ("engine", "aaaa", 1)
     assert refusal["first_file"] == str(bad)
-    reason = "params must be accepted for the metric (of engine aaaa)"
+    reason = "params must be accepted for the metric (metric engine, params aaaa)"
     assert shell.run_on_metric(*words)[2] == f"refused 1, first in {bad}: {reason}\n"
 
 
@@ -119,7 +134,7 @@ def test_control_characters_in_names_of_rows_are_escaped(shell: Shell) -> None:
     path = shell.folder / "rows.csv"
     path.write_text("format,metric,params,cohort,bits\n1,\x1b[31m,\u202e,1,AAAA\n")
     err = expect_refusal(shell.run_on_metric("aggregate", str(path), "--out", shell.path("x")), 1)
-    assert "registry (of \N{SYMBOL FOR ESCAPE}[31m [U+202E])" in err
+    assert "registry (metric \N{SYMBOL FOR ESCAPE}[31m, params [U+202E])" in err
 
 
 def test_a_second_run_continues_after_a_broken_file(shell: Shell) -> None:
@@ -160,16 +175,17 @@ def test_outputs_inside_the_inputs_are_refused(shell: Shell, out: str, reason: s
 
 
 def test_uploads_may_be_compressed(shell: Shell) -> None:
-    """A file of uploads that gzip compressed is read, by its path and in a folder.
+    """A gzip-compressed file of uploads is read, by its path and in a folder.
 
-    The error of a damaged file names the file.
+    The error of a truncated file names the file.
     """
     path = shell.folder / "compressed" / "uploads.jsonl.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"\n".join(make_uploads(shell.folder, 5))))
     for source in (path, path.parent):
         assert aggregate_counts(shell, source).n_reports == 5
-    path.write_bytes(path.read_bytes()[:-9])
+    # The file loses its end, and the last byte of the compressed data.
+    path.write_bytes(path.read_bytes()[: -TRAILER_BYTES - 1])
     error = expect_refusal(shell.run_on_metric("aggregate", str(path), "--out", shell.path("x")))
     assert "uploads.jsonl.gz: Compressed file ended" in error
 
@@ -193,9 +209,11 @@ def test_segments_are_added_up(shell: Shell) -> None:
     (shell.folder / "metrics.toml").write_text(text)
     metric = Registry.loads(text)["engine"]
     metrics = [metric, metric.in_segment({"version": "1"}), metric.in_segment({})]
+    # The secret of device i is 32 bytes with the value i. Any secrets would do.
+    secrets = [bytes([i]) * SECRET_BYTES for i in range(len(metrics))]
     reports = [
-        encode_value(bytes([i]) * 32, segment_metric, "qwant").report
-        for i, segment_metric in enumerate(metrics)
+        encode_value(secret, segment_metric, "qwant").report
+        for secret, segment_metric in zip(secrets, metrics, strict=True)
     ]
     bodies = [Upload(id=Upload.new_id(), reports=(report,)).to_json() for report in reports]
     (shell.folder / "uploads.jsonl").write_bytes(b"\n".join(bodies))

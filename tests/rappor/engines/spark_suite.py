@@ -603,5 +603,5 @@ def test_the_command_uses_a_remote_server(lake: Path, tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
     expected = aggregate_files([lake], METRICS).counts
     assert Counts.load(out) == expected["page", METRICS["page"].params.fingerprint]
-    assert "refused 3: cohort must be in [0, m - 1] (of page" in process.stderr
+    assert "refused 3: cohort must be in [0, m - 1] (metric page" in process.stderr
     assert process.stdout.endswith(f"9 files: {BY_PATH}\n")
