@@ -537,7 +537,7 @@ class Client:
         if (
             cache is not None
             and writer is not None
-            and cache.is_valid(writer.identity.state, now, self._stops.until)
+            and cache.is_valid(writer.identity.state, now, self._stops.last_days)
         ):
             return cache
         metric = self._find_metric(name)

@@ -27,7 +27,11 @@
 // uploads wait for up to 5 s. After the second failure the limits are 20 s and 10 s.
 //
 // Clocks may be wrong. A wait that ends later than the longest possible wait from now was computed while the clock was
-// ahead. Such a wait is ignored (`isAhead`), or a clock that was a year ahead once would stop all uploads for a year.
+// ahead. Such a wait is ignored (`mustWait`). Otherwise a clock that was a year ahead once would stop all uploads for a
+// year.
+//
+// Waits are random. A coin is a uniform random integer in [0, 2^32), and coin / 2^32 times a limit is a wait below the
+// limit.
 
 import { ONE } from "./params.js";
 import { DAY } from "./periods.js";
@@ -66,12 +70,12 @@ const MAX_WAIT_SECONDS = DAY;
  *   wait
  * @param {TransportResponse | undefined} response the error response; undefined if no response came
  * @param {number} now
- * @param {Coins} coins
+ * @param {Coins} coins returns uniform random integers in [0, 2^32), from which the random waits are computed
  * @returns {number}
  */
 export function backOff({ sending }, upload, response, now, coins) {
   const retryAfter = Number(response?.retryAfter) || 0; // a transport of the host program may return a text or NaN
-  // The backoff begins after these seconds. If the sum exceeded MAX_WAIT_SECONDS, `isAhead` would take the backoff for
+  // The backoff begins after these seconds. If the sum exceeded MAX_WAIT_SECONDS, `mustWait` would take the backoff for
   // the work of a wrong clock, and the upload would not wait at all.
   const seconds = Math.min(Math.max(retryAfter, 0), MAX_WAIT_SECONDS - MAX_BACKOFF_SECONDS);
   sending.waitUntil = now + seconds;
@@ -89,12 +93,12 @@ export function backOff({ sending }, upload, response, now, coins) {
  * @param {number} now
  */
 export function isBackingOff({ backoff }, now) {
-  return isAhead(backoff, now, MAX_WAIT_SECONDS);
+  return mustWait(backoff, now, MAX_WAIT_SECONDS);
 }
 
 /**
- * Return the step of an upload that must wait: the end of its wait, with a reason for a claim and for Retry-After.
- * Return undefined if the upload may be sent now.
+ * Return until when an upload must wait, and why; undefined if the upload may be sent now. A backoff and a pause have
+ * no reason. `Step` is the type of the result of one step of the uploader.
  * @param {Device} device
  * @param {Partial<QueuedUpload>} upload an upload, or a finished report that is not in an upload yet: it has no claim
  * @param {number} now
@@ -103,25 +107,25 @@ export function isBackingOff({ backoff }, now) {
  * @returns {Step | undefined}
  */
 export function findWait({ sending }, { claimed = 0 }, now, backoff, ignorePause) {
-  if (isAhead(claimed, now, CLAIM_SECONDS)) return { nextAt: claimed, reason: "busy" };
-  if (isAhead(sending.waitUntil, now, MAX_WAIT_SECONDS)) {
+  if (mustWait(claimed, now, CLAIM_SECONDS)) return { nextAt: claimed, reason: "busy" };
+  if (mustWait(sending.waitUntil, now, MAX_WAIT_SECONDS)) {
     return { nextAt: sending.waitUntil, reason: "asked to wait" };
   }
   // Each wait is checked by itself. The later of both may come from a clock that was ahead: only this one is ignored,
   // and the other one is still kept.
   const ends = [backoff, ignorePause ? 0 : sending.pauseUntil];
-  const waits = ends.filter((until) => isAhead(until, now, MAX_WAIT_SECONDS));
+  const waits = ends.filter((until) => mustWait(until, now, MAX_WAIT_SECONDS));
   return waits.length ? { nextAt: Math.max(...waits) } : undefined;
 }
 
 /**
- * Return whether a wait is not over: its end is later than now, by no more than the longest wait of its kind. A still
- * later end was stored while the clock was ahead, and does not count.
+ * Return whether a wait holds: its end is later than now, by no more than the longest wait of its kind. A still later
+ * end was computed while the clock was ahead, and such a wait is ignored.
  * @param {number} time end of the wait, 0 without a wait
  * @param {number} now
  * @param {number} longest longest wait of this kind, in seconds
  */
-function isAhead(time, now, longest) {
+function mustWait(time, now, longest) {
   return now < time && time <= now + longest;
 }
 
@@ -129,7 +133,7 @@ function isAhead(time, now, longest) {
  * Draw a random delay in seconds, uniform below a limit that doubles with each attempt. Without the randomness all
  * devices would come back at the same time after an outage.
  * @param {number} doublings number of times that the limit is doubled
- * @param {Coins} coins returns uniform integers in [0, ONE)
+ * @param {Coins} coins returns uniform random integers in [0, ONE)
  */
 function drawDelay(doublings, coins) {
   const limit = Math.min(FIRST_PAUSE_SECONDS * 2 ** doublings, MAX_BACKOFF_SECONDS);

@@ -51,15 +51,18 @@ export async function readParams(document, part = document.part ?? "") {
   checkEncoding(document.encoding);
   normalize.split(",").forEach(checkNormalizer);
   const params = { ...document, categories, normalize, part };
-  // The document of a set whose reports name one bucket has none of these numbers. With the defaults, the responses
-  // change no bit. A document without f0 has the same probability for both forced states.
+  // Generalized randomized response has `items` and `keep` in place of these five numbers, so its documents lack them.
+  // Their defaults would change no bit. Other documents may lack f0 only: then a bit is forced to 0 with the same
+  // probability as to 1.
   const { h = 1, f = 0, f0 = f, p = 0, q = ONE } = document;
   return { ...params, h, f, f0, p, q, ...(await fingerprints(params)) };
 }
 
 /**
  * Return both fingerprints of a parameter set. Encoding and normalizer are not checked.
- * @param {ParamsDocument & { layout?: string, segment?: Readonly<Record<string, string>> }} document
+ * @param {ParamsDocument & { layout?: string, segment?: Readonly<Record<string, string>> }} document `layout` is the
+ *   hash layout: the rule that computes the bits of a string. Devices of this project have one rule, so their documents
+ *   lack the key. Parameter sets of other software may contain it
  * @returns {Promise<{ fingerprint: string, permanentFingerprint: string }>} 16 and 64 digits of hex
  */
 export async function fingerprints(document) {
@@ -89,8 +92,9 @@ export async function fingerprints(document) {
 const hashNames = async (names) => names?.[0] && toHex(await sha256(names.join("\n")));
 
 /**
- * Read the parameter set of the devices in a segment (segments.js). It is the set without a segment with another
- * fingerprint. The result has the fingerprint of the set without a segment under the key `plain`.
+ * Read the parameter set of the devices in a segment (segments.js). The devices of all segments have the same numbers,
+ * so only the fingerprint depends on the segment. The result also has the key `plain`: the fingerprint of the parameter
+ * set without a segment.
  * @param {ParamsDocument} document
  * @param {string} part
  * @param {Readonly<Record<string, string>>} segment

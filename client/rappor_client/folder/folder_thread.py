@@ -68,16 +68,18 @@ class _Job:
     Attributes
     ----------
     ended
-        A lock that is free once the action has ended. The caller waits for it. A handler of a
-        signal may fork the process during this wait, and the child must end the wait. A lock can be
-        released in the child. A `threading.Event` cannot be set there, because the wait holds its
-        inner lock.
+        A lock that is released when the action has ended. The caller waits for the release. This is
+        a lock and no `threading.Event`, because the handler of a signal may fork the process while
+        the caller waits. The child has no thread that runs the job, so `after_fork_in_child` must
+        end the wait. The child can release a lock. It could not set an event: a wait for an event
+        holds the inner lock of the event, and `set` needs the same lock.
     result, error
         Result or exception of the action. Before the action ends, the error is BusyError. The child
         of a fork has no thread that ends its parent's jobs, so a caller in the child gets this
         BusyError.
     on_failure
-        Called with the exception of the action. The caller sets it when it has timed out.
+        Function that the thread calls with the exception of the action, because the caller has
+        timed out and returned. None as long as the caller waits.
     """
 
     def __init__(self, action: Callable[[], object], *, is_kept_after_timeout: bool) -> None:
@@ -268,9 +270,12 @@ class FolderThread(ForkAware):
 
         `write_at` is the time of the next commit, None without events in memory:
 
-            write_at   waits for a job         without a job it
-            None       `_IDLE_SECONDS`         ends
-            a time     until this time         commits, and plans the next attempt if it failed
+            write_at   the thread waits for a job    if no job came in this time, the thread
+            None       for `_IDLE_SECONDS`           ends
+            a time     until this time               commits, and plans the next attempt if the
+                                                     commit failed
+
+        After the signal END, the time without events in memory is 0 instead of `_IDLE_SECONDS`.
         """
         jobs, write_at, idle_seconds = self._jobs, None, _IDLE_SECONDS
         while True:
@@ -293,6 +298,7 @@ class FolderThread(ForkAware):
             if isinstance(job, _Job):
                 job.run()
             elif job is _Signal.END:
+                # The thread ends as soon as the queue is empty and the events are committed.
                 idle_seconds = 0.0
             # Here the job is WAKE. If a commit is planned already, its time stays, because the
             # events of 20 ms share a commit.
@@ -320,10 +326,13 @@ thread that wakes while the interpreter ends may abort the process."""
 
 
 def is_ending() -> bool:
-    """Return whether the program is ending and the last commit of all events is over."""
+    """Return whether the program is ending and the last commit of all events is over.
+
+    `set_ending` records both facts together.
+    """
     return _ENDING.is_set()
 
 
 def set_ending() -> None:
-    """Record that the program is ending."""
+    """Record that the program is ending. Call it after the last commit of all events."""
     _ENDING.set()

@@ -24,8 +24,12 @@ Three values in the table `state` of the spool, absent or 0 if there is no such 
 The table `report` contains `backoff_until` of each upload. It also contains `claimed_until`: a
 process *claims* an upload before it sends the upload, so that no other process sends it meanwhile.
 
-Clocks may be wrong: a wait that ends later than the longest possible wait from now was computed by
-a clock that was ahead. Such a wait is ignored (`_is_ahead`).
+Clocks may be wrong. A wait that ends later than the longest possible wait from now was computed
+while the clock was ahead. Such a wait is ignored (`_must_wait`). Otherwise a clock that was a year
+ahead once would stop all uploads for a year.
+
+Waits are random. A *coin* is a uniform random integer in [0, 2^32), and coin / 2^32 times a limit
+is a wait below the limit.
 """
 
 from __future__ import annotations
@@ -45,7 +49,8 @@ from rappor_client.periods import DAY, HOUR
 _FIRST_BACKOFF_SECONDS: Final = 5.0
 """Largest backoff after the first attempt, in seconds. Every further attempt doubles the limit."""
 _MAX_BACKOFF_SECONDS: Final = HOUR
-"""No backoff is longer, in seconds. With a larger value, reports arrive later after an outage."""
+"""Limit of every backoff, in seconds. If this value grows, reports arrive later after an outage of
+the collector."""
 _MAX_WAIT_SECONDS: Final = DAY
 """Longest wait that this module sets: Retry-After of at most 23 h, plus a backoff of at most 1 h.
 In seconds. A longer wait in the spool was set by a wrong clock."""
@@ -75,7 +80,7 @@ def back_off(
     retry_after_until
         End of the wait that the collector asked for; the present time if it asked for none.
     coins
-        Source of the coins for the random waits.
+        Returns uniform random integers in [0, 2^32). The random waits are computed from them.
     has_response
         Whether the collector has responded, with an error.
     """
@@ -109,7 +114,7 @@ def has_failed(db: sqlite3.Connection) -> bool:
 
 def is_backing_off(upload: QueuedUpload, now: float) -> bool:
     """Return whether the backoff of an upload is not over."""
-    return _is_ahead(upload.backoff_until, now, _MAX_WAIT_SECONDS)
+    return _must_wait(upload.backoff_until, now, _MAX_WAIT_SECONDS)
 
 
 def find_wait(
@@ -120,7 +125,7 @@ def find_wait(
     ignore_backoff: bool,
     ignore_pause: bool,
 ) -> Step | None:
-    """Return the step that waits until an upload may be sent, None if it may be sent now.
+    """Return until when an upload must wait, and why; None if it may be sent now.
 
     Parameters
     ----------
@@ -138,21 +143,24 @@ def find_wait(
     Returns
     -------
     Step, optional
-        A claim comes first, then Retry-After, then backoff and pause.
+        The result of a step of the uploader that sends nothing: the time of the next attempt and
+        the reason of the wait. If several waits hold, a claim is the reason before Retry-After, and
+        Retry-After before backoff and pause.
     """
     retry_after_until = float(read_value(db, _RETRY_AFTER) or 0.0)
     pause_until = 0.0 if ignore_pause else float(read_value(db, _PAUSE_UNTIL) or 0.0)
     backoff_until = 0.0 if ignore_backoff else upload.backoff_until
     # Case: another process is sending this upload, or was killed while it was sending.
-    if _is_ahead(upload.claimed_until, now, CLAIM_SECONDS):
+    if _must_wait(upload.claimed_until, now, CLAIM_SECONDS):
         return Step(next_at=upload.claimed_until, reason=FlushReason.BUSY)
-    # Case: the collector has asked for a wait. Its own reason, because `Client.flush` prints it.
-    if _is_ahead(retry_after_until, now, _MAX_WAIT_SECONDS):
+    # Case: the collector has asked for a wait. The result of `Client.flush` shows this reason, so
+    # that a person can distinguish the wait from a failure.
+    if _must_wait(retry_after_until, now, _MAX_WAIT_SECONDS):
         return Step(next_at=retry_after_until, reason=FlushReason.ASKED_TO_WAIT)
     # Case: an earlier attempt has failed. Both waits are checked by themselves. One of them may
     # come from a clock that was ahead, and ignoring this wait must not end the other wait.
     waits = [
-        until for until in (backoff_until, pause_until) if _is_ahead(until, now, _MAX_WAIT_SECONDS)
+        until for until in (backoff_until, pause_until) if _must_wait(until, now, _MAX_WAIT_SECONDS)
     ]
     return Step(next_at=max(waits)) if waits else None
 
@@ -171,12 +179,12 @@ def read_retry_after(error: UploadError) -> float:
     return min(max(0.0, seconds), longest)  # `max` returns 0.0 for a NaN
 
 
-def _is_ahead(timestamp: float, now: float, longest: float) -> bool:
-    """Return whether a time is in the future, and not by more than the longest possible wait.
+def _must_wait(until: float, now: float, longest: float) -> bool:
+    """Return whether a wait holds: its end is in the future, and no further than the longest wait.
 
-    A time that is further ahead was stored before the clock was set back.
+    A later end was computed while the clock was ahead. Such a wait is ignored.
     """
-    return now < timestamp <= now + longest
+    return now < until <= now + longest
 
 
 def _draw_backoff(n_earlier: int, coins: Coins) -> float:

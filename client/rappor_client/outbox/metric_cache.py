@@ -180,7 +180,7 @@ def build_cache(
     day = day_of(now)
     # A metric may expire, a stop may end and an epoch may begin at midnight.
     midnight = (now // DAY + 1) * DAY
-    cache = MetricCache(state, now, midnight, metric, get_encoder(metric.params), stops.until)
+    cache = MetricCache(state, now, midnight, metric, get_encoder(metric.params), stops.last_days)
     if day > metric.expires:
         cache.skip_reason = SkipReason.EXPIRED
     elif metric.name in find_unaffordable(state, day.year):

@@ -9,7 +9,8 @@ Example: on November 20 a response contains {"stop": {"editor": "2026-11-30"}}. 
 the device records no event of `editor`, and queued reports of `editor` wait. A response on November
 25 without `stop` ends the stop at once.
 
-The spool stores the newest stops, so that all processes of a device and the next run follow them.
+The spool is the device's database of finished reports that are not sent yet. It also stores the
+newest stops, so that all processes of a device and the next run follow them.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ class Stops:
 
     Attributes
     ----------
-    until
+    last_days
         Last day of each stop, in ISO form, by metric. The mapping is replaced by another object
         only if its contents change. So `MetricCache` compares objects, and needs not compare
         contents.
     """
 
     def __init__(self) -> None:
-        self.until: Mapping[str, str] = {}
+        self.last_days: Mapping[str, str] = {}
 
     def reload(self, db: sqlite3.Connection) -> None:
         """Read the stops from the spool, because another process may have stored newer stops."""
         try:
-            until = _parse_stops(json.loads(read_value(db, _STATE) or "{}"))
+            last_days = _parse_stops(json.loads(read_value(db, _STATE) or "{}"))
         except (TypeError, ValueError, RecursionError):  # a damaged spool stops no metric
-            until = {}
+            last_days = {}
         # An equal mapping stays the same object, so the caches of `record` stay valid.
-        if until != self.until:
-            self.until = until
+        if last_days != self.last_days:
+            self.last_days = last_days
 
     def apply_response(self, db: sqlite3.Connection, stop: object, today: datetime.date) -> None:
         """Store the stops of a response. `stop` may be any JSON value.
@@ -64,19 +65,19 @@ class Stops:
         """
         self.reload(db)
         latest = (today + _MAX_DURATION).isoformat()
-        until = {name: min(day, latest) for name, day in _parse_stops(stop).items()}
-        if until != self.until:
-            self.until = until
-            write_value(db, _STATE, json.dumps(until))
+        last_days = {name: min(day, latest) for name, day in _parse_stops(stop).items()}
+        if last_days != self.last_days:
+            self.last_days = last_days
+            write_value(db, _STATE, json.dumps(last_days))
 
     def list_stopped(self, today: datetime.date) -> list[str]:
         """Return the names of the metrics that are stopped today."""
-        return sorted(name for name in self.until if self._find_last_day(name, today) is not None)
+        return sorted(name for name in self.last_days if self.is_stopped(name, today))
 
     def next_end(self, today: datetime.date) -> float | None:
         """Return the time at which the first stop ends, None without a stop."""
-        last_days = [self._find_last_day(name, today) for name in self.until]
-        days = [day for day in last_days if day is not None]
+        days_or_none = [self._find_last_day(name, today) for name in self.last_days]
+        days = [day for day in days_or_none if day is not None]
         return find_day_end(min(days)) if days else None
 
     def is_stopped(self, name: str, today: datetime.date) -> bool:
@@ -89,9 +90,12 @@ class Stops:
         A stop that ends more than 30 days from today was stored when the clock was ahead. Such a
         stop is ignored, because it could silence the metric for years.
         """
-        until = self.until.get(name)
+        last_day = self.last_days.get(name)
+        if last_day is None:
+            return None
+        # Days in ISO form have the order of the calendar.
         latest = (today + _MAX_DURATION).isoformat()
-        return until if until is not None and today.isoformat() <= until <= latest else None
+        return last_day if today.isoformat() <= last_day <= latest else None
 
 
 def _parse_stops(stop: object) -> dict[str, str]:
