@@ -23,7 +23,7 @@ from rappor.protocol.normalizers import FIELD_SEPARATOR
 _SEPARATOR: Final = FIELD_SEPARATOR.encode()
 
 _BLOCK_STRINGS: Final = 1 << 16
-"""Number of combinations that are written at a time. It bounds the memory of a pass. Smaller blocks
+"""Number of combinations that are written at a time. Larger blocks need more memory. Smaller blocks
 need more calls of numpy."""
 
 
@@ -39,9 +39,13 @@ class FieldProduct:
     texts: Sequence[Sequence[bytes]]
 
     def check(self, field_names: Sequence[str]) -> None:
-        """Raise ParamsError if a field has no text or a text with U+001F, or for too many strings.
+        """Check the texts of each field and the number of combinations.
 
-        The limit is `MAX_STRINGS` combinations.
+        Raises
+        ------
+        ParamsError
+            A field has no text, a text contains U+001F, or there are more than `MAX_STRINGS`
+            combinations.
         """
         for name, texts in zip(field_names, self.texts, strict=True):
             if not texts:

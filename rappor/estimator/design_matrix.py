@@ -1,8 +1,10 @@
-"""The design matrix: the rows that each candidate sets.
+"""The design matrix: one row for each bit of each cohort, one column for each candidate.
 
-A *cell* is the number of a row: bit i of cohort j is cell j k + i of its parameter set, and
-parameter sets are stacked. The matrix is stored as the cells of each candidate, because only h of k
-entries in a cohort are 1. It is computed in blocks of candidates, so that memory is bounded.
+An entry is 1 if the candidate sets the bit in the cohort, and 0 otherwise. A *cell* is the index of
+a row: bit i of cohort j is cell j k + i of its parameter set. The cells of a further parameter set
+follow the cells of the parameter sets before it. The cells of a candidate are the rows in which its
+column is 1. Only h of the k entries of a candidate in a cohort are 1, so the matrix is stored as
+the cells of each candidate. It is computed in blocks of candidates, so that memory is bounded.
 
 *Example.* With k = 4 bits, h = 1 and m = 2 cohorts, a candidate with bit 1 in cohort 0 and bit 2 in
 cohort 1 has the cells 1 and 6. Its column is 0, 1, 0, 0, 0, 0, 1, 0.
@@ -54,7 +56,7 @@ class Design:
     Attributes
     ----------
     n_rows, n_candidates : n and c.
-    n_terms : largest number of rows that a candidate sets: the sum of m h over parameter sets.
+    n_terms : largest number of ones in a column: the sum of m h over parameter sets.
     """
 
     def __init__(self, candidates: Candidates, collections: Sequence[Params]) -> None:
@@ -71,7 +73,7 @@ class Design:
         self.n_candidates = len(candidates)
         self.n_terms = sum(params.m * params.h for params in self._params)
         self._block = max(BLOCK // self.n_terms, 1)
-        self._whole: NDArray[np.int32] | None = None
+        self._all_cells: NDArray[np.int32] | None = None
 
     def blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield the index of the first candidate and the cells of every block of candidates.
@@ -80,24 +82,26 @@ class Design:
         hash functions chose the same bit. If one block contains all candidates, its cells are
         stored for the next call.
         """
-        if self._whole is not None:
-            yield 0, self._whole
+        if self._all_cells is not None:
+            yield 0, self._all_cells
             return
         for start in range(0, self.n_candidates, self._block):
             cells = self._hash_cells(self._candidates, start, start + self._block)
             if len(cells) == self.n_candidates:
-                self._whole = cells
+                self._all_cells = cells
             yield start, cells
 
     def screen(
         self,
         task: ScreeningTask,
-        always: Integers,  # noqa: ARG002 - a stream must keep these candidates in memory
+        always: Integers,  # noqa: ARG002 - required by the protocol `CandidatePool`
         progress: Progress,
     ) -> Screening:
         """Compute the one-step estimate of every candidate, as `CandidatePool.screen` requires.
 
-        `always` has no effect, because a `Design` has all candidates in memory.
+        `always` are candidates that must stay in memory. They matter to a streamed design matrix
+        (`streamed_design_matrix`), which has only some of its candidates in memory. A `Design` has
+        all candidates in memory, so `always` has no effect.
         """
         score, weight_sum = np.empty(self.n_candidates), np.empty(self.n_candidates)
         for start, cells in self.blocks():
@@ -112,9 +116,9 @@ class Design:
 
         `chosen` contains indices of candidates, (s,) int64.
         """
-        if self._whole is not None:
+        if self._all_cells is not None:
             # Reuse stored cells: hashing the candidates again takes longer than copying.
-            cells = self._whole[chosen]
+            cells = self._all_cells[chosen]
         else:
             cells = self._hash_cells(self._candidates.select(chosen.tolist()), 0, len(chosen))
         is_set = cells >= 0
@@ -135,12 +139,14 @@ class Design:
 
 
 def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
-    """Sum a value of each row over the rows that each candidate sets.
+    """Multiply the transposed design matrix by a vector, for a block of candidates.
+
+    The result of a candidate is the sum of `values` over its cells.
 
     Parameters
     ----------
     cells : (b, n_terms) int32. Cells of the candidates, -1 for unused cells.
-    values : (n,) of any dtype.
+    values : (n,) of any dtype. A value for each row of the design matrix.
 
     Returns
     -------
@@ -156,11 +162,12 @@ def sum_rows(cells: NDArray[np.int32], values: NDArray[Any]) -> NDArray[Any]:
 
 
 def sum_row_pairs(cells: NDArray[np.int32], first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Sum two values of each row, (n,) each, over the rows that each candidate sets.
+    """Multiply the transposed design matrix by two vectors, (n,) each, for a block of candidates.
 
-    Looking up the rows takes most of the time. The function therefore sums both values together, as
-    real and imaginary part of one number. This takes two thirds of the time of two sums, and a
-    ninth of the time of an (n, 2) table, whose rows numpy adds one by one.
+    The results of a candidate are the sums of `first` and of `second` over its cells. Looking up
+    the rows takes most of the time. The function therefore sums both values together, as real and
+    imaginary part of one number. This takes two thirds of the time of two sums, and a ninth of the
+    time of an (n, 2) table, whose rows numpy adds one by one.
     """
     sums = sum_rows(cells, first + 1j * second)
     return sums.real, sums.imag

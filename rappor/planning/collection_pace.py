@@ -41,7 +41,7 @@ class CollectionPace:
     epochs: int = 1
 
     @property
-    def is_once(self) -> bool:
+    def has_one_report_per_epoch(self) -> bool:
         """Whether a device reports once in an epoch, on a day that it derives from its secret."""
         return self.interval == "epoch"
 
@@ -102,8 +102,8 @@ def choose_pace(
             raise ParamsError("epoch must be year, quarter or month under interval epoch, got life")
         if (reports_per_device or 1) > 1:
             raise ParamsError(
-                f"reports_per_device must be 1 under interval epoch, got {reports_per_device}: "
-                "give the days of several epochs"
+                f"reports_per_device must be 1 under interval epoch, got {reports_per_device}: a "
+                "device reports once in each epoch, so pass the number of days of several epochs"
             )
     if days is None:
         # Case: the length of the collection is unknown. All reports are assumed to be in one epoch.

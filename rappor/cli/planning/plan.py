@@ -137,7 +137,7 @@ def plan(
     # Errors and privacy losses of other numbers of reports of a device, for a comparison.
     repeats: tuple[RepeatedReports, ...] = ()
     if reports_per_device > 1:
-        repeats = compare_repeats(result, epochs=pace.epochs, once=pace.is_once)
+        repeats = compare_repeats(result, epochs=pace.epochs, once=pace.has_one_report_per_epoch)
     association_power = association.predict(planned, result, reports_per_device=reports_per_device)
     save_chart(result, chart)
     if as_json:
@@ -184,7 +184,7 @@ def _print_plan(
     print_pairs(plan_table(plan))
     if association_power is not None:
         print_table(association_table(association_power))
-    if pace.is_once:
+    if pace.has_one_report_per_epoch:
         print_parts(f"\n{describe_once(pace.epoch)}")
     if repeats:
         print_table(repeats_table(repeats))

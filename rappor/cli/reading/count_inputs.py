@@ -277,7 +277,7 @@ class GoogleInputs(CountInputs):
         "FILE",
         "The map.csv of google/rappor with the bits of each candidate, instead of --candidates.",
     )
-    client: Client | None = option_field(  # noqa: RUF009  # a field
+    client: Client | None = option_field(  # noqa: RUF009  # returns a dataclass field
         ["python", "cpp", "java"],
         "Client of google/rappor that sent the reports. Each rounds the probability f in its own "
         "way.",

@@ -27,7 +27,9 @@ class TrendInputs(CountInputs):
         "Length of a period, at least the length of the periods in COUNTS. Default: the length in "
         "COUNTS.",
     )
-    first: datetime.datetime | None = option_field(  # noqa: RUF009  # a field
+    # RUF009 warns because all objects share the result of a call in a default. `option_field`
+    # returns a dataclass field, which is no default itself.
+    first: datetime.datetime | None = option_field(  # noqa: RUF009
         "DAY",
         "First day (UTC) of the first file, for files without days. Each further file belongs to "
         "the next day, or to the next period of --by.",
@@ -50,8 +52,10 @@ class TrendInputs(CountInputs):
             raise DecodeError("counts must have at least 1 report, got 0")
         # `read_candidates` raises an error for a period with fewer reports than the metric's
         # minimum. A period without reports is shown as missing, so it is not checked.
-        samples = [list(period.collections) for period in released.periods if period.n_reports]
-        return released, self.read_candidates(*samples)
+        collections_of_periods = [
+            list(period.collections) for period in released.periods if period.n_reports
+        ]
+        return released, self.read_candidates(*collections_of_periods)
 
     def _read_files_with_days(self) -> ReleasedCounts:
         """Read and join files with days, the results of a collector."""

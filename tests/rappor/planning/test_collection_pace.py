@@ -40,7 +40,7 @@ def test_after_a_third_of_an_epoch_a_third_of_the_devices_has_reported() -> None
     one report.
     """
     pace = choose_pace(None, has_instantaneous_noise=False, epoch="quarter", days=30)
-    assert pace.is_once
+    assert pace.has_one_report_per_epoch
     assert pace.share_of_devices == pytest.approx(30 / (91.3125 - 8))
     assert pace.reports_per_device == 1
 
