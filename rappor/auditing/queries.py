@@ -299,8 +299,8 @@ class QuerySession:
         """
         cohorts = np.array([response.cohort for response in responses], dtype=np.int64)
         if cohorts.size and not 0 <= cohorts.min() <= cohorts.max() < self._params.m:
-            most = self._params.m - 1
-            raise ReportError(f"cohort must be an integer in [0, {most}] in a response")
+            last_cohort = self._params.m - 1
+            raise ReportError(f"cohort must be an integer in [0, {last_cohort}] in a response")
         permanents = [
             response.permanent for response in responses if response.permanent is not None
         ]

@@ -308,12 +308,17 @@ def _yield_report_lag_cases(
         first = first[first // lag % 2 == 0]
         classes = 2 * permanent_bits[first].astype(np.int64) + permanent_bits[first + lag]
         n = np.bincount(classes, minlength=4).tolist()
-        both = np.bincount(classes[bits[first] & bits[first + lag]], minlength=4).tolist()
+        counts_of_two_ones = np.bincount(
+            classes[bits[first] & bits[first + lag]], minlength=4
+        ).tolist()
         for index in range(4):
             first_bit, second_bit = divmod(index, 2)
             description = f"coins {lag} apart both hit, permanent {first_bit} and {second_bit}"
             yield Case(
-                description, both[index], n[index], p_of_ones[first_bit] * p_of_ones[second_bit]
+                description,
+                counts_of_two_ones[index],
+                n[index],
+                p_of_ones[first_bit] * p_of_ones[second_bit],
             )
 
 

@@ -171,11 +171,11 @@ def test_one_report_leaves_an_interval(interval: str, within: str, after: str, h
     assert client.privacy_spent().nats == 0
     client.close()
     home.clock.set(after)
-    again = home.open(metric, collector=home.transport)  # after a restart
-    assert again.flush()
+    reopened_client = home.open(metric, collector=home.transport)  # after a restart
+    assert reopened_client.flush()
     assert len(home.transport.reports) == 1
-    assert again.privacy_spent().metrics["page"].scopes == 1
-    assert again.flush()
+    assert reopened_client.privacy_spent().metrics["page"].scopes == 1
+    assert reopened_client.flush()
     assert len(home.transport.reports) == 1
 
 

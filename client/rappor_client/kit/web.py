@@ -140,7 +140,11 @@ class Site(Host):
         return f"{n_sent} reports sent, {n_waiting} waiting."
 
     def forget(self, account: str) -> Any:
-        """Erase the device of an account that no longer agrees; return the Withdrawal."""
+        """Erase the device of an account that no longer agrees; return the Withdrawal.
+
+        A visit that is queued at this moment creates the device again. Its report stays on this
+        machine: only `send` sends, and it erases the devices of accounts that do not agree.
+        """
         return self._make_device(self._locate_account_folder(account)).erase()
 
     def page(self, account: str) -> str:

@@ -75,13 +75,13 @@ def test_metrics_without_room_are_named_while_the_client_works(home: Home, obsta
 def test_next_year_has_a_budget_of_its_own(home: Home) -> None:
     """A registry that has used up the budget of a year leaves the next year to another registry."""
     cap = BudgetCap(total=4.01)
-    first = home.open(build_metric("old", epoch="year"), budget_cap=cap)
-    assert first.record("old", "a") == Outcome.RECORDED
-    first.close()
-    second = home.open(build_metric("new", epoch="year"), budget_cap=cap)
-    assert second.record("new", "a") == SKIPPED
+    first_client = home.open(build_metric("old", epoch="year"), budget_cap=cap)
+    assert first_client.record("old", "a") == Outcome.RECORDED
+    first_client.close()
+    second_client = home.open(build_metric("new", epoch="year"), budget_cap=cap)
+    assert second_client.record("new", "a") == SKIPPED
     home.clock.set("2027-01-01T00:00:00")
-    assert second.record("new", "a") == Outcome.RECORDED
+    assert second_client.record("new", "a") == Outcome.RECORDED
 
 
 def test_event_at_the_turn_of_the_year_reserves_in_the_year_of_its_epoch(home: Home) -> None:
@@ -228,12 +228,12 @@ def test_expired_metric_of_infinite_cost_leaves_the_budget_in_force(home: Home) 
 
     The metrics after it are still checked against the budget.
     """
-    gone = build_metric(
+    expired_metric = build_metric(
         "gone",
         params=Params(encoding="boolean", k=1, f=0, p=0.1, q=0.9),
         expires=datetime.date(2020, 1, 1),
     )
-    client = home.open(gone, build_metric("x"), budget_cap=BudgetCap(total=1.0))
+    client = home.open(expired_metric, build_metric("x"), budget_cap=BudgetCap(total=1.0))
     assert client.record("x", "a") == SKIPPED
 
 

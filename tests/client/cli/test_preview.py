@@ -106,8 +106,8 @@ def test_preview_of_a_value_that_fits_nowhere() -> None:
     registry = Registry.loads(TOML)
     assert "no place for this value" in str(make_preview(registry, "editor", "ed", today=DAY))
     # Generalized randomized response has a bucket for other values, so the report is no noise only.
-    once = TOML.replace('profile = "strict"', 'profile = "once"\ninterval = "epoch"')
-    registry = Registry.loads(once)
+    registry_of_once = TOML.replace('profile = "strict"', 'profile = "once"\ninterval = "epoch"')
+    registry = Registry.loads(registry_of_once)
     assert "bucket for all other values" in str(make_preview(registry, "editor", "ed", today=DAY))
 
 

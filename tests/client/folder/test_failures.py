@@ -345,9 +345,9 @@ def test_failing_log_does_not_reach_the_host(home: Home, monkeypatch: pytest.Mon
         broken.setattr("logging.Logger.filter", fail)
         unknown = client.record("telltale", "x")
         broken.setattr("logging.getLogger", fail)
-        wrong = client.record("page", b"telltale")
+        outcome_of_bytes = client.record("page", b"telltale")
     assert unknown.reason is SkipReason.UNKNOWN_METRIC
-    assert wrong.reason is SkipReason.WRONG_KIND
+    assert outcome_of_bytes.reason is SkipReason.WRONG_KIND
 
 
 def test_relative_folder_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,13 +357,13 @@ def test_relative_folder_is_resolved_once(tmp_path: Path, monkeypatch: pytest.Mo
     """
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    first = open_device(Path("device"), clock=FixedClock("2026-11-18"))
+    first_client = open_device(Path("device"), clock=FixedClock("2026-11-18"))
     monkeypatch.chdir("elsewhere")
-    second = open_device(Path("device"), clock=FixedClock("2026-11-18"))
-    for client in (first, second):
+    second_client = open_device(Path("device"), clock=FixedClock("2026-11-18"))
+    for client in (first_client, second_client):
         record_days(client, "page", "x")
         assert client.queued_count() == 1
-    assert first.withdraw().secret_gone
+    assert first_client.withdraw().secret_gone
     assert not peek(tmp_path / "device").has_secret
     assert peek(tmp_path / "elsewhere" / "device").has_secret
 
@@ -551,16 +551,17 @@ def test_programs_with_different_registries_share_one_budget(home: Home) -> None
     Each metric costs 4 nats, so the total has room for one metric.
     """
     cap = BudgetCap(total=4.01)
-    first = home.open(build_metric("one"), budget_cap=cap)
-    second = home.open(build_metric("two"), budget_cap=cap)
-    record_days(first, "one", "x")
-    assert first.queued_count() == 1
-    # `second` has not read the reservation of `first` yet. It reads it when it writes this event.
-    second.record("two", "x")
-    assert second.queued_count() == 1  # the report of the first program
-    assert second.record("two", "x") == Outcome.SKIPPED
-    assert first.record("one", "x") == Outcome.RECORDED
-    assert first.privacy_spent().reserved == {2026: pytest.approx(4, abs=0.001)}
+    first_client = home.open(build_metric("one"), budget_cap=cap)
+    second_client = home.open(build_metric("two"), budget_cap=cap)
+    record_days(first_client, "one", "x")
+    assert first_client.queued_count() == 1
+    # `second_client` has not read the reservation of `first_client` yet. The write of this event
+    # reads it.
+    second_client.record("two", "x")
+    assert second_client.queued_count() == 1  # the report of the first program
+    assert second_client.record("two", "x") == Outcome.SKIPPED
+    assert first_client.record("one", "x") == Outcome.RECORDED
+    assert first_client.privacy_spent().reserved == {2026: pytest.approx(4, abs=0.001)}
 
 
 def test_cap_for_life_counts_all_years(home: Home, caplog: pytest.LogCaptureFixture) -> None:

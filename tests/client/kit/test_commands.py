@@ -125,11 +125,11 @@ def test_status_states_that_the_budget_of_the_year_has_no_room(
         text = tool.registry.read_text()
         tool.registry.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
     assert manage(host, ["status"], []) == manage(host, ["log"], []) == 0
-    shown = capsys.readouterr().out
-    assert "its privacy budget has no room for command" in shown
-    assert "has no record of anything sent" in shown
-    assert "Reserved for 2026: epsilon = 48.00 at most." in shown
-    assert "also those sent before an erasure" in shown
+    output = capsys.readouterr().out
+    assert "its privacy budget has no room for command" in output
+    assert "has no record of anything sent" in output
+    assert "Reserved for 2026: epsilon = 48.00 at most." in output
+    assert "also those sent before an erasure" in output
     host.clock.advance(days=365)  # type: ignore[attr-defined]
     assert manage(host, ["status"], []) == 0
     assert "no room" not in capsys.readouterr().out

@@ -36,12 +36,12 @@ def test_stopped_metric_is_skipped_until_its_last_day_is_over(home: Home) -> Non
     assert client.flush()
     assert client.record("page", "x") == Outcome.SKIPPED
     client.close()
-    again = home.open(*metrics)
+    reopened_client = home.open(*metrics)
     home.clock.set("2026-11-20T23:59:59")
-    assert again.record("page", "x") == Outcome.SKIPPED
-    assert again.record("other", "x") == Outcome.RECORDED
+    assert reopened_client.record("page", "x") == Outcome.SKIPPED
+    assert reopened_client.record("other", "x") == Outcome.RECORDED
     home.clock.set("2026-11-21T00:00:00")
-    assert again.record("page", "x") == Outcome.RECORDED
+    assert reopened_client.record("page", "x") == Outcome.RECORDED
 
 
 def test_stop_lasts_thirty_days_at_most(home: Home) -> None:
@@ -111,23 +111,23 @@ def test_device_that_has_reported_is_in_the_sample_until_the_epoch_ends(
 
     Changed parameters and a smaller sampling rate count from the next epoch on.
     """
-    old = build_metric(epoch="month", sampling_rate=0.5)
-    new = dataclasses.replace(old, **fields)
+    old_metric = build_metric(epoch="month", sampling_rate=0.5)
+    new_metric = dataclasses.replace(old_metric, **fields)
     secret = next(
         secret
         for secret in (i.to_bytes(32, "little") for i in range(1000))
-        if is_sampled(secret, old, "2026-11")
-        and not is_sampled(secret, new, "2026-11")
-        and not is_sampled(secret, new, "2026-12")
+        if is_sampled(secret, old_metric, "2026-11")
+        and not is_sampled(secret, new_metric, "2026-11")
+        and not is_sampled(secret, new_metric, "2026-12")
     )
     write_device(home.parent / "reported", secret)
     write_device(home.parent / "new", secret)
-    with home.open(old, folder="reported") as client:
+    with home.open(old_metric, folder="reported") as client:
         record_days(client, "page", "x")
-    assert home.open(new, folder="reported").record("page", "x")
-    assert home.open(new, folder="new").record("page", "x") == Outcome.SKIPPED
+    assert home.open(new_metric, folder="reported").record("page", "x")
+    assert home.open(new_metric, folder="new").record("page", "x") == Outcome.SKIPPED
     home.clock.set("2026-12-01T12:00:00")
-    assert home.open(new, folder="reported").record("page", "x") == Outcome.SKIPPED
+    assert home.open(new_metric, folder="reported").record("page", "x") == Outcome.SKIPPED
 
 
 def test_queued_reports_of_a_stopped_metric_wait(home: Home) -> None:

@@ -126,8 +126,8 @@ def test_withdrawal_leaves_the_record(way: str, disk: str, home: Home) -> None:
     remaining_bytes = read_all_files(home.folder)
     assert not any(trace in remaining_bytes for trace in traces)
     assert peek(home.folder).spent.reserved == RESERVED
-    again = home.open(*METRICS)
-    assert again.privacy_spent().reserved == RESERVED
+    reopened_client = home.open(*METRICS)
+    assert reopened_client.privacy_spent().reserved == RESERVED
     assert read_device_state(home.folder).sealed_secret.bytes not in traces
     assert client.record("page", "a") == Outcome.SKIPPED or way != "withdraw"
 
@@ -150,12 +150,12 @@ def test_lost_state_uses_the_year_up(
     client.close()
     lose(get_identity_folder(home.folder))
     assert not is_withdrawn or client.withdraw() == GONE
-    again = home.open(*METRICS, build_metric("yearly", epoch="year"))
-    assert again.privacy_spent().reserved == {2026: float("inf")}
+    reopened_client = home.open(*METRICS, build_metric("yearly", epoch="year"))
+    assert reopened_client.privacy_spent().reserved == {2026: float("inf")}
     for name in ("page", "yearly"):
-        assert again.record(name, "a") == Outcome.SKIPPED
+        assert reopened_client.record(name, "a") == Outcome.SKIPPED
     home.clock.set("2027-01-01T00:00:00")
-    assert again.record("yearly", "a") == Outcome.RECORDED
+    assert reopened_client.record("yearly", "a") == Outcome.RECORDED
 
 
 @pytest.mark.parametrize("obstacle", [hold_folder_lock, simulate_full_disk], ids=["locked", "full"])
