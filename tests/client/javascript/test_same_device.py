@@ -157,8 +157,10 @@ def change_metric(metric: Metric, rng: random.Random) -> Metric:
     """Return the metric with random changes, as a later registry may have it."""
     params = metric.params
     if params.keep is not None:
-        if rng.random() < 0.3:
-            params = dataclasses.replace(params, keep=0.3)
+        # Another `keep`, or another number of items, begins a new scope within the epoch.
+        keep = rng.choice((None, None, 0.3)) or params.keep
+        items = 3 if params.encoding == "set" and rng.random() < 0.3 else params.items
+        params = dataclasses.replace(params, keep=keep, items=items)
         return dataclasses.replace(metric, params=params, segments=rng.choice(SEGMENTS))
     if rng.random() < 0.5:
         params = dataclasses.replace(params, p=0.3125, q=0.6875)
