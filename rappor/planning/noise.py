@@ -40,8 +40,12 @@ equal, p = 0 and q = 1.
 
 At s = 0 the optimum is q* = 1/2. Its variance 4 e^eps / (e^eps - 1)^2 is the smallest known
 variance for large domains ([WBLJ17], optimised unary encoding). At s = 1/2 the optimum is
-symmetric, as in [EPK14]. A rare string is counted on bits that the strings of other devices set, so
-s is the density of a bit: the probability that a string sets the bit.
+symmetric, as in [EPK14].
+
+For a rare string, s is the density of a bit: the probability 1 - (1 - 1/k)^h that a random string
+sets the bit. The estimate of a rare string is computed from the h bits that the string sets. Hardly
+any device has the rare string itself. The devices that set these bits have other strings, which set
+them by chance.
 """
 
 from __future__ import annotations
@@ -60,13 +64,18 @@ from rappor.protocol.responses.rappor_response import Noise, compute_noise
 from rappor.protocol.thresholds import ONE, compute_threshold
 
 LOSS_RANGE: Final = "[0.001, 40]"
-"""Interval of the losses that can be planned, in nats. At 0.001, a billion reports detect no share
-under 30 % among a thousand candidates. Above 40, the 32 bits of a coin do not suffice: with
-h = 1, a permanent response with the smallest probability 2^-32 loses 2 ln(2^32 - 1) = 44 nats."""
+"""Interval of the losses that can be planned, in nats.
+
+At 0.001, a billion reports detect no share under 30 % among a thousand candidates. The upper limit
+comes from the coins of a device. A coin is a uniform random 32-bit integer, so the smallest
+probability above 0 is 2^-32. With h = 1, a permanent response that changes a bit with this
+probability loses 2 ln(2^32 - 1) = 44 nats. A larger loss would need smaller probabilities.
+"""
 
 _PROBABILITY_TOLERANCE: Final = 1e-12
-"""Largest probability that counts as 0. The smallest probability of a coin above 0 is 2^-32 =
-2.3e-10, so only rounding errors are that small."""
+"""Largest probability that counts as 0. The smallest probability above 0 that a device can use is
+2^-32 = 2.3e-10, so smaller numbers are rounding errors. A larger tolerance would replace such a
+probability by 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ def choose_noise(
 
     Returns
     -------
-    Params of strings.
+    Parameters of a metric of strings (the encoding "bloom").
 
     Raises
     ------
@@ -126,7 +135,8 @@ def choose_noise(
         A loss is not a number in [0.001, 40], or epsilon_inf is less than epsilon_1.
     """
     budget = Budget(epsilon_1, epsilon_inf)
-    # The density of a bit: 1 - (1 - 1/k)^h. A level of 1/2 makes the best noise symmetric.
+    # `level` is the share s of the module docstring. For a rare string it is the density of a bit,
+    # 1 - (1 - 1/k)^h. A level of 1/2 makes the best noise symmetric.
     level = 0.5 if symmetric else -math.expm1(h * math.log1p(-1 / k))
     high_probabilities = (
         find_best_high(epsilon_1 / h, level),
@@ -170,7 +180,8 @@ def round_to_thresholds(
     )
     # Thresholds of f1 and f0. ONE is 2^32, the threshold of the probability 1.
     t_1, t_0 = math.ceil(f1 * ONE), math.ceil((1 - b) * ONE)
-    # Case: rounding in binary64 exceeds the budget by a few thresholds. The exact loss decides.
+    # Case: by rounding errors of float64, the thresholds lose slightly more than the budget. The
+    # loss of the rounded thresholds decides, and a few steps suffice.
     while loss.epsilon_inf(build_params(compute_noise(t_1, t_0, 0, ONE))) > budget.epsilon_inf:
         t_1, t_0 = t_1 + 1, t_0 + 1
     # Solve p* = p + (q - p) f1 and q* = q - (q - p) f0 for p and q, with the rounded f1 and f0.
@@ -244,25 +255,28 @@ def choose_published(
     Budget(epsilon_1, epsilon_inf)
     # Smallest threshold of f/2 that loses at most epsilon_inf: 2 h ln((1 - f/2) / (f/2)) with h = 2
     # ([EPK14] Theorem 1).
-    t_f = min(math.ceil(ONE / (math.exp(epsilon_inf / 4) + 1)), ONE // 2 - 1)
+    t_f = math.ceil(ONE / (math.exp(epsilon_inf / 4) + 1))
 
     def params_at(t_q: int) -> Params:
         return Params(k=k, h=2, m=m, f=2 * t_f / ONE, p=0.5, q=t_q / ONE)
 
     if loss.epsilon_1(params_at(ONE)) < epsilon_1:
         return None
+    # q must exceed p = 1/2, whose threshold is 2^31. So the smallest threshold of q is 2^31 + 1. It
+    # loses about 1e-9 nats, which is within every budget.
+    thresholds = range(ONE // 2 + 1, ONE)
     # The loss grows with q. The largest q within epsilon_1 is found by bisection over thresholds.
-    thresholds = range(ONE // 2 + 2, ONE)
     n_within = bisect.bisect_right(
         thresholds, epsilon_1, key=lambda t_q: loss.epsilon_1(params_at(t_q))
     )
-    return params_at(thresholds[0] - 1 + n_within)
+    return params_at(thresholds[n_within - 1])
 
 
 def format_probability(probability: float) -> str:
     """Return a probability as the shortest decimal with the same 32-bit threshold.
 
-    Two thresholds differ by 2^-32 = 2.3e-10 at least, so about ten decimals are enough.
+    Two thresholds differ by 2^-32 = 2.3e-10 at least, so about ten decimals are enough. A
+    probability halfway between two thresholds may need all 17 digits of a float64.
     """
     for digits in range(1, 18):
         text = f"{probability:.{digits}f}"
@@ -272,13 +286,16 @@ def format_probability(probability: float) -> str:
 
 
 def format_forced_probabilities(params: Params) -> tuple[str, str]:
-    """Return f and g as the shortest decimals of equal length with the same thresholds."""
+    """Return f and g as the shortest decimals of equal length with the same thresholds.
+
+    The permanent response forces a bit with probability f: it replaces the true bit by a random
+    bit, which is 1 with probability g. A device compares a coin with the thresholds of f g and
+    f (1 - g), so these two thresholds must not change.
+    """
     for digits in range(1, 18):
         f, g = f"{params.f:.{digits}f}", f"{params.g:.{digits}f}"
-        forced = (
-            compute_threshold(float(f) * float(g)),
-            compute_threshold(float(f) * (1 - float(g))),
-        )
-        if forced == (params.t_1, params.t_0):
+        t_1 = compute_threshold(float(f) * float(g))
+        t_0 = compute_threshold(float(f) * (1 - float(g)))
+        if (t_1, t_0) == (params.t_1, params.t_0):
             return f, g
     return repr(params.f), repr(params.g)
