@@ -5,6 +5,10 @@ strings are unknown. Their shares are assumed by Zipf's law, or come from a tabl
 study. Strings of nearly equal shares form a class, so a billion strings need less than two thousand
 numbers.
 
+If the value of a device is a set, such as all installed plugins, the strings are the items of the
+sets. The share of an item is the proportion of the devices whose set contains the item
+(`Frequencies.as_sets`).
+
 `compute_bit_levels` computes the distribution of the level of a bit: the proportion of the devices
 of a cohort whose strings set the bit. The level varies from bit to bit, because each string sets
 random bits.
@@ -27,17 +31,18 @@ from rappor.base.ranges import check_integer, check_number, read_count
 from rappor.counts.arrays import Floats
 
 MAX_CANDIDATES: Final = 10**9
-"""Largest number of candidates of a plan. No list of candidates is longer. At this number, the
-integral of `Frequencies.zipf` has a relative error of 2e-9."""
+"""Largest number of candidates of a plan. No list of candidates is longer. A larger number would
+add classes of strings to `Frequencies.zipf`."""
 
 MAX_EXPONENT: Final = 10.0
 """Largest exponent of Zipf's law. At 10, the second string has a thousandth of the first share, and
 larger exponents give almost the same predictions."""
 
 MEAN_FILLING: Final = 0.75
-"""Assumed mean number of items of a set, as a share of the largest number. It is the mean of sets
-whose sizes are uniform between half of the largest number and the largest number. In fuller sets
-the same items have larger shares, and more of them are detected."""
+"""Assumed mean number of items of a set, divided by the largest number of items that a report can
+represent (`items`). It is the mean if the numbers of items are uniform between half of the largest
+number and the largest number. With a larger value, a plan assumes larger shares of the same items,
+and predicts more detections."""
 
 _CLASS_WIDTH: Final = 0.02
 """Width of a class of strings, as a relative difference of shares. A billion strings by Zipf's law
@@ -45,8 +50,9 @@ form 1,691 classes. Half of the width doubles the number and changes no predicti
 relative 3e-5."""
 
 _EXACT_RANKS: Final = 1000
-"""Number of the most frequent strings that are classes of their own under Zipf's law. After them,
-the integral of a class has a relative error of at most 1e-7."""
+"""Number of the most frequent strings that are classes of their own under Zipf's law. The sum of
+the shares of any later class is an integral. Its relative error falls with the square of the rank:
+at rank 1,000 it is 1e-7 for the exponent 1, and 5e-6 for the exponent 10."""
 
 _GRID_STEP: Final = 1 / 4096
 """Distance of neighbouring bit levels on the grid, as a proportion of devices. Half of the distance
@@ -59,7 +65,7 @@ by rounding. Without them, predictions change by less than a relative 1e-10."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frequencies:
-    """Shares of all strings, in classes of nearly equal shares.
+    """Shares of all strings, or of all items of sets, in classes of nearly equal shares.
 
     Attributes
     ----------
@@ -92,16 +98,16 @@ class Frequencies:
         return round(float(self.candidates.sum())) + self.absent
 
     def as_items(self, mean_items: float) -> Frequencies:
-        """Return the frequencies of items of sets. The shares of this object are the popularities.
+        """Return the frequencies of items of sets, from popularities of the items.
 
-        A set is drawn item by item without repetition, with probabilities in proportion to the
-        popularity w. In a large population, the share of the sets that contain an item is then
-        close to
+        The shares of this object are the popularities w, with the sum 1. A set is drawn item by
+        item without repetition, with probabilities in proportion to w (successive sampling). In a
+        large population, the share of the sets that contain an item is then close to
 
             1 - exp(-x w)
 
-        with the number x at which the shares have the sum `mean_items` (Rosen, Annals of
-        Mathematical Statistics 1972: successive sampling).
+        (Rosen, Annals of Mathematical Statistics 1972). The number x is determined by the sum of
+        these shares over all items, which is the mean number of items of a set, `mean_items`.
 
         Parameters
         ----------
@@ -153,8 +159,9 @@ class Frequencies:
         """Return frequencies by Zipf's law: the share of string i is proportional to i^-exponent.
 
         All strings are candidates. Ranks above 1,000 form classes of consecutive ranks. The sum
-        over the ranks a to b of a class is the integral of x^-exponent from a - 1/2 to b + 1/2,
-        with a relative error of at most 1e-7.
+        over the ranks a to b of a class is the integral of x^-exponent from a - 1/2 to b + 1/2. Its
+        relative error is at most exponent (exponent + 1) / (24 a^2), which is 1e-7 for the exponent
+        1 and 5e-6 for the exponent 10 (midpoint rule).
 
         Parameters
         ----------
@@ -177,7 +184,7 @@ class Frequencies:
     def of_shares(
         cls, shares: ArrayLike, n_candidates: int, *, n_present: int | None = None
     ) -> Frequencies:
-        """Return the frequencies of a table of strings; the largest strings are candidates.
+        """Return the frequencies of a table of strings. The most frequent strings are candidates.
 
         Parameters
         ----------
@@ -223,16 +230,18 @@ def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats
     probabilities : (t,) float64
         Probability of each level. The sum is 1.
     """
-    # The Fourier transform computes a cyclic convolution: a sum of 2 or more would be taken for the
-    # sum minus 2. Shares of strings have the sum 1, so this cannot happen. Items of sets can have
-    # larger sums, but seldom on one bit: with 64 items, predictions change by a relative 1e-4.
+    # The Fourier transform computes a cyclic convolution on the grid from 0 to 2. A level of 2 or
+    # more would be counted as the level minus 2. The shares of strings have the sum 1, so no level
+    # is that large. The shares of the items of sets have a larger sum. But a level of 2 needs many
+    # frequent items on one bit, which is improbable. With sets of 64 items, the error of the
+    # predictions is a relative 1e-4.
     size = int(2 / _GRID_STEP)
     n_strings = frequencies.candidates + frequencies.non_candidates
     steps = frequencies.shares / _GRID_STEP
     phases = np.exp(-2j * np.pi * np.arange(size // 2 + 1) / size)
     is_large = steps >= 1
     # The sum of the shares below one step of the grid is approximated by a Poisson distribution
-    # with the right mean. So many strings have so small shares that their sum hardly varies.
+    # with the right mean. These shares are so small and so many that their sum hardly varies.
     log_characteristic = density * float((n_strings * steps)[~is_large].sum()) * (phases - 1)
     for step, n in zip(steps[is_large], n_strings[is_large], strict=True):
         whole_steps = np.floor(step)
@@ -278,9 +287,9 @@ def _check_shares(shares: ArrayLike) -> Floats:
     numbers = numbers[numbers > 0]
     if not len(numbers):
         raise ParamsError("table must have at least one number above 0")
-    # Division by the largest number first: the sum of large numbers could overflow. Numbers that
-    # underflow to 0 by one of the two divisions are dropped, because a class of strings has the
-    # logarithm of its share.
+    # The first division is by the largest number, because the sum of large numbers could overflow.
+    # Each division may underflow: a number becomes 0 if it is 1e-324 of the largest number or less.
+    # These numbers are dropped, because `_group_shares` computes the logarithm of each share.
     numbers /= numbers.max()
     numbers /= numbers.sum()
     return np.asarray(numbers[numbers > 0])

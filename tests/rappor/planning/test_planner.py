@@ -78,6 +78,30 @@ def test_classes_of_ranks_represent_zipfs_law(n: int, exponent: float) -> None:
     assert frequencies.shares[-1] == pytest.approx(exact[-1], rel=0.03)
 
 
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 10.0])
+def test_sum_of_a_class_of_ranks_has_the_documented_error(exponent: float) -> None:
+    """The sum over a class of ranks has a relative error of exponent (exponent + 1) / (24 a^2).
+
+    a is the first rank of the class. The share of the most frequent string has the weight 1, so the
+    quotient of a share and the largest share is a weight. Rounding adds 1e-12.
+    """
+    frequencies = Frequencies.zipf(2_000, exponent)
+    sums = frequencies.candidates * frequencies.shares / frequencies.shares[0]
+    last_ranks = np.cumsum(frequencies.candidates)
+    first_ranks = last_ranks - frequencies.candidates + 1
+    exact = [
+        np.sum(np.arange(first, last + 1) ** -exponent)
+        for first, last in zip(first_ranks, last_ranks, strict=True)
+    ]
+    errors = np.abs(sums / exact - 1)
+    assert (errors <= exponent * (exponent + 1) / (24 * first_ranks**2) + 1e-12).all()
+    # The bound is sharp for the first class that is an integral.
+    is_integral = frequencies.candidates > 1
+    first_error = errors[is_integral][0]
+    bound = exponent * (exponent + 1) / (24 * first_ranks[is_integral][0] ** 2)
+    assert first_error == pytest.approx(bound, rel=0.2)
+
+
 def test_a_table_gives_its_largest_strings_to_the_candidates() -> None:
     """The strings of a table with the largest weights are the candidates, in any order.
 
