@@ -30,23 +30,25 @@ DAY: Final = "day"
 """Name of the column that a report may have."""
 
 REASONS: Final = {
-    "malformed": "a line must be a row",
+    "malformed": "a line must be a CSV row with a cell for each column, or a JSON object",
     "format": f"format must be {FORMAT}",
     "unknown-metric": "metric must be in the registry",
     "unknown-params": "params must be accepted for the metric",
     "day": "day must be a date",
     "cohort": "cohort must be in [0, m - 1]",
-    "length": "bits must be as long as the parameters say, text in base64url without padding",
+    "length": "bits must be ceil(k/8) bytes, or their text in base64url without padding",
     "padding": "bits must be 0 past bit k - 1",
-    "popcount": "bits must have exactly one 1, where a report names one bucket",
+    "popcount": "bits must have exactly one 1 if the metric's reports name one bucket",
 }
 """Reasons for which a row is refused: the word under which refusals are counted, and a sentence.
 
-A row with several faults is counted by the first of its reasons, in this order.
+A row with several faults is counted under the first of its reasons, in this order. The reason
+"malformed" comes from files of text only: a line cannot be split into the cells of a row.
 """
 
 _RESERVED: Final = frozenset({*COLUMNS, DAY, "reports", "ones", "refused"})
-"""Names of columns of reports and sums. A further column (`by`) must have another name."""
+"""Names of the columns of reports and of sums of reports. A column by which a caller groups the
+sums (`by`) must have another name, because the table of sums contains it, too."""
 
 _SHOWN_COLUMNS: Final = 12
 """Largest number of columns that a message lists. Tables may have thousands."""
@@ -62,7 +64,7 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     Parameters
     ----------
     names : names of the columns that the rows have
-    by : names of further columns that the rows must have
+    by : names of further columns that the rows must have. Sums are grouped by them
     """
     for name in by:
         if name in _RESERVED:
@@ -72,13 +74,12 @@ def check_columns(names: Sequence[str], by: Sequence[str] = ()) -> None:
     column_list = ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_COLUMNS]) or "none"
     missing = [name for name in (*COLUMNS, *by) if name not in names]
     if "format" in missing:
-        # Without the format the rows are hardly reports, such as a file with other separators. The
-        # message lists all missing columns, so that the user sees the cause at once.
-        also_missing = [name for name in missing if name != "format"]
-        others = f", nor {', '.join(also_missing)}" if also_missing else ""
+        # Case: the table does not contain reports, or a CSV file has another separator, so that its
+        # header is one column. Many columns are missing then. The message lists all of them, so
+        # that the user recognises the cause.
         raise ReportError(
-            f"it has no column format, which must be {FORMAT} in every row{others}; got the "
-            f"columns {column_list}"
+            f"columns must include {', '.join(missing)} (format is {FORMAT} in every row), got "
+            f"{column_list}"
         )
     for name in (*COLUMNS, *by):
         if names.count(name) != 1:

@@ -144,7 +144,7 @@ def test_a_second_run_continues_after_a_broken_file(shell: Shell) -> None:
     broken, checkpoint = shell.folder / "lake/broken.csv", shell.folder / "sums.counts.checkpoint"
     broken.write_text("no such columns\n")
     words = ("aggregate", shell.path("lake"), "--out", shell.path("sums.counts"))
-    assert "broken.csv: it has no column format" in expect_refusal(shell.run_on_metric(*words))
+    assert "broken.csv: columns must include format" in expect_refusal(shell.run_on_metric(*words))
     assert checkpoint.exists()
     broken.unlink()
     assert "600 reports of engine" in expect_success(shell.run_on_metric(*words))

@@ -129,7 +129,7 @@ def test_a_frame_without_rows_has_no_counts(session: SparkSession, lake: Path) -
 
 def test_a_missing_column_is_an_error_before_a_job(session: SparkSession, lake: Path) -> None:
     """A missing column is an error of `aggregate`, before Spark runs a job."""
-    with pytest.raises(ReportError, match="it has no column format"):
+    with pytest.raises(ReportError, match="columns must include format"):
         spark.aggregate(session.read.parquet(str(lake)).drop("format"), METRICS)
 
 

@@ -219,7 +219,7 @@ def test_spare_bits_of_text_must_be_zero(text: str, data: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": None}, "it has no column format"),
+        ({"format": None}, "columns must include format"),
         ({"metric": pa.array([1.0])}, "metric must be text, got double"),
         ({"bits": None}, "column bits must be there once"),
         ({"cohort": pa.array([1.0])}, "cohort must be integers, got double"),
