@@ -20,10 +20,10 @@ import { DAY, findDayEnd, dayOf } from "./periods.js";
 export const NAME = /^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$/;
 
 /**
- * Longest time from the end of today to the end of a stop, in seconds: a stop has 30 days at most, and today is the
- * first of them. With a larger number, a mistake of the collector's operator would last longer.
+ * Longest time from today to the last day of a stop, in seconds: 30 days. With a larger number, a mistake of the
+ * collector's operator would last longer.
  */
-const MAX_AFTER_TODAY_SECONDS = 29 * DAY;
+const MAX_AHEAD_SECONDS = 30 * DAY;
 /**
  * Largest number of stops in a response. A response with more stops would fill the store of the device, so all of its
  * stops are ignored.
@@ -33,8 +33,8 @@ const MAX_STOPS = 1000;
 /**
  * Store the stops of a response. They replace the stops of earlier responses.
  *
- * A response may be wrong or forged. An entry that is not a name with a day is ignored. A stop of more than 30 days is
- * shortened to 30 days.
+ * A response may be wrong or forged. An entry that is not a name with a day is ignored. A last day that is more than
+ * 30 days ahead is replaced by the day in 30 days.
  * @param {Device} device
  * @param {unknown} requested last days by metric; undefined if the response has no stops, which ends all stops
  * @param {string} today
@@ -66,9 +66,10 @@ export function findStopEnd({ stopped }, name, now) {
 }
 
 /**
- * Return the last day that a stop may have: the thirtieth day, if today is the first one.
+ * Return the latest possible last day of a stop: the day in 30 days. Example: 2026-12-20 if today is 2026-11-20.
  * @param {string} today
  */
 function findLatestDay(today) {
-  return dayOf(findDayEnd(today) + MAX_AFTER_TODAY_SECONDS);
+  const startOfToday = findDayEnd(today) - DAY;
+  return dayOf(startOfToday + MAX_AHEAD_SECONDS);
 }
