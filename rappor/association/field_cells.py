@@ -127,8 +127,8 @@ def load_combinations(candidates: Candidates) -> Candidates:
     """
     loaded = candidates.load_into_memory(MOST_CELLS)
     if loaded is None:
-        # A list in memory has a number of candidates. The reading of a file or a product has
-        # stopped at the limit, so its number is not known.
+        # The number of candidates is known if they are in memory. Candidates of a file, or computed
+        # combinations, are read only up to the limit, so only "more" is known.
         raise _make_size_error(f"{len(candidates):,}" if candidates.is_in_memory else "more")
     return loaded
 

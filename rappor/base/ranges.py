@@ -70,8 +70,9 @@ def check_weights(
         if not is_number or not abs(value) <= LARGEST_WEIGHT:  # type: ignore[arg-type]
             _refuse(error, name, f"finite numbers of at most {LARGEST_WEIGHT:g}", value)
         largest = max(largest, abs(float(value)))  # type: ignore[arg-type]
-    # The square of a smaller weight underflows to 0. Tests divide by the standard error, which
-    # would be 0.
+    # Tests divide by the standard error of the sum, so it must not underflow to 0. Its square is
+    # the square of a weight, at least 1e-200, times the variance of a share. The smallest positive
+    # float is 5e-324, so the product does not underflow.
     if largest < 1 / LARGEST_WEIGHT:
         least = f"numbers of which at least one is {1 / LARGEST_WEIGHT:g} or more from 0"
         _refuse(error, name, least, largest)

@@ -20,7 +20,8 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
 """Matches a decimal number in the notations of R, spreadsheets and data frames: 12, 12.0, 1e+05,
-2.5E6. At most 40 digits, because Python takes quadratic time for millions of digits."""
+2.5E6. The limit of 40 digits bounds the time: Python takes quadratic time for millions of
+digits."""
 
 
 def split_lines(text: str) -> list[str]:
@@ -59,9 +60,9 @@ def read_whole_number(text: str) -> int:
     """
     match = _NUMBER.fullmatch(text.strip(WHITE_SPACE))
     if match is None:
-        raise ValueError("it is no number")
+        raise ValueError("a cell must be a whole number")
     # A float would round counts above 2^53.
     number = Decimal(match[0])
     if number >= 1 << 63 or number != int(number):
-        raise ValueError("it is no whole number below 2^63")
+        raise ValueError("a cell must be a whole number below 2^63")
     return int(number)

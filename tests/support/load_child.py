@@ -21,18 +21,22 @@ from collectors import build_report, build_upload
 N_THREADS = 8
 """Number of senders, so that uploads of several connections come into one batch."""
 
+N_COHORTS = 4
+"""Number of cohorts that the uploads use in turn, so that a merge writes several counters. The
+metric of the tests must have at least as many cohorts."""
+
 
 class Sender(threading.Thread):
     """Thread that sends uploads over one connection. It reconnects if the connection breaks.
 
-    `first` is the number before its first upload. Its numbers increase by `N_THREADS`, so no two
-    threads send the same number.
+    The thread with index i sends the numbers i + `N_THREADS`, i + 2 `N_THREADS` and so on, so no
+    two threads send the same number.
     """
 
-    def __init__(self, port: int, first: int, stop: threading.Event) -> None:
+    def __init__(self, port: int, index: int, stop: threading.Event) -> None:
         super().__init__()
         self._port = port
-        self._number = first
+        self._number = index  # number of the newest upload; none has been sent yet
         self._stop_sending = stop
         self.acknowledged: list[int] = []
         self.open: tuple[int, bytes] | None = None
@@ -43,7 +47,8 @@ class Sender(threading.Thread):
         while not self._stop_sending.is_set():
             if self.open is None:
                 self._number += N_THREADS
-                body = build_upload(build_report(bits=self._number, cohort=self._number % 4))
+                cohort = self._number % N_COHORTS
+                body = build_upload(build_report(bits=self._number, cohort=cohort))
                 self.open = (self._number, body)
             try:
                 connection = connection or http.client.HTTPConnection("127.0.0.1", self._port, 5)

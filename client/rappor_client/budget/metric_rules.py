@@ -54,7 +54,9 @@ class MetricRules(NamedTuple):
         Whether the cost holds only for one report in each interval. If False, the cost bounds any
         number of reports.
     segments
-        Public properties that the metric lists. A report contains no other property.
+        Public properties of the device that reports of the metric contain, such as the version of
+        the program, each with its listed values (`Dimension`). The values of all properties of a
+        device are its segment. A report contains no property that is not listed here.
     """
 
     day: str
@@ -71,10 +73,11 @@ class MetricRules(NamedTuple):
         """Return the rules of a registry's metric on a day."""
         first_day, last_day = _format_epoch_days(metric, day)
         cost = scope_cost(metric)
-        # A limit on the number of reports matters if more reports would cost more. With `interval =
-        # "epoch"` it always holds: the registry promises one report in an epoch. The parameters of
-        # the profile `once` show why the cost alone cannot decide. There one report costs as much
-        # as many (epsilon_1 = epsilon_inf), and the device must not send a second one all the same.
+        # The number of reports is limited in two cases:
+        # 1. More reports would cost more than the cost of the scope.
+        # 2. The metric has `interval = "epoch"`, which promises one report in an epoch. The cost
+        #    alone cannot decide this case. Under the profile `once`, many reports cost as much as
+        #    one report (epsilon_1 = epsilon_inf), and a second report would break the promise.
         is_one_report_an_epoch = metric.interval == "epoch"
         is_cost_below_limit = cost < _compute_unlimited_cost(metric.params)
         return MetricRules(

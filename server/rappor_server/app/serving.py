@@ -215,10 +215,12 @@ class Server(uvicorn.Server):
                     lambda: self._make_protocol(OperatorProtocol), sock=self._sockets.admin
                 )
             )
+        # Every `body_seconds`, the monitor resets the connections whose clients have read fewer
+        # than 1,000 bytes of their response per second.
         monitor = SlowReaderMonitor(
             self.server_state.connections, seconds=self._settings.body_seconds
         )
-        self._tasks.append(loop.create_task(monitor.keep_resetting()))
+        self._tasks.append(loop.create_task(monitor.keep_resetting_slow_readers()))
         # A reload needs an open collector. `rappor-server serve` ignores a SIGHUP that arrives
         # before this line (`cli/__init__.py`): it has just read the files.
         loop.add_signal_handler(signal.SIGHUP, self._reload_files)
@@ -246,7 +248,10 @@ class Server(uvicorn.Server):
         )
 
     def _make_tls_acceptor(self, context: ssl.SSLContext) -> TlsAcceptor:
-        """Return the acceptor of TLS connections, with limits from the settings."""
+        """Return the acceptor of TLS connections, with limits from the settings.
+
+        A handshake of TLS may take as long as the head of a request, `body_seconds`.
+        """
         metrics: Metrics = self.lifespan.state[METRICS]
         return TlsAcceptor(
             self._sockets.public,
@@ -281,8 +286,10 @@ class Server(uvicorn.Server):
         collector: Collector = self._app.state.collector
         try:
             inputs = InputFiles.read(self._settings, today=collector.today())
-            # The certificate comes first: it can still fail. `adopt` cannot fail after the checks
-            # of `read`, except at midnight, when another day may expire a stop.
+            # The certificate is loaded first, because loading may fail, and a failed reload must
+            # change nothing. `adopt` checks the files again, and seldom fails, because
+            # `read` has just found no fault. Case: a new year begins between the two checks, and
+            # the metrics of the new year exceed the budget of a device.
             if self._tls is not None:
                 inputs.load_certificate(self._tls)
             collector.adopt(inputs)

@@ -56,10 +56,13 @@ _OPTION_NAMES: Final = [
 def serve(**options: Any) -> None:
     """Run the collector for the metrics of a REGISTRY.
 
-    Without options it listens on http://127.0.0.1:8080 and stores counts in an SQLite file beside
-    the registry. The settings file may name the registry instead. On SIGHUP the collector reads
-    the registry, the keys, the stops and the certificate again. On SIGTERM it stores the uploads
-    that it has received, and stops.
+    Without options the collector listens on http://127.0.0.1:8080 and stores counts in an SQLite
+    file beside the registry. The argument REGISTRY may be left out if the settings file names the
+    registry.
+
+    On SIGHUP the collector reads these files again: the registries, the upload keys, the stops
+    (metrics that all devices skip until a day) and the TLS certificate. On SIGTERM it stores the
+    uploads that it has received, and ends.
 
     The exit code is 2 if a setting or a file is invalid, an address is in use, or the database does
     not respond within --database-seconds. The exit code is 3 if the database fails afterwards,

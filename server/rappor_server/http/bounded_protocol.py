@@ -369,8 +369,8 @@ class SlowReaderMonitor:
         # newest request, number of unsent bytes). The first two identify the response.
         self._previous: dict[Any, tuple[int, Any, int]] = {}
 
-    async def keep_resetting(self) -> None:
-        """Look at the connections again and again, until the task is cancelled."""
+    async def keep_resetting_slow_readers(self) -> None:
+        """Call `reset_slow` every `seconds`, until the task is cancelled."""
         while True:
             await asyncio.sleep(self._seconds)
             self.reset_slow()
