@@ -7,6 +7,8 @@ import dataclasses
 import datetime
 import json
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +99,15 @@ def test_shares_of_items_are_of_all_devices(overview: Overview) -> None:
     changes = extract_text(comparison_page(overview.comparison))
     assert "share of the devices of each day" in changes
     assert "of the reports" not in changes
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.61, "61.0"), (1.04, "100.0"), (-0.01, "0.0")])
+def test_a_sentence_has_no_impossible_share_of_devices(share: float, text: str) -> None:
+    """An estimate above 1, as noise makes it for an item of all devices, is written as 100 %."""
+    row: Any = SimpleNamespace(name="git", share=share, std_error=0.01)
+    comparison: Any = SimpleNamespace(share_unit="devices", has_sets=True)
+    clause = extract_text(name_leader([row], comparison))
+    assert clause == f"{text} % of the devices have git"
 
 
 PARAMS = dataclasses.replace(Params.profile("once", encoding="set", items=2), m=8)
