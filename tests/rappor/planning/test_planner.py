@@ -572,8 +572,8 @@ def test_command_prints_the_plan_for_people(
     assert code == 0
     assert "no share" in out
     assert "m is too large" in out
-    words = " ".join(out.split())
-    assert "of 128 cohorts, 0 % have at least 10 reports in an interval; no m would do" in words
+    text = " ".join(out.split())
+    assert "of 128 cohorts, 0 % have at least 10 reports in an interval; no m would do" in text
 
 
 @pytest.mark.slow
