@@ -113,6 +113,18 @@ def test_the_threshold_is_the_smallest_number_that_is_detected() -> None:
         assert ratio == pytest.approx((fewest - mean) / (6 - mean))
 
 
+def test_a_candidate_without_excess_is_hidden_by_one_report_less() -> None:
+    """The ratio is 1 if a large error rate detects an item with at most the mean of absent items.
+
+    Bad case: the excess of such an item is not positive, and the quotient was far below -1e300, as
+    if no number of forged reports hid the item.
+    """
+    counted = count_every_candidate()
+    (few,) = np.flatnonzero(counted.reports == 1)[:1]
+    assert counted.reports[few] < COUNTS.sum() / PARAMS.k
+    assert counted.compute_threshold_ratio(np.array([0.99]), np.array([few])) == pytest.approx(1)
+
+
 def test_many_reports_and_other_values_need_no_exact_test() -> None:
     """From five reports of an absent item on, the regression tests the items of sets.
 
