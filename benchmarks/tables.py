@@ -38,14 +38,14 @@ class Table:
 
     def __str__(self) -> str:
         """Write aligned text: the first column to the left, the others to the right."""
-        return self.text(red=False)
+        return self.text(is_coloured=False)
 
-    def text(self, *, red: bool) -> str:
-        """Write aligned text for a terminal, with failing numbers in colour."""
+    def text(self, *, is_coloured: bool) -> str:
+        """Return aligned text. If it is coloured, failing numbers are red or yellow."""
         texts = [list(self.columns), *([_format_cell(cell) for cell in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in texts) for i in range(len(self.columns))]
         aligned = [_align(row, widths) for row in texts]
-        if red:
+        if is_coloured:
             for line, row in zip(aligned[1:], self.rows, strict=True):
                 for i, cell in enumerate(row):
                     if isinstance(cell, Failing):

@@ -134,13 +134,13 @@ def test_a_warning_in_most_runs_excuses_a_missed_target() -> None:
     (cells, _) = atlas.describe({"strings": [foretold, failing]})
     assert cells.title == "atlas of strings: 1 of 2 cells fail, 1 are foretold to"
     assert [type(row[2]) for row in cells.rows] == [tables.Foretold, tables.Failing]
-    assert "\x1b[33m0.38 !\x1b[0m" in cells.text(red=True)
+    assert "\x1b[33m0.38 !\x1b[0m" in cells.text(is_coloured=True)
 
 
 def test_a_failing_number_is_red_and_marked() -> None:
     """A failing number has a colour in a terminal, and a mark everywhere."""
     table = tables.Table(title="t", columns=("cell", "all"), rows=[["a", tables.Failing(0.38)]])
-    assert "\x1b[31m0.38 !\x1b[0m" in table.text(red=True)
+    assert "\x1b[31m0.38 !\x1b[0m" in table.text(is_coloured=True)
     assert "\x1b" not in str(table)
 
 

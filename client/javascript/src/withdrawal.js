@@ -1,14 +1,21 @@
 // Withdrawal of consent: the erasure of a store, and the check that nothing remains.
 //
-// A store has four documents: the identity (the secret), the device (scopes, reservations, pending reports), the
-// spool (queued reports) and the log (sent uploads).
+// A store has four documents:
+//
+//     document     content
+//     identity     the secret, from which the device derives its permanent noise
+//     device       the state of the device: the metrics that it has reported (scopes), the part of the yearly budget
+//                  that each of them uses (reserved nats), and the reports whose interval is not over (pending reports)
+//     spool        reports that wait until they are sent
+//     log          sent uploads
 //
 // The steps of a withdrawal:
 //
 // 1. The other tabs get a notice. They forget the secret and abort their requests.
 // 2. The deferred events in localStorage are removed (deferred_events.js).
-// 3. The four documents are removed in one transaction, as soon as no other tab sends. One record is written anew: the
-//    nats reserved by calendar year (`createRemainder` in state.js says why).
+// 3. The four documents are removed in one transaction, as soon as no other tab sends. The transaction writes a new
+//    document `device`. It contains only the sum of the reserved nats of each calendar year. Without the sums, a person
+//    who consents again would get the budget of the year twice (state.js).
 // 4. The store is read again. The result lists what this check has found. It never assumes that a step has succeeded.
 //
 // Bad cases:
@@ -16,9 +23,9 @@
 //     case                                      what happens
 //     another tab does not stop sending         the erasure waits for it for some seconds (tabs.js) and goes on. The
 //                                               result contains "an upload under way"
-//     a document is damaged, or of a later      the store is cleared, and the present year counts as lost: all metrics
-//     version of the client, or the documents   are skipped until it is over. (The reserved nats cannot be read or
-//     cannot be changed, as on a full disk      written.)
+//     a document is damaged, or of a later      the reserved nats cannot be read or written. The store is cleared, and
+//     version of the client, or the documents   the present year counts as lost: the device skips all metrics until the
+//     cannot be changed, as on a full disk      year is over
 //     the store does not respond                the result contains the names of all documents, after five seconds
 
 import { PATIENCE, withDeadline } from "./deadline.js";
@@ -34,20 +41,26 @@ export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "s
 
 /**
  * Erase a store after the uploads of all tabs have ended, and check what remains. The call returns within five seconds,
- * also if the store does not respond: at most 2 * PATIENCE for the erasure, and PATIENCE / 2 for the check.
+ * also if the store does not respond. PATIENCE is two seconds (deadline.js): the erasure may take four seconds, and
+ * the check one.
  * @param {import("../index.js").Store} store
  * @param {import("../index.js").Clock} [clock]
  * @returns {Promise<import("../index.js").Withdrawal>}
  */
 export async function eraseStore(store, clock) {
+  // The empty function ignores notices of other tabs: this call sends a notice, and has no secret to forget.
   const tabs = connectTabs(store.channel, () => {});
   const deferred = new DeferredEvents(store);
-  // The state for the case that the reserved nats cannot be read: their year is lost.
-  const recordOfLoss = { ...createDevice(), lost: yearOf(boundClock(clock)()) };
-  tabs.notify(); // without a name: consent is withdrawn
+  // The document `device` for the case that the reserved nats cannot be read: the present year is lost. `boundClock`
+  // bounds the time to the years 1970 to 9999: with any other time, `yearOf` would raise, and nothing would be erased.
+  const now = boundClock(clock)();
+  const deviceWithLostYear = { ...createDevice(), lost: yearOf(now) };
+  // A notice without the name of a metric says that consent is withdrawn. The other tabs forget their secret.
+  tabs.notify();
   deferred.clear();
+  // `strict` waits until the change is on the disk. Otherwise a power failure could bring the secret back.
   const eraseDocuments = () => store.update(ALL, keepReservedNats, { strict: true });
-  const eraseAlsoDamaged = () => eraseDocuments().catch(() => store.clear({ device: recordOfLoss }));
+  const eraseAlsoDamaged = () => eraseDocuments().catch(() => store.clear({ device: deviceWithLostYear }));
   const eraseUnlessEmpty = async () => {
     // `Client.open` without consent comes here on every page. The erasure would write, and so create a database in an
     // empty store. An empty store is therefore left alone, so that a page without consent leaves no trace.
@@ -64,8 +77,8 @@ export async function eraseStore(store, clock) {
 }
 
 /**
- * Return whether the device has the version of this client, and belongs to the identity if there is one. A device with
- * the scopes of another secret would draw second permanent responses.
+ * Return whether the document `device` has the version of this client, and belongs to the identity if there is one.
+ * With the scopes of another secret, the client would draw a second permanent response in a scope that already has one.
  * @param {Documents} documents
  */
 export function isConsistent({ identity, device }) {
@@ -73,7 +86,7 @@ export function isConsistent({ identity, device }) {
 }
 
 /**
- * Remove all documents, and keep the nats reserved by year as a new state without an identity.
+ * Remove all documents, and write a new document `device` with the reserved nats of each year, without an identity.
  * @param {Documents} documents
  */
 function keepReservedNats(documents) {
@@ -86,8 +99,8 @@ function keepReservedNats(documents) {
 }
 
 /**
- * Return the names of the documents that remain in a store and must be erased. The state with the reserved nats alone,
- * which has no `secretId`, may stay. Return all names if the store cannot be read.
+ * Return the names of the documents that remain in a store and must be erased. A document `device` without a `secretId`
+ * contains only the reserved nats, and may stay. Return all names if the store cannot be read.
  * @param {import("../index.js").Store} store
  * @returns {Promise<string[]>}
  */

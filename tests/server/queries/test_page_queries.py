@@ -1,4 +1,8 @@
-"""Queries of pages: the key of a result, the periods of an overview, the size of files."""
+"""Queries whose results are pages: `RankingQuery` and `OverviewQuery`.
+
+The tests check the key under which a result is stored, the periods of an overview, the size of the
+files of a result, and where the candidates come from.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +47,17 @@ METRIC = build_metric("page", PARAMS, min_reports=0)
 """A metric without a minimum, so every report is released."""
 COUNTS = Counts(METRIC.params, [[500, 400, 300, 250, 250, 250, 250, 250]], [1000], "page")
 """Counts of 1,000 reports, in which the first three bits stand out of the noise."""
-
-
-OWN = InlineCandidates(strings=("a", "b"))
-"""Two candidates, which the queries of most tests have."""
+TWO_CANDIDATES = InlineCandidates(strings=("a", "b"))
+"""The candidates in the queries of most tests."""
 
 
 def build_subject(**fields: Any) -> Subject:
     """Return a subject with two candidates."""
-    defaults: dict[str, Any] = {"metric": METRIC, "source": OWN, "error_control": ErrorControl()}
+    defaults: dict[str, Any] = {
+        "metric": METRIC,
+        "source": TWO_CANDIDATES,
+        "error_control": ErrorControl(),
+    }
     return Subject(**(defaults | fields))
 
 
@@ -62,7 +68,7 @@ def ranking(**fields: Any) -> RankingQuery:
 
 
 def upload_candidates(folder: Path, text: str) -> CandidateSource:
-    """Store a list of candidates as an upload of a reader does, and return its source."""
+    """Store a list of candidates as the upload of an analyst does, and return its source."""
     lists = CandidateLists(folder, days=1)
     digest = lists.save("page", text.encode(), max_candidates=10**6)
     source = find_candidates(METRIC, digest, registry="metrics.toml", lists=lists)
@@ -95,8 +101,11 @@ def test_a_key_has_everything_on_which_a_result_depends(engine: Engine, tmp_path
     assert not is_new()
 
 
-def test_a_key_of_a_trial_changes_after_forget(engine: Engine) -> None:
-    """Other reports of the same number, on the same day, have another key.
+def test_the_key_changes_with_the_counts_if_a_metric_has_no_minimum(engine: Engine) -> None:
+    """The key depends on the sums of bits, if `min_reports` is 0.
+
+    Deleted reports change the key. So do other reports, even if their number and their day are the
+    same. Equal counts give the same key again.
 
     Bad case: an operator tries the software, deletes all reports, and sends as many others. The
     page showed the result of the deleted reports.
@@ -118,7 +127,8 @@ def test_the_key_covers_the_collector_and_the_library(
 ) -> None:
     """The key changes with the code of the collector, and with the code of the library.
 
-    The test replaces the folder of a package by an empty folder. Each of the three keys is another.
+    The test computes the key with the installed code, with an empty folder in place of the library,
+    and with an empty folder in place of the collector. The three keys differ.
     """
     keys = set()
     for package in (None, rappor, rappor_server):
@@ -134,7 +144,7 @@ def test_the_key_covers_the_collector_and_the_library(
 def test_another_program_makes_other_results(tmp_path: Path) -> None:
     """The digest of the program changes with its Python code and style sheets.
 
-    A program with the same version and other code makes other results.
+    A program with the same version and different code may compute different results.
     """
     (tmp_path / "within").mkdir()
     digests = set()
@@ -148,12 +158,22 @@ def test_another_program_makes_other_results(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_an_overview_is_of_days_until_there_are_two_weeks(engine: Engine) -> None:
-    """From two whole weeks on, days of an unfinished week are left out."""
+    """An overview has the days with reports until two whole weeks have reports.
+
+    Then it has the whole weeks, and leaves out the days of the unfinished week.
+    """
     task = OverviewQuery(subject=build_subject(), through=DAY)
     with pytest.raises(ParamsError, match="No results"):
         task.run(engine, lambda _: None)
-    for weeks, heading in ((0, "the last day"), (1, "the last 2 days"), (2, "the last 2 weeks")):
-        store_counts(engine, COUNTS, DAY - datetime.timedelta(days=7 * weeks))
+    # `DAY` is a Friday, so its week is unfinished. Each step adds the Friday of an earlier week.
+    # After the second step, two days have reports, but only one whole week. After the third
+    # step, two whole weeks have reports.
+    for weeks_ago, heading in (
+        (0, "the last day"),
+        (1, "the last 2 days"),
+        (2, "the last 2 weeks"),
+    ):
+        store_counts(engine, COUNTS, DAY - datetime.timedelta(days=7 * weeks_ago))
         drawn = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=QueryResult)
         page = msgspec.msgpack.decode(drawn.page, type=ResultPage)
         assert f"reports in {heading}" in page.html
@@ -187,8 +207,10 @@ def test_a_week_without_its_deleted_days_is_no_whole_week(engine: Engine) -> Non
 def test_files_are_bounded(engine: Engine, tmp_path: Path) -> None:
     """A file of more than 10 MB is left out, and the page names it."""
     store_counts(engine, COUNTS, DAY)
-    names = "\n".join(f"{number:>100}" for number in range(36_000))
-    query = ranking(source=upload_candidates(tmp_path, names))
+    # 36,000 candidates of 100 characters make the JSON of the estimates longer than 10 MB. All
+    # other files stay below the limit, because they have fewer characters for each candidate.
+    candidates = "\n".join(f"{number:>100}" for number in range(36_000))
+    query = ranking(source=upload_candidates(tmp_path, candidates))
     result = msgspec.msgpack.decode(query.run(engine, lambda _: None), type=QueryResult)
     page = msgspec.msgpack.decode(result.page, type=ResultPage)
     assert list(result.files) == page.files
@@ -197,14 +219,19 @@ def test_files_are_bounded(engine: Engine, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: Path) -> None:
-    """The entry's candidates come first, whatever list the query has, and change the key."""
+def test_a_ranking_begins_with_the_candidates_of_the_registry(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """The candidates in the registry's entry of a metric come first, also in an uploaded list.
+
+    They change the key of the result. A query without an uploaded list has these candidates only.
+    """
     store_counts(engine, COUNTS, DAY)
     metric = build_metric("page", PARAMS, min_reports=0, candidates=("rare", "also rare"))
     source = upload_candidates(tmp_path, "a\nb\nrare\n")
     task = ranking(metric=metric, source=source)
-    page = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=QueryResult).files
-    rows = page["estimates.csv"].decode().split("\n")[1:]
+    files = msgspec.msgpack.decode(task.run(engine, lambda _: None), type=QueryResult).files
+    rows = files["estimates.csv"].decode().split("\n")[1:]
     assert [row.split(",")[0] for row in rows[:2]] == ["rare", "also rare"]
     lists = CandidateLists(tmp_path, days=1)
     candidates_of_registry = find_candidates(metric, "", registry="metrics.toml", lists=lists)
@@ -215,58 +242,89 @@ def test_a_ranking_begins_with_the_list_of_the_entry(engine: Engine, tmp_path: P
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_strings_need_candidates(engine: Engine) -> None:
+def test_a_metric_of_strings_needs_candidates(engine: Engine) -> None:
     """Without candidates in the registry and in the query, the error asks for them."""
     store_counts(engine, COUNTS, DAY)
     with pytest.raises(ParamsError, match="candidates must be given"):
         ranking(source=None).run(engine, lambda _: None)
 
 
-def test_the_candidates_of_a_tuple_are_a_table_of_lists_and_files(tmp_path: Path) -> None:
-    """The key changes with each file and the table; an error names the file without its folder."""
-    params = Params.profile("balanced", field_names=("site", "country"))
-    registry = str(tmp_path / "metrics.toml")
-    metric = build_metric("pair", params, candidates={"site": "sites.txt", "country": ("de", "fr")})
-    source = find_registry_candidates(metric, registry=registry)
+TUPLE_PARAMS = Params.profile("balanced", field_names=("site", "country"))
+"""Parameters of tuples with two fields."""
+SITES_IN_A_FILE = {"site": "sites.txt", "country": ("de", "fr")}
+"""Candidates of the fields in a registry: the sites are in a file, the countries in a list."""
+
+
+def build_tuple_source(
+    folder: Path, candidates: str | dict[str, str | tuple[str, ...]]
+) -> CandidateSource:
+    """Return the source of the candidates of a metric of tuples, whose registry is in a folder."""
+    metric = build_metric("pair", TUPLE_PARAMS, candidates=candidates)
+    source = find_registry_candidates(metric, registry=str(folder / "metrics.toml"))
     assert source is not None
-    with pytest.raises(DecodeError) as refusal:
-        source.read(params)
-    assert str(refusal.value).startswith("pair: its candidates file sites.txt cannot be read")
-    assert (source.read_contents(), str(tmp_path) in str(refusal.value)) == (b"", False)
+    return source
+
+
+def test_candidates_of_a_tuple_are_the_combinations_of_its_fields(tmp_path: Path) -> None:
+    r"""Each candidate of one field is combined with each candidate of the other field.
+
+    The candidates of a field are in a file or in a list. If both fields have lists, the source is
+    the combinations themselves. `\x1f` separates the fields of a combination.
+    """
     (tmp_path / "sites.txt").write_text("a.org\nb.org\n")
+    from_file = build_tuple_source(tmp_path, SITES_IN_A_FILE)
     expected = ("a.org\x1fde", "a.org\x1ffr", "b.org\x1fde", "b.org\x1ffr")
-    assert source.read(params).strings == expected
-    contents = {source.read_contents()}
-    (tmp_path / "sites.txt").write_text("a.org\nc.org\n")
-    contents.add(source.read_contents())
-    changed_metric = dataclasses.replace(
-        metric, candidates={"site": "sites.txt", "country": ("de", "es")}
-    )
-    for changed in (changed_metric, dataclasses.replace(metric, candidates="sites.txt")):
-        source = find_registry_candidates(changed, registry=registry)
-        assert source is not None
-        contents.add(source.read_contents())
-    assert len(contents) == 4
-    with pytest.raises(DecodeError, match=r"sites.txt cannot be read: line 1: it must have 2 fiel"):
-        source.read(params)
-    inline = dataclasses.replace(metric, candidates={"site": ("a",), "country": ("de", "fr")})
-    listed = find_registry_candidates(inline, registry=registry)
-    assert listed == InlineCandidates(strings=("a\x1fde", "a\x1ffr"))
+    assert from_file.read(TUPLE_PARAMS).strings == expected
+    from_lists = build_tuple_source(tmp_path, {"site": ("a",), "country": ("de", "fr")})
+    assert from_lists == InlineCandidates(strings=("a\x1fde", "a\x1ffr"))
+    # 9,999 sites in 2 countries are 19,998 combinations. The registry lists at most 10,000, so the
+    # source combines the lists when it is read.
     sites = tuple(map(str, range(9_999)))
-    product = dataclasses.replace(metric, candidates={"site": sites, "country": ("de", "fr")})
-    long = find_registry_candidates(product, registry=registry)
-    assert long is not None
-    assert len(long.read(params)) == 19_998
+    from_long_lists = build_tuple_source(tmp_path, {"site": sites, "country": ("de", "fr")})
+    assert len(from_long_lists.read(TUPLE_PARAMS)) == 19_998
+
+
+def test_the_key_changes_with_the_candidates_of_each_field(tmp_path: Path) -> None:
+    """The bytes for the key change with a file of a field, a list of a field, and their form."""
+    (tmp_path / "sites.txt").write_text("a.org\nb.org\n")
+    contents = {build_tuple_source(tmp_path, SITES_IN_A_FILE).read_contents()}
+    (tmp_path / "sites.txt").write_text("a.org\nc.org\n")
+    for candidates in (
+        SITES_IN_A_FILE,
+        {"site": "sites.txt", "country": ("de", "es")},
+        "sites.txt",  # one file of whole combinations
+    ):
+        contents.add(build_tuple_source(tmp_path, candidates).read_contents())
+    assert len(contents) == 4
+
+
+def test_an_error_names_the_file_of_a_field_without_its_folder(tmp_path: Path) -> None:
+    """A missing file, a line with a wrong number of fields and an empty file are errors.
+
+    Analysts read the errors, so no error contains the folder of the server. The bytes for the key
+    of a missing file are empty.
+    """
+    source = build_tuple_source(tmp_path, SITES_IN_A_FILE)
+    with pytest.raises(DecodeError) as missing:
+        source.read(TUPLE_PARAMS)
+    assert str(missing.value).startswith("pair: its candidates file sites.txt cannot be read")
+    assert str(tmp_path) not in str(missing.value)
+    assert source.read_contents() == b""
+    (tmp_path / "sites.txt").write_text("a.org\nc.org\n")
+    with pytest.raises(DecodeError, match=r"sites.txt cannot be read: line 1: it must have 2 fiel"):
+        build_tuple_source(tmp_path, "sites.txt").read(TUPLE_PARAMS)
     (tmp_path / "sites.txt").write_text("")
-    source = find_registry_candidates(metric, registry=registry)
-    assert source is not None
     with pytest.raises(DecodeError, match="pair: candidates of field site must not be empty"):
-        source.read(params)
+        source.read(TUPLE_PARAMS)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_the_list_of_the_entry_may_be_ranked(engine: Engine, tmp_path: Path) -> None:
-    """Ranking and overview use the ranks of the registry's list, and of no uploaded list."""
+def test_only_candidates_of_the_registry_are_ranked(engine: Engine, tmp_path: Path) -> None:
+    """Ranking and overview use the order of the registry's candidates as prior knowledge.
+
+    They do not use the order of an uploaded list, because nobody states where it comes from. The
+    error control `adaptive` is refused for ranked candidates.
+    """
     store_counts(engine, COUNTS, DAY)
     metric = build_metric("page", PARAMS, min_reports=0, candidates=("a", "b"), ranked=True)
     candidates_of_registry = find_candidates(
