@@ -36,13 +36,13 @@ import { connectTabs } from "./tabs.js";
 
 /** @typedef {import("../documents.js").Documents} Documents */
 
-/** Names of all documents. The identity must be the first: CHANGING_DOCUMENTS in client.js is the list of the others. */
+/** Names of all documents. The identity must be first: CHANGING_DOCUMENTS in client.js is the list of the others. */
 export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "spool", "log"]);
 
 /**
- * Erase a store after the uploads of all tabs have ended, and check what remains. The call returns within five seconds,
- * also if the store does not respond. PATIENCE is two seconds (deadline.js): the erasure may take four seconds, and
- * the check one.
+ * Erase a store after the uploads of all tabs have ended, and check what remains. The call returns within five
+ * seconds, also if the store does not respond. PATIENCE is two seconds (deadline.js): the erasure may take four
+ * seconds, and the check one.
  * @param {import("../index.js").Store} store
  * @param {import("../index.js").Clock} [clock]
  * @returns {Promise<import("../index.js").Withdrawal>}

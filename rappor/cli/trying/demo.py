@@ -1,6 +1,7 @@
-"""`rappor demo`: a simulated collection, from values to estimates beside the truth.
+"""`rappor demo`: simulate a collection, and print its estimates beside the true numbers.
 
-The values are English words, or the values of a file.
+Each simulated device has a value, and sends one noisy report. The values are English words, or the
+values of a file.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ SMALL: Final = 20
 SMALL_REPORTS: Final = 10_000
 """Default number of devices of the option --small. More devices detect rarer words."""
 
-_ROWS: Final = 20
+_MAX_ROWS: Final = 20
 """Largest number of rows of the printed table, so that it fits on a screen."""
 
-MOST_COUNTED: Final = 10**8
-"""Largest sum of a table of counts, in devices. The value of each device takes 8 bytes of memory,
-so the limit is 800 MB."""
+MAX_COUNTED_DEVICES: Final = 10**8
+"""Largest number of devices that a CSV file with the header value,count may have in all. The value
+of each device takes 8 bytes of memory, so the limit is 800 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Demo:
-    """Result of the demo: estimates beside the truth.
+    """Result of the demo: the estimated and the true number of devices with each value.
 
     Attributes
     ----------
@@ -91,9 +92,9 @@ class Demo:
     def n_false(self) -> int:
         """The number of false detections.
 
-        A detection counts as false if the number of devices with the value is smaller than one
-        standard error of this number. Such a number cannot be distinguished from 0, so the noise
-        caused the detection.
+        A detection counts as false if the true number of devices with the value is smaller than the
+        standard error of the estimated number. An estimate cannot distinguish such a true number
+        from 0, so the noise caused the detection.
         """
         rows = self.estimates.rows(detected_only=True)
         return sum(self.truth.get(row["candidate"], 0) < row["std_error"] for row in rows)
@@ -145,8 +146,9 @@ def demo(
 
     Each device has one English word and sends one noisy report. The decoder gets only the sums of
     the reports, and tests 10,000 candidate words. A published list of word frequencies says which
-    words are likely, so the tests have weights by rank. With --values and --small the weights are
-    equal. The table shows the true number of devices beside each estimate.
+    words are likely, so the tests give more weight to the likely words. With --values and --small
+    all candidates have the same weight. The table shows the true number of devices beside each
+    estimate.
     """
     from rappor.candidates.candidates import Candidates
     from rappor.decoding.decoder import decode
@@ -167,8 +169,12 @@ def demo(
         raise click.UsageError(
             "--reports must be omitted: the file of --values says how many devices there are"
         )
-    n_drawn = reports or (SMALL_REPORTS if small else REPORTS)
-    n_reports = n_drawn if device_values is None else len(device_values)
+    if device_values is not None:
+        n_devices = len(device_values)
+    elif reports is not None:
+        n_devices = reports
+    else:
+        n_devices = SMALL_REPORTS if small else REPORTS
     candidates = Candidates.from_list(_select_most_frequent_values(population))
     # A ranked test gives more weight to the first candidates of a list. The order must not come
     # from the reports themselves. The order of English words comes from a published list of
@@ -177,12 +183,11 @@ def demo(
     # of only 20 candidates would hardly differ.
     error_control = ErrorControl(ranked=values_path is None and not small)
     with ProgressDisplay() as progress:
-        # With `device_values` the simulation ignores `n_drawn`.
         blocks = simulate_reports(
-            population, params, n_reports=n_drawn, seed=seed, values=device_values
+            population, params, n_reports=n_devices, seed=seed, values=device_values
         )
         counts, devices = _add_reports(
-            blocks, params, len(population), n_reports=n_reports, progress=progress
+            blocks, params, len(population), n_reports=n_devices, progress=progress
         )
         estimates = decode(
             counts,
@@ -277,10 +282,10 @@ def _read_counts(text: str, path: str) -> NDArray[np.int64]:
             message = f"count must be a whole number, got {count!r}"
             raise FileError(path, message, line=rows.line_num)
         counts.append(int(float(count)))
-    if sum(counts) > MOST_COUNTED:
+    if sum(counts) > MAX_COUNTED_DEVICES:
         raise FileError(
             path,
-            f"counts must add up to at most {MOST_COUNTED:,} devices; write weights, or use "
+            f"counts must add up to at most {MAX_COUNTED_DEVICES:,} devices; write weights, or use "
             "rappor simulate",
         )
     return np.array(counts, dtype=np.int64)
@@ -321,22 +326,29 @@ def _print_demo(result: Demo) -> None:
     from rappor.reporting.footnotes import format_unallocated
     from rappor.reporting.text import detected_table
 
-    estimates, n = result.estimates, result.n_detected
-    ranked = ", ranked by a published list of frequencies," if estimates.weight is not None else ""
-    selection = "" if n <= _ROWS else f", of which these {_ROWS} are the most frequent"
+    estimates, n_detected = result.estimates, result.n_detected
+    # Estimates have weights only if the candidates are ranked.
+    is_ranked = estimates.weight is not None
+    ranked = ", ranked by a published list of frequencies," if is_ranked else ""
+    if n_detected == 0:
+        detected = "none of them."
+    elif n_detected <= _MAX_ROWS:
+        detected = f"{n_detected:,}:"
+    else:
+        detected = f"{n_detected:,}, of which these {_MAX_ROWS} are the most frequent:"
     print_parts(
         f"Each of {format_count(estimates.reports, 'device')} has one of "
         f"{format_count(result.n_values, 'value')} and has sent one noisy report of "
         f"{format_count(result.params.k, 'bit')} (profile {result.profile}). We test "
         f"{format_count(estimates.n_candidates, 'candidate')}{ranked} against the sums of the "
-        "reports and "
-        f"detect {f'{n:,}{selection}:' if n else 'none of them.'}\n"
+        f"reports and detect {detected}\n"
     )
-    if n:
-        print_parts(detected_table(estimates, truth=result.truth, max_rows=_ROWS))
+    if n_detected:
+        print_parts(detected_table(estimates, truth=result.truth, max_rows=_MAX_ROWS))
     print_parts(
         *(warning.sentence for warning in estimates.warnings),
-        *([f"\n{_describe_false(result)}"] if n else []),
+        *([f"\n{_describe_false(result)}"] if n_detected else []),
+        # The share of the reports that no detected candidate explains.
         *format_unallocated(estimates),
         _describe_privacy(result.params),
     )
@@ -344,15 +356,13 @@ def _print_demo(result: Demo) -> None:
 
 def _describe_false(result: Demo) -> str:
     """Return a sentence about the detected candidates that hardly any device has."""
-    n, n_false = result.n_detected, result.n_false
+    n_detected, n_false = result.n_detected, result.n_false
     if not n_false:
-        return (
-            "The detected candidate is not false."
-            if n == 1
-            else f"None of the {n:,} detected is false."
-        )
+        if n_detected == 1:
+            return "The detected candidate is not false."
+        return f"None of the {n_detected:,} detected is false."
     are, them = ("is", "it") if n_false == 1 else ("are", "them")
-    return f"Of the {n:,} detected, {n_false:,} {are} false: hardly any device has {them}."
+    return f"Of the {n_detected:,} detected, {n_false:,} {are} false: hardly any device has {them}."
 
 
 def _describe_privacy(params: Params) -> str:

@@ -1,19 +1,28 @@
 """Overviews: numbers of released reports of metrics, without their sums of bits.
 
-The list of metrics, their health and GET /v1/metrics show all metrics at each view. A year of a
-metric has tens of thousands of blocks, so an overview reads sums that were computed when the blocks
-were closed and the windows formed:
+A *block* contains the reports of consecutive days of one metric, parameter set and cohort. The
+collector closes a block when it has enough reports to protect each of them. A *release window* is a
+group of closed blocks that are released together. The window is dated by the last day of its
+blocks. (GLOSSARY.md has both terms.)
 
-    days                 `release_window`: a row for each fingerprint and date
-    cohorts              `released_cohorts`: a row for each fingerprint
-    days that wait,      `block_total`: a row for all cohorts
-    days of the blocks
+The list of metrics, their health and GET /v1/metrics show all metrics at each view. A year of a
+metric has tens of thousands of closed blocks, so an overview reads no closed blocks. It reads three
+tables of sums, which the collector updates when it closes blocks and forms windows:
+
+| table | one row for each | the overview reads |
+|---|---|---|
+| `release_window` | metric, fingerprint and window | released reports of each date |
+| `released_cohorts` | metric and fingerprint | released reports of each cohort |
+| `block_total` | metric, fingerprint and days of closed blocks | days not yet released |
+
+Reports that are in no closed block add their days to those not yet released (`read_withheld_days`).
 
 Most statements read all metrics together. With several statements for each of 50 metrics, building
 and sending the statements took longer than reading the rows.
 
-A metric with `min_reports` = 0, for trials, has no windows. `_read_trial` adds up its blocks and
-counters instead.
+A metric with `min_reports` = 0 is for trials: every report is released at once, and no windows are
+formed. `_read_trial` adds up the blocks of the metric and its counters. A counter has the reports
+of one day and cohort, which are in no block yet.
 """
 
 from __future__ import annotations
@@ -70,8 +79,8 @@ class Overview:
     Attributes
     ----------
     reports : number of released reports of all days
-    n_days : number of all days on which windows are dated
-    days : reports of the last of these days, at most `MAX_DAYS`
+    n_days : number of different days that are the last day of a window
+    days : reports of the latest of these days, at most `MAX_DAYS`
     withheld : days with reports that are in no window yet
     cohorts : reports of the cohorts of each parameter set
     """
@@ -104,7 +113,7 @@ def read_overviews(engine: Engine, metrics: Collection[Metric]) -> list[Overview
 
 
 def _read_totals(db: Connection, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return the number of reports and of days of all windows, by metric."""
+    """Return the number of reports in windows, and of last days of windows, by metric."""
     window = schema.release_window.c
     query = (
         select(window.metric, func.sum(window.reports), func.count(window.last.distinct()))
@@ -116,7 +125,10 @@ def _read_totals(db: Connection, names: Collection[str]) -> dict[str, tuple[int,
 
 
 def _read_last_days(db: Connection, name: str) -> tuple[DayReports, ...]:
-    """Return the reports of the last days on which windows of a metric are dated."""
+    """Return the released reports of a metric by the last day of their window.
+
+    Only the latest `MAX_DAYS` of these days are included.
+    """
     window = schema.release_window.c
     # A statement for each metric, because its limit lets SQLite sort 31 days only. A statement for
     # all metrics, which numbers the days of each, took eight times as many instructions.
@@ -177,11 +189,14 @@ def count_max_reports_in_cohort(params: Params, first: datetime.date, last: date
     A device sends at most one report in each interval, and draws a new cohort in each epoch. So the
     number is at most the number of intervals of the days, and at most that of the longest epoch.
     Without the second limit, the number would grow from year to year.
+
+    `params.pace` is the length of an interval: a day, a week, or the whole epoch.
     """
     n_intervals = count_max_reports(params.pace, params.epoch, first, last)
     if params.epoch == "life":
         return n_intervals
-    epochs = list_intervals(params.epoch, params.epoch, first, last)
+    # The pace "epoch" has one interval for each epoch, so these intervals are the epochs.
+    epochs = list_intervals(pace=params.epoch, epoch=params.epoch, first=first, last=last)
     return min(
         n_intervals,
         max(count_max_reports(params.pace, params.epoch, *epoch) for epoch in epochs),
@@ -189,7 +204,7 @@ def count_max_reports_in_cohort(params: Params, first: datetime.date, last: date
 
 
 def _read_trial(db: Connection, metric: Metric) -> Overview:
-    """Return the overview of a metric without a minimum, of which every report is released."""
+    """Return the overview of a metric with `min_reports` = 0, whose reports are all released."""
     query = ReleaseQuery(metric, datetime.date.min, datetime.date.max)
     columns = query.select_blocks_and_counters("reports").c
     keys = (columns.params, columns.cohort, columns.day)
@@ -198,11 +213,13 @@ def _read_trial(db: Connection, metric: Metric) -> Overview:
     sets = read_params(db, {row.params for row in rows})
     days: Counter[datetime.date] = Counter()
     cohorts = {key: np.zeros(sets[key].m, dtype=np.int64) for key in sorted(sets)}
-    ends: defaultdict[str, set[datetime.date]] = defaultdict(set)
-    for fingerprint, cohort, day, first, reports in rows:
-        days[day] += int(reports)
+    # First and last days of blocks and counters, by fingerprint. A block is dated by its last day,
+    # so its column `day` is the last day. A counter has one day.
+    block_ends: defaultdict[str, set[datetime.date]] = defaultdict(set)
+    for fingerprint, cohort, last, first, reports in rows:
+        days[last] += int(reports)
         cohorts[fingerprint][cohort] += int(reports)
-        ends[fingerprint] |= {first, day}
+        block_ends[fingerprint] |= {first, last}
     return Overview(
         reports=days.total(),
         n_days=len(days),
@@ -213,7 +230,7 @@ def _read_trial(db: Connection, metric: Metric) -> Overview:
                 fingerprint=key,
                 reports=reports,
                 max_of_device=count_max_reports_in_cohort(
-                    sets[key], min(ends[key]), max(ends[key])
+                    sets[key], min(block_ends[key]), max(block_ends[key])
                 ),
             )
             for key, reports in cohorts.items()

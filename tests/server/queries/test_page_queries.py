@@ -38,6 +38,7 @@ from sqlalchemy import Engine
 import rappor
 from rappor import Counts, Params
 from rappor.base.errors import DecodeError, ParamsError
+from rappor.candidates.entry_candidates import EntryCandidates
 from rappor.estimator.error_control import ErrorControl
 
 DAY = datetime.date(2026, 11, 20)
@@ -251,13 +252,11 @@ def test_a_metric_of_strings_needs_candidates(engine: Engine) -> None:
 
 TUPLE_PARAMS = Params.profile("balanced", field_names=("site", "country"))
 """Parameters of tuples with two fields."""
-SITES_IN_A_FILE = {"site": "sites.txt", "country": ("de", "fr")}
+SITES_IN_A_FILE: EntryCandidates = {"site": "sites.txt", "country": ("de", "fr")}
 """Candidates of the fields in a registry: the sites are in a file, the countries in a list."""
 
 
-def build_tuple_source(
-    folder: Path, candidates: str | dict[str, str | tuple[str, ...]]
-) -> CandidateSource:
+def build_tuple_source(folder: Path, candidates: EntryCandidates) -> CandidateSource:
     """Return the source of the candidates of a metric of tuples, whose registry is in a folder."""
     metric = build_metric("pair", TUPLE_PARAMS, candidates=candidates)
     source = find_registry_candidates(metric, registry=str(folder / "metrics.toml"))
@@ -289,11 +288,12 @@ def test_the_key_changes_with_the_candidates_of_each_field(tmp_path: Path) -> No
     (tmp_path / "sites.txt").write_text("a.org\nb.org\n")
     contents = {build_tuple_source(tmp_path, SITES_IN_A_FILE).read_contents()}
     (tmp_path / "sites.txt").write_text("a.org\nc.org\n")
-    for candidates in (
+    changed: tuple[EntryCandidates, ...] = (
         SITES_IN_A_FILE,
         {"site": "sites.txt", "country": ("de", "es")},
         "sites.txt",  # one file of whole combinations
-    ):
+    )
+    for candidates in changed:
         contents.add(build_tuple_source(tmp_path, candidates).read_contents())
     assert len(contents) == 4
 
