@@ -20,7 +20,10 @@ def format_count(n: int, noun: str) -> str:
 
 
 def format_mean(mean: float) -> str:
-    """Format a mean count, rounded up, so that a sentence does not promise too much.
+    """Format a mean count, rounded up.
+
+    Sentences about privacy state how many items of a set an observer can name on average. A number
+    that is rounded down would promise more privacy than devices have.
 
     A mean below 10 has two significant digits. A larger mean is a whole number.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor_client.cli.parser import FOLDER, Command, declare_argument
-from rappor_client.person.contents import check_telemetry, read_contents
+from rappor_client.person.contents import check_device_folder, read_contents
 from rappor_client.person.erasure import erase
 
 
@@ -30,7 +30,7 @@ def run(args: Namespace) -> bool:
     FileError
         The folder contains no device, such as a misspelt path.
     """
-    check_telemetry(args.folder)
+    check_device_folder(args.folder)
     if not (args.yes or _ask_for_confirmation(args.folder)):
         return False
     withdrawal = erase(args.folder, now=time.time())

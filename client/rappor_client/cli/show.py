@@ -24,13 +24,14 @@ from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.wire import Report, encode_base64url
 from rappor_client.cli.parser import FOLDER, Command, declare_argument
 from rappor_client.folder.spool import ReportRecord, SentUpload
-from rappor_client.person.contents import Contents, check_telemetry, read_contents
+from rappor_client.person.contents import Contents, check_device_folder, read_contents
 
 
 def run(args: Namespace) -> bool:
-    """Print the contents of a folder."""
-    # A folder without a device is an error. It would otherwise look like a device without reports.
-    check_telemetry(args.folder)
+    """Print the contents of a folder, and return True: the command has done its work."""
+    # Raise an error if the folder contains no device, for example because its path is misspelt. The
+    # output would otherwise look like the output of a device without reports.
+    check_device_folder(args.folder)
     contents = read_contents(args.folder)
     text = (
         json.dumps(_build_document(contents), indent=2) if args.json else _format_contents(contents)
@@ -62,6 +63,7 @@ def _format_report(report: ReportRecord) -> str:
 
 def _format_contents(contents: Contents) -> str:
     """Return the contents of a folder as text for people."""
+    # How many values were recorded, and how many reports were accepted, refused or dropped.
     counters = ", ".join(f"{name} {n}" for name, n in contents.counters.items())
     lines = [
         *map(format_upload, contents.sent_uploads),

@@ -1,8 +1,10 @@
 """The calls of the operating system that differ between platforms.
 
-POSIX opens a folder and names its files relative to the handle. So the names still refer to this
-folder after another folder has got its path. Windows has no such handles. There the files
-are named by their path, and a file in the folder is locked in place of the folder.
+On POSIX, a program can open a folder. The system returns a handle (a file descriptor), and the
+program opens files by their name relative to this handle. The names still refer to the opened
+folder if somebody renames the folder and puts another folder at its path. Windows has no handles of
+folders. On Windows, the client opens files by their path, and locks a file in the folder in place
+of the folder.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ else:
     import msvcrt
 
 PRIVATE: Final = 0o600
-"""Permissions of every file of a device: its user reads and writes, other users do nothing."""
+"""Permissions of every file in which the client stores data: the owner may read and write the file,
+and other users may not."""
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 """Flag with which `os.open` opens no symbolic link, 0 where the system has no such flag."""
 NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
-"""Flag with which `os.open` does not wait for the other end of a pipe. A pipe in the place of a
-file once held the host without end."""
+"""Flag with which `os.open` does not wait for the other end of a pipe. Without the flag, a pipe in
+the place of a file once blocked the host program for ever."""
 BINARY: Final = getattr(os, "O_BINARY", 0)
 """Flag with which `os.open` does not translate line ends on Windows, 0 on other systems."""
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINK
@@ -81,8 +84,11 @@ class Windows:
         """Return None: Windows has no handles of folders."""
         return None
 
-    def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - there is none
-        """Lock the first byte of a file in the folder; return its handle, None if it is locked."""
+    def lock(self, path: str, handle: int | None) -> int | None:  # noqa: ARG002 - it is None on Windows
+        """Lock the first byte of a file in the folder, and return the handle of the file.
+
+        Return None if another process has the lock.
+        """
         locked = os.open(f"{path}{os.sep}{_LOCK}", os.O_RDWR | os.O_CREAT, PRIVATE)
         try:
             self._msvcrt.locking(locked, self._msvcrt.LK_NBLCK, 1)
@@ -97,4 +103,4 @@ class Windows:
 
 
 SYSTEM: Posix | Windows = Posix() if os.name == "posix" else Windows(msvcrt)
-"""The operating system on which the program runs. Tests have another one."""
+"""The operating system on which the program runs. A test on Linux may assign a `Windows`."""

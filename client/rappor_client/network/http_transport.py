@@ -16,9 +16,9 @@ So every exchange runs in a thread of its own, and two deadlines bound it:
 1. The caller waits for the result until the deadline. Then it marks the exchange as severed, shuts
    the socket down, and raises UploadError(timed_out=True). A name lookup may still run in the
    thread; the socket that it opens afterwards is closed at once (`_register`).
-2. The socket gets the time that is left before every wait for bytes (`_DeadlineSocket`). This
-   deadline matters where no thread can start, as at the end of a program from Python 3.12 on. Then
-   the exchange runs in the thread of the caller.
+2. Before every wait for bytes, the timeout of the socket is set to the time until the deadline
+   (`_DeadlineSocket`). This deadline matters where no thread can start, as at the end of a program
+   from Python 3.12 on. Then the exchange runs in the thread of the caller.
 
 Example with a timeout of 10 s: the lookup takes 4 s, TLS 1 s, and the server then sends one byte a
 second. The socket waits 5 s in all, then raises TimeoutError, 10 s after the call.
@@ -70,6 +70,9 @@ _MAX_GZIP_RATIO: Final = 10
 is sent as it is."""
 _SUCCESS_CLASS: Final = 2
 """First digit of the statuses by which a proxy accepts CONNECT (RFC 9110 section 9.3.6)."""
+_TIMED_OUT: Final = TimeoutError.__name__
+"""Name of the failure if an exchange has no result at its deadline. A socket raises an error of
+this name at its own deadline, so one name is enough for both deadlines."""
 _MIN_SOCKET_SECONDS: Final = 0.001
 """Smallest timeout, in seconds, that a socket gets. A socket takes 0 for "do not wait"."""
 
@@ -198,7 +201,7 @@ class _Exchange:
     timeout: float
     process: int = field(default_factory=os.getpid)
     _response: TransportResponse | None = None
-    _failure: str = TimeoutError.__name__
+    _failure: str = _TIMED_OUT
     _socket: _DeadlineSocket | None = None
     _is_severed: bool = False
     _deadline: float = 0.0
@@ -218,11 +221,11 @@ class _Exchange:
             # an `atexit` handler must still deliver, so the exchange runs in this thread.
             self._run()
         is_over = self._is_over.wait(self.timeout) and not self._is_severed
-        failure = self._failure if is_over else TimeoutError.__name__
-        if not is_over or self._response is None:
-            timed_out = failure == TimeoutError.__name__
-            raise UploadError(f"the collector was not reached: {failure}", timed_out=timed_out)
-        return self._response
+        if is_over and self._response is not None:
+            return self._response
+        failure = self._failure if is_over else _TIMED_OUT
+        message = f"the collector was not reached: {failure}"
+        raise UploadError(message, timed_out=failure == _TIMED_OUT)
 
     def sever(self) -> None:
         """End the exchange from another thread; nothing is sent afterwards."""
@@ -328,7 +331,8 @@ def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
 
 def _find_proxy(address: Address) -> Address | None:
     """Return the proxy that the system names for a host, or None."""
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - 40 ms, sender only
+    # This import takes 40 ms. Only processes that send uploads need it.
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - a slow import
 
     proxy = getproxies().get(address.scheme)
     if not proxy or proxy_bypass(address.host):

@@ -55,7 +55,8 @@ class Contents:
     bodies : tuple of bytes
         Bodies of all uploads that may leave: of queued reports, then of pending reports.
     counters : mapping of str to int
-        Numbers of events by name, for example "accepted".
+        Numbers of values and reports by what happened to them, for example "recorded" (values) and
+        "accepted" (reports). The device never sends the counters.
     """
 
     has_secret: bool
@@ -119,7 +120,7 @@ def read_spent(folder: Path) -> PrivacySpent:
     return PrivacySpent.of(state.scopes.values(), state.reservations.sum_by_year())
 
 
-def check_telemetry(folder: Path) -> None:
+def check_device_folder(folder: Path) -> None:
     """Raise FileError for a folder without a device, and without a record of reserved nats.
 
     A misspelt path would otherwise look like a device that has sent nothing. Raises FileError also

@@ -1,11 +1,14 @@
 """Deduplication keys: 16 bytes by which the collector recognises that an upload is a retry.
 
-A device that gets no response sends the same bytes again. The first copy may have been counted, so
-the merge compares the key of each upload with the keys of the last 14 days:
+A device that gets no response sends the same bytes again. The first copy may have been counted. The
+merge is the transaction that adds the reports of uploads to the counters. It compares the key of
+each upload with the keys of the last 14 days, and skips an upload whose key is stored. (A device
+drops an upload after seven days, so a later retry does not occur.)
 
     key = first 16 bytes of HMAC-SHA256(key = id of the upload, message = body of the upload)
 
-Two uploads with equal bytes have equal keys. The id has 128 random bits and is stored nowhere. A
+The body is the whole JSON of the upload, and contains the id. So a retry, which has the same bytes,
+has the same key. The id has 128 random bits and is stored nowhere. A
 thief of the keys can therefore not test a guess of a body, not even of a body with a single bit.
 """
 

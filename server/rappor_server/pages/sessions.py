@@ -84,7 +84,7 @@ def create_attempt_limit() -> RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analyst:
-    """A person who is signed in, as one request sees the person.
+    """A person who is signed in. Each request of the person has an object of its own.
 
     Attributes
     ----------
@@ -187,6 +187,8 @@ async def sign_in(request: Request) -> Response:
     # The attempt is counted before its result is known. Otherwise a stranger could send many
     # attempts at the same time, before the first of them has failed.
     attempts.check(_get_address(request))
+    # The person has not signed in yet. The form still counts as a request of an analyst, and not as
+    # an upload: it may not use the half of the memory that is reserved for uploads.
     with collector.allocate_for_analyst() as allocation:
         form = await read_form(request, allocation)
     if not _has_form_token(request, form):
@@ -210,6 +212,8 @@ async def sign_in_once(request: Request) -> Response:
     """
     collector, attempts = _get_collector(request), request.app.state.attempts
     attempts.check(_get_address(request))
+    # `look_up` calls a short function with the database in a thread. This function reads the token
+    # of the link and deletes the link, so that nobody can use the link again.
     token_id = await collector.look_up(visits.open_link, request.path_params["secret"])
     if token_id is None:
         return redirect(SIGN_IN)
@@ -224,8 +228,8 @@ async def _begin_visit(request: Request, token_id: str) -> Response:
     token the attacker knows (session fixation).
     """
     collector = _get_collector(request)
-    # A person may sign in again without signing out, perhaps with another token. The earlier visit
-    # ends. (`look_up` calls a short function with the database in a thread, here a deletion.)
+    # A person may sign in again without signing out, perhaps with another token. The first call
+    # deletes the earlier visit from the database, and the second call stores the new visit.
     await collector.look_up(visits.end, request.session.get(_VISIT, ""))
     visit = await collector.look_up(visits.begin, token_id)
     request.session.clear()

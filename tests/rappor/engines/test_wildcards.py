@@ -15,14 +15,25 @@ from rappor.engines.wildcards import find_matches, is_left_out, lies_in, spell_o
     [
         ("/a b/x.csv", ["/a b/x.csv"]),
         ("/{a,b/c}/*", ["/a/*", "/b/c/*"]),
+        # The inner braces are expanded first, to {a1,b} and {a2,b}. Each of the two gives /b, and
+        # the second /b is left out.
         ("/{a{1,2},b}", ["/a1", "/b", "/a2"]),
-        ("/\\{\\*\\[b\\]\\?\\\\\\x\\}", ["/{[*][[]b][?]\\x}"]),
+        # A backslash makes the next character literal. `glob` reads [*] as a literal star.
+        (r"/\{a\}", ["/{a}"]),
+        (r"/\{\*\}", ["/{[*]}"]),
+        (r"/\[b\]", ["/[[]b]"]),
+        (r"/\?", ["/[?]"]),
+        (r"/\\a", [r"/\a"]),
+        (r"/\x", ["/x"]),
         ("/[^ab][!c]", ["/[!ab][!c]"]),
         ("/a\\,b{,c}", ["/a,b", "/a,bc"]),
     ],
 )
 def test_braces_and_backslashes_are_spelt_out(path: str, spelt: list[str]) -> None:
-    """Each alternative of braces becomes a path. Its wildcards are in the syntax of `glob`."""
+    """Each alternative of braces becomes a path, whose wildcards have the syntax of `glob`.
+
+    Characters after a backslash are literal.
+    """
     assert spell_out(path) == spelt
 
 
@@ -46,20 +57,25 @@ def test_a_backslash_within_braces_is_refused() -> None:
         ("/lake/_old/a.csv", ["/lake/[_]old"], True),
         ("/.cache/lake/a.csv", ["/.cache"], False),
         ("/.cache/lake/a.csv", ["/"], True),
+        # The path is below no root, so no search finds or skips it.
         ("/_other/a.csv", ["/lake"], False),
     ],
 )
 def test_hidden_names_are_left_out_unless_spelt(path: str, roots: list[str], is_out: bool) -> None:
     """A file is skipped if a name below its root is hidden, or a wildcard matches a hidden name.
 
-    A hidden name that the root spells out is not skipped. Names begin with a dot or an underscore
-    if they are hidden.
+    A name is hidden if it begins with a dot or an underscore. A file is not skipped because of a
+    hidden name that the root contains without a wildcard.
     """
     assert is_left_out(path, roots) == is_out
 
 
-def test_wildcards_match_files_of_a_machine(tmp_path: Path) -> None:
-    """Wildcards match files, folders and broken links, except hidden names."""
+def test_wildcards_match_files_on_the_disk(tmp_path: Path) -> None:
+    """Wildcards match files, folders and broken links, except hidden names.
+
+    An escaped bracket matches a bracket in a name. A file lies in each folder that a path with
+    wildcards matches, here the parent of its folder with a star for the folder.
+    """
     for name in ("a.csv", "_b.csv", "c[1].csv"):
         (tmp_path / name).touch()
     (tmp_path / "dead").symlink_to("nothing")
