@@ -9,14 +9,20 @@ Theory of operation
 |---|---|---|
 | s | shares of the k buckets | (k,) |
 | S | sum of s: share of the reports with a number in a bucket | number |
-| r | a statistic, the ratio a's / S with weights a of the buckets | number |
+| a | weights of the buckets | (k,) |
+| a . s | sum of a_i s_i over all buckets i | number |
+| r | a statistic: the ratio (a . s) / S | number |
 | A_j | event that the share below edge j is more than c standard errors from the truth | |
 | c | half width of the band, in standard errors | number |
 
 All statistics describe the reports whose number is in a bucket: shares divided by their sum S. The
-derivative of such a ratio r = a's / S by the shares s is (a - r) / S, because a's has the
-derivative a and S the derivative 1. The ratio is therefore a contrast with these weights, and its
-standard error comes from the joint covariance.
+derivative of such a ratio r = (a . s) / S by the share s_i follows from the quotient rule. The
+numerator has the derivative a_i, and S has the derivative 1:
+
+    a_i / S - (a . s) / S^2 = (a_i - r) / S
+
+The error of the ratio is therefore nearly the error of a weighted sum of the shares, with these
+derivatives as weights. Its variance is computed from the joint covariance of the shares.
 
 *Example.* The edges 0, 10 and 20 make four buckets, with the shares .1, .5, .3 and .05, S = .95.
 The share below 10 has a = (1, 1, 0, 0), so it is .6 / .95 = .63. The mean has a = (0, 5, 15, 20):
@@ -60,13 +66,14 @@ LEVELS: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 """The result contains the quantiles at these levels. A level is the share of the numbers below the
 quantile."""
 
-_LEAST_TOTAL_ERRORS: Final = 5.0
-"""Smallest S, in standard errors of S. The ratio to a smaller sum is not nearly normal, and its
-interval would contain the truth too rarely."""
+_SMALLEST_TOTAL: Final = 5.0
+"""Smallest S, as a multiple of the standard error of S. The ratio to a smaller sum is not nearly
+normal, and its interval would contain the truth too rarely."""
 
 _LARGEST_HALF_WIDTH: Final = 40.0
-"""Largest half width of a band, in standard errors. A normal distribution has no probability beyond
-that a float64 could represent."""
+"""Largest half width of a band, in standard errors. The bisection begins with it as upper limit.
+The probability of a normal number above 40 standard errors is smaller than the smallest float64
+above 0, so a larger limit would not change a result."""
 
 _HALVINGS: Final = 60
 """Number of bisections. They find a half width to the rounding error of a float64."""
@@ -108,7 +115,8 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     shares, covariance = estimates.covariance.compute_contrasts(np.arange(k), np.eye(k))
     total = float(shares.sum())
     # A ratio to a sum near 0 has no useful standard error.
-    if not total > _LEAST_TOTAL_ERRORS * np.sqrt(max(covariance.sum(), 0.0)):
+    total_std_error = np.sqrt(max(covariance.sum(), 0.0))
+    if not total > _SMALLEST_TOTAL * total_std_error:
         raise DecodeError(
             f"the reports with a number must be more than noise, got {total:.3g} of all"
         )
@@ -122,8 +130,11 @@ def describe_numbers(estimates: Estimates) -> tuple[Contrast, ...]:
     below_edges, covariances = compute_ratios(np.tri(k)[:-1])
     # The mean counts each number as the middle of its bucket, and numbers beyond the outer edges as
     # the edge.
-    inner = (edges[:-1] + edges[1:]) / 2
-    (mean,), ((variance,),) = compute_ratios(np.concatenate([edges[:1], inner, edges[-1:]])[None])
+    middles = (edges[:-1] + edges[1:]) / 2
+    number_of_bucket = np.concatenate([edges[:1], middles, edges[-1:]])
+    # The mean is one ratio, so its weights are one row, and its covariance has one entry.
+    means, mean_covariance = compute_ratios(number_of_bucket[None, :])
+    mean, variance = means[0], mean_covariance[0, 0]
     confidence = estimates.error_control.confidence
     critical_value, band_critical_value = (
         compute_critical_value(confidence),
@@ -178,20 +189,32 @@ def compute_band_critical_value(covariance: Floats, allowed: float) -> float:
 
 
 def _compute_joint_tail(limit: float, correlation: Floats) -> Floats:
-    """Compute P(|x| > limit and |y| > limit) of two standard normal numbers by Owen's T function.
+    """Compute P(|x| > c and |y| > c) of two standard normal numbers by Owen's T function.
+
+    Let x and y have the correlation rho, and let b = sqrt((1 - rho) / (1 + rho)). Owen (Annals of
+    Mathematical Statistics 1956) expresses the bivariate normal distribution by his function T. For
+    equal limits this gives
+
+        P(x > c and y > c) = Phi(-c) - 2 T(c, b)
+
+    with Phi the normal distribution function. The pair x and -y has the correlation -rho, for which
+    b becomes 1 / b. Of the four cases of signs, two have the correlation rho and two have -rho:
+
+        P(|x| > c and |y| > c) = 4 Phi(-c) - 4 T(c, b) - 4 T(c, 1 / b)
 
     Parameters
     ----------
-    limit : the limit, above 0.
+    limit : c, above 0.
     correlation : (t,) float64. Correlations of t pairs.
 
     Returns
     -------
     (t,) float64.
     """
-    # Correlations of 1 and -1 divide by zero. Owen's function is exact for the infinite slope.
+    # A correlation of 1 or -1 divides by zero. One of b and 1 / b is then infinite, and `owens_t`
+    # returns the exact value for infinity.
     with np.errstate(divide="ignore"):
-        slope = np.sqrt((1 - correlation) / (1 + correlation))
+        slope = np.sqrt((1 - correlation) / (1 + correlation))  # b
         owen = special.owens_t(limit, slope) + special.owens_t(limit, 1 / slope)
     return np.asarray(4 * special.ndtr(-limit) - 4 * owen)
 

@@ -37,11 +37,21 @@ whose bit they set, and -p* / g in all other rows. beta is largest if they set a
 positive e_i, the largest first, within the smallest and the largest number of ones that the check
 admits. L is the sum over all cohorts of this largest value. The same computation with the signs of
 all e_i changed gives D. (With e = .5, .1 and -.2 in a cohort of three bits, and at most two ones,
-the best report for L sets the first two bits: (.5 + .1 - .4 p*) / g.) Because strings collide, a
-forger can use the bits of other strings, too. So L and D are larger than the effects of a forger
-who spreads a share w of ones evenly over all bits that the string does not set. The background of
-the fit absorbs this share, so that L would be (1 - w) / g with all bits of the string set, and D
-would be w / g with none of them set.
+the best report for L sets the first two bits: (.5 + .1 - .4 p*) / g.)
+
+L and D have simple lower limits. Let a forger set or clear all bits of the string, and set each
+other bit in a share w of the forged reports. The proportion of every other bit is then (w - p*) / g
+on average. The regression subtracts this level as its background, which is the contribution of
+strings outside the fit and equal for all bits. The estimate is the difference between the bits of
+the string and the background:
+
+| bits of the string in the forged reports | proportion of these bits | beta |
+|---|---|---|
+| all set | (1 - p*) / g | (1 - p*) / g - (w - p*) / g = (1 - w) / g, so L is at least this number |
+| all clear | -p* / g | -p* / g - (w - p*) / g = -w / g, so D is at least w / g |
+
+The best report is better for the forger. The string collides with other strings of the fit, so bits
+outside the string have an influence e_i, too, and the best report sets them according to its sign.
 
 *Make.* x of the N reports are forged, and no other report contains the string. They raise the
 estimate by x L / N, so they explain the whole estimate if
@@ -62,8 +72,8 @@ With mu the share of ones in row i, and a the largest share of ones that passes 
 | collisions | tau^2 | r^2 tau^2 |
 | forged reports, which are equal in a cohort | 0 | (1 - r)^2 a (1 - a) / g^2 |
 
-The coins have the variance x (1 - x) / (n g^2) of n reports with the share x of ones. At r there
-are n = N_i / r reports, and the honest reports alone give x = r mu. The forged reports set a share
+In n reports with the share v of ones, the coins have the variance v (1 - v) / (n g^2). At r there
+are n = N_i / r reports, and the honest reports alone give v = r mu. The forged reports set a share
 a of the bits of a cohort, and look like collisions. All terms are averaged over the rows of the
 string, weighted as in the fit. They are then multiplied by a factor that makes their sum at r = 1
 the squared standard error of beta. The string is hidden if beta(r) is less than the z score of the
@@ -110,8 +120,9 @@ _DECIMALS: Final = 6
 differences are rounding errors."""
 
 _CHUNK: Final = 64
-"""Number of detected strings whose influences are computed at a time. An array of influences takes
-8 MB under a profile. A larger number costs memory."""
+"""Number of detected strings whose influences are computed at a time. The array has one float64 for
+each string of the chunk and each row of the regression: 8 MB for the 16,384 rows of a profile with
+128 cohorts of 128 bits. A larger number takes more memory."""
 
 _LEAST_LOWERING: Final = 1e-9
 """Value of D up to which forged reports cannot hide a row. Case: a category with p* = 0. A forged 0
@@ -158,7 +169,9 @@ def compute_string_effects(
     selection : the fit and the estimates.
     tail : tail of an absent candidate's z score.
     thresholds : which entries are detected, and the threshold of their p-values.
-    bucket_counts : numbers of reports of items of sets if the p-values follow from them.
+    bucket_counts : numbers of reports that name a bucket of each item, if the values are sets and
+        the p-values were computed from these numbers. None if the p-values were computed from z
+        scores.
     """
     fit, detected = selection.fit, np.flatnonzero(thresholds.detected)
     columns, columns_in_fit = design.columns(detected), _find_columns(target, selection, detected)
@@ -176,8 +189,11 @@ def compute_string_effects(
     if bucket_counts is None:
         threshold_z = _find_z_scores(tail, largest_p_values, share / std_error)
     else:
-        # The p-value of an item is exact, and no function of its z score. The excess of reports is
-        # proportional to the share, so the same part of both is the threshold.
+        # The p-value of an item is not computed from its z score. It is computed from the number of
+        # reports that name a bucket of the item. The excess is this number minus the mean number of
+        # an absent item. `ratio` is the smallest excess that is detected, divided by the observed
+        # excess. The share is proportional to the excess, so the smallest detected share is the
+        # observed share times `ratio`.
         ratio = bucket_counts.compute_threshold_ratio(largest_p_values, detected)
         threshold_z = ratio * share / std_error
 
@@ -231,15 +247,19 @@ def _compute_variance_coefficients(
 
 
 def _find_columns(target: Target, selection: Selection, candidates: Integers) -> Integers:
-    """Return the column of each candidate in the basis of the fit, -1 outside the fit.
+    """Return the argument `basis_index` of `Fit.compute_row_influence` for candidates.
 
-    A shrunken fit contains all candidates, by their own indices.
+    It is the column of each candidate in the basis of the fit, and -1 outside the fit. A shrunken
+    fit takes the indices of the candidates instead.
     """
-    # A shrunken fit has no selection.
+    # A shrunken fit stores an influence for every candidate, strong or not, in their order.
     if isinstance(selection.fit, ShrunkenFit):
         return candidates
+    # The basis of any other fit begins with the backgrounds, one column for each collection. The
+    # columns of the selected candidates follow, in the order of `selected`, which is increasing.
+    n_backgrounds = len(target.counts)
     position = np.searchsorted(selection.selected, candidates)
-    return np.where(np.isin(candidates, selection.selected), len(target.counts) + position, -1)
+    return np.where(np.isin(candidates, selection.selected), n_backgrounds + position, -1)
 
 
 def _compute_forged_variance(target: Target) -> float:
@@ -297,7 +317,7 @@ def compute_category_effects(
 
     Parameters
     ----------
-    target : the rows of g collections, with k bits each.
+    target : the rows of all collections, with k bits each.
     proportions : numbers of ones and of reports, for the exact tests.
     thresholds : which categories are detected, and the threshold of their p-values.
     """

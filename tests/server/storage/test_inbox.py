@@ -54,6 +54,7 @@ def test_contents_of_the_inbox(engine: Engine) -> None:
     with contextlib.closing(open_inbox(engine)) as inbox:
         assert inbox.count_contents() == InboxContents(0, 0, 0, 0)
         append(engine, [parse_submission(build_upload()) for _ in range(3)])
+        # Refused uploads are counted by metric and reason. A malformed upload names no metric.
         append(engine, [], {("", "malformed"): 1})
         waiting = inbox.count_contents()
         assert (waiting.batches, waiting.reports, waiting.unreadable) == (2, 3, 0)
@@ -197,12 +198,13 @@ def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite does not wait
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_dump_delays_neither_uploads_nor_merges(engine: Engine) -> None:
     """A dump of the database, by PostgreSQL's program for dumps, delays no upload and no merge.
 
     A table that the dump reads cannot be dropped before the dump ends. Merges use new tables
-    meanwhile, and drop the old ones later, so two tables remain.
+    meanwhile, and drop the old ones later, so two tables remain. SQLite never drops the table of
+    its inbox, so the test needs PostgreSQL.
     """
     append(engine, [parse_submission(build_upload())])
     with engine.connect() as dump:
@@ -274,8 +276,12 @@ def test_right_inbox_is_accepted_while_another_collector_merges(
 ) -> None:
     """A collector starts while another collector adds and merges a batch.
 
-    The start compares a number of the database with a number of the inbox. The other collector
-    changes both numbers immediately before the start reads the number of the database.
+    At its start, a collector reads the sequence number of the last merged batch from the database.
+    It then reads the largest sequence number that the inbox has assigned. An inbox whose number is
+    smaller is an older copy, and is refused. The other collector increases both numbers immediately
+    before the start reads the number of the database. Bad case: a start that read the inbox first
+    would compare the number of the inbox before the merge with the number of the database after it,
+    and would refuse the right inbox.
     """
     read_last_merged = SqliteInbox._read_last_merged
     is_merged = False
@@ -283,7 +289,8 @@ def test_right_inbox_is_accepted_while_another_collector_merges(
     def read_after_a_merge(inbox: SqliteInbox) -> int:
         nonlocal is_merged
         if not is_merged:
-            is_merged = True  # set first, because the other collector reads the number, too
+            # Set first: `commit` opens the inbox as well, and so calls this function again.
+            is_merged = True
             commit(local, build_upload())
         return read_last_merged(inbox)
 
@@ -313,11 +320,13 @@ def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
 def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
     """A backup contains counters and no single report: it merges the inbox before it copies.
 
-    A batch that cannot be read is left out.
+    A batch that cannot be read is left out. A newer version of the collector may have written it.
     """
     submissions = [parse_submission(build_upload()) for _ in range(3)]
     append(engine, submissions)
     with contextlib.closing(open_inbox(engine)) as inbox:
+        # The first byte of a batch is the version of its format. This collector reads version 1, so
+        # a batch of version 9 cannot be read.
         inbox.append(Batch(TODAY, 1, b"\x09telltale"), {})
     backup(database, tmp_path / "copy")
     assert count_reports(engine) == 3
