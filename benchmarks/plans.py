@@ -6,6 +6,8 @@ widths of intervals. This benchmark compares each prediction with the mean of si
 Each case is a plan for a budget and a population. For each case, collections are simulated and
 decoded with the planned parameters. Each population contains one further string, the *probe*. It
 has the smallest share that the plan promises to detect.
+
+[EPK14] Erlingsson, Pihur, Korolova. RAPPOR. CCS 2014, arXiv 1407.6981.
 """
 
 from __future__ import annotations
@@ -105,6 +107,8 @@ _CASES: dict[str, Callable[[], Case]] = {
     "low-noise": lambda: _plan_case(
         _compute_zipf_weights(150), 300, epsilon_1=4, epsilon_inf=6, reports=100_000
     ),
+    # The losses of the simulations of [EPK14] section 5.2, with k = 128, h = 2, f = 1/2, p = 1/2
+    # and q = 3/4. One report loses 1.0743 nats. Any number of reports loses 4 ln 3 = 4.394449 nats.
     "privacy of [EPK14]": lambda: _plan_case(
         _compute_exponential_weights(100),
         200,
@@ -112,7 +116,9 @@ _CASES: dict[str, Callable[[], Case]] = {
         epsilon_inf=4.394449,
         reports=1_000_000,
     ),
-    "most strings no candidates": lambda: _plan_case(
+    # The population has 1,000 strings. Only the 100 most frequent strings are candidates, so 900
+    # strings are in the background of the fit.
+    "most strings are no candidates": lambda: _plan_case(
         _compute_zipf_weights(1000), 200, n_present=100, epsilon_1=2, epsilon_inf=4, reports=300_000
     ),
     "two bytes": lambda: _plan_case(
@@ -275,10 +281,14 @@ def plans(*, quick: bool) -> list[Table]:
             "rare / best",
             "rare seen",
         ),
-        note="Power: a string of that share, detected with .8 as planned. Worst bin: largest gap "
-        "between predicted and\nobserved probability in bins of the present strings. Ratios: "
-        "observed to predicted. Rare: variance of\nan absent string's count over "
-        "4 e^eps/(e^eps-1)^2 N.",
+        # The plan promises to detect the share with probability .8, the default of
+        # `DetectionTarget.power`. 4 e^eps / (e^eps - 1)^2 is `compute_optimal_variance`.
+        note="The probe has the share of the column 'share %'. Power: planned probability that the "
+        "probe is detected.\nPower seen: proportion of the collections that detect it. Worst bin: "
+        "largest difference between observed\nand predicted probability, in bins of the present "
+        "strings. Ratios: observed width divided by predicted\nwidth. Rare: variance of an absent "
+        "string's share, divided by 4 e^eps / (e^eps - 1)^2 / N, the smallest\nknown variance of N "
+        "reports with epsilon_1 = eps.",
     )
     with start_pool() as pool:
         for name in CASES:
