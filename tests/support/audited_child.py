@@ -43,8 +43,8 @@ FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 """Name of the planted fault. The empty text names no fault."""
 
 SALT = os.urandom(16)
-"""Bytes that replace half of the secret under the fault "forgets". They differ in each process, so
-a device loses its permanent noise when its program restarts."""
+"""Bytes that replace half of the secret under the fault "secret changed by each restart". They
+differ in each process, so a device loses its permanent noise when its program restarts."""
 
 MADE_REPORTS: list[str] = []
 """Fingerprints of the reports that this process has made. The list is empty before the first
@@ -95,8 +95,10 @@ def run_device(
         Path(folder, "value").write_bytes(b"head" + zlib.compress(events[-1][1].encode()))
     if FAULT == "value in base64" and events:
         Path(folder, "value").write_bytes(base64.b64encode(b"=" + events[-1][1].encode()))
-    spent = 0.1 if FAULT == "cheap" else len(state["memoized"]) * epsilon_inf(declared.params)
-    return {"waiting": state["waiting"], "spent": spent if state["memoized"] else 0.0}
+    spent = len(state["memoized"]) * epsilon_inf(declared.params)
+    if FAULT == "smaller loss in the ledger":
+        spent = min(spent, 0.1)
+    return {"waiting": state["waiting"], "spent": spent}
 
 
 def is_odd(value: str) -> bool:
@@ -115,7 +117,7 @@ def make_state() -> dict[str, Any]:
 
 def record(state: dict[str, Any], metric: Metric, timestamp: float, value: str) -> None:
     """Store an event. If the event begins a new day, report a random event of the day before."""
-    if FAULT == "silent":
+    if FAULT == "no reports":
         return
     is_evening = timestamp % 86_400 > 72_000
     if FAULT == "odd values dropped in the evening" and is_odd(value) and is_evening:
@@ -150,16 +152,18 @@ def report(state: dict[str, Any], metric: Metric, timestamp: float, value: str) 
     reported = value if FAULT == "not memoized" else memoized[::-1]
     encoded = encode_value(secret, metric, parse_value(metric.params, reported), epoch=epoch)
     # Faults in which the time of sending depends on the value, by fault.
-    is_late = {"late": is_odd(value), "many items late": value.count("\t") > 10}
+    is_late = {"odd values late": is_odd(value), "many items late": value.count("\t") > 10}
     delay = draw_system_coins(1)[0] % 1000 + 1000 * is_late.get(FAULT, False)
     cohort = 0 if FAULT in {"one cohort", "coins of another epoch"} else encoded.cohort
     bits = choose_bits(encoded, reported, len(state["waiting"]) + 1, is_repeat=is_repeat)
     if metric.params.response.is_exclusive:
         bits = name_bucket(secret, metric, epoch, cohort, reported)
+    if FAULT == "odd values one byte short" and is_odd(value):
+        bits = bits[:-1]
     finished = {
         "params": encoded.report.params,
         "cohort": cohort,
-        "bits": encode_base64url(bits[:-1] if FAULT == "short" and is_odd(value) else bits),
+        "bits": encode_base64url(bits),
         "due": timestamp + delay,
     }
     is_twice = FAULT == "odd values twice" and is_odd(value)
@@ -214,9 +218,10 @@ def choose_secret(state: dict[str, Any], metric: Metric, epoch: str, value: str)
     A correct device has one secret for all epochs, values and runs.
     """
     secret = bytes.fromhex(state["secret"])
-    if FAULT == "forgets":
+    if FAULT == "secret changed by each restart":
         return secret[:16] + SALT
-    if FAULT == "back" and epoch in state["memoized"] and epoch != max(state["memoized"]):
+    is_earlier_epoch = epoch in state["memoized"] and epoch != max(state["memoized"])
+    if FAULT == "other secret in an earlier epoch" and is_earlier_epoch:
         return bytes(reversed(secret))
     while FAULT == "cohort by value" and not state["memoized"]:
         secret = os.urandom(32)

@@ -19,16 +19,20 @@ from registries import format_registry
 from rappor import Metric, ParamsError, Registry, ReportError
 from rappor.auditing import audit_client
 
-SHIPPED = [sys.executable, "-m", "rappor_client.audited"]
-CHILD = [sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")]
+SHIPPED_CLIENT = [sys.executable, "-m", "rappor_client.audited"]
+"""The audit starts the Python client of this project by this command, which contains no fault."""
 
-DOCUMENT = (ROOT / "rappor" / "auditing" / "README.md").read_text(encoding="utf-8")
+FAULTY_CLIENT = [sys.executable, str(ROOT / "tests" / "support" / "audited_child.py")]
+"""Command of a small client for tests. A further argument is the name of a planted fault. Without
+the argument, the client is correct."""
+
+AUDIT_README = (ROOT / "rappor" / "auditing" / "README.md").read_text(encoding="utf-8")
 
 
 def declared(
     folder: Path, epoch: str, interval: str = "day", f: float = 0.5
 ) -> tuple[Metric, Path]:
-    """Write a registry of one metric, and return the metric and the path of the registry."""
+    """Write a registry of one metric, named "page", and return the metric and the path."""
     path = folder / "metrics.toml"
     shape = {"k": "128", "m": "128", "f": str(f), "p": "0.05", "q": "0.7"}
     path.write_text(format_registry(epoch=f'"{epoch}"', interval=f'"{interval}"', **shape))
@@ -36,7 +40,7 @@ def declared(
 
 
 LISTED = {"encoding": '"onehot"', "categories": '["quite long", "short"]'}
-KINDS: dict[str, dict[str, str]] = {
+METRIC_ENTRIES: dict[str, dict[str, str]] = {
     "plain": {},
     "parts": {"parts": '[{name = "prefix:3", share = 0.3}, {name = "whole"}]'},
     "once": LISTED | {"interval": '"epoch"'},
@@ -45,6 +49,28 @@ KINDS: dict[str, dict[str, str]] = {
     "categories once": LISTED | {"interval": '"epoch"', "profile": '"once"'},
     "segments": LISTED | {"segments": '{system = ["mac", "linux"]}'},
 }
+"""Maps the name of a kind of metric to the fields of its registry entry."""
+
+UNSEEN_CHECKS = {
+    # A device makes one report in an epoch. A check of repeated reports compares nothing. Two bits
+    # equal the true bits by chance, even on all devices.
+    "once": {
+        "client: one cohort in an epoch",
+        "client: one permanent response in an epoch",
+        "client: each of 1,000 reports has its noise",
+        "client: no coins come again after a restart",
+        "client: a clock set back brings no third response",
+        "client: no report is the true bits",
+        "client: no report comes again",
+    },
+    # One report in an epoch, which names one bucket.
+    "sets": {"client: one cohort in an epoch"},
+    "categories once": {"client: one cohort in an epoch"},
+    # A report has two bits. Two such reports are often equal by chance.
+    "segments": {"client: no report is the true bits", "client: no report comes again"},
+}
+"""Checks that have the verdict "not seen", by kind of metric. For all other kinds, every check
+compares reports."""
 
 SLOW = ("plain", "parts", "sets")
 
@@ -53,7 +79,7 @@ SLOW = ("plain", "parts", "sets")
     "kind",
     [
         pytest.param(kind, marks=getattr(pytest.mark, "slow" if kind in SLOW else "acceptance"))
-        for kind in KINDS
+        for kind in METRIC_ENTRIES
     ],
 )
 def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
@@ -63,16 +89,17 @@ def test_every_kind_of_metric_passes(tmp_path: Path, kind: str) -> None:
     not count as a recorded value, because it is the same on every device.
     """
     path = tmp_path / "metrics.toml"
-    path.write_text(format_registry(epoch='"month"', **KINDS[kind]))
-    audit = audit_client(SHIPPED, Registry.load(path).metric("page"), path, devices=20)
+    path.write_text(format_registry(epoch='"month"', **METRIC_ENTRIES[kind]))
+    audit = audit_client(SHIPPED_CLIENT, Registry.load(path).metric("page"), path, devices=20)
     assert audit.passed, audit.faults
-    # The page explains every check.
-    explained = set(re.findall(r"^\| `(.*?)` \|", DOCUMENT, re.MULTILINE))
+    # The tables of the README of the audit explain every check.
+    explained = set(re.findall(r"^\| `(.*?)` \|", AUDIT_README, re.MULTILINE))
     assert {check.name for check in audit.checks} <= explained
     unseen = [check.name for check in audit.checks if check.verdict == "not seen"]
-    # A device with one report has nothing to repeat, so some checks are not seen.
-    assert unseen == [] if kind == "plain" else len(unseen) < 8
-    # Reports of one bucket have checks of their own, and all of them compare reports.
+    assert set(unseen) == UNSEEN_CHECKS.get(kind, set())
+    # If the reports of a metric name one bucket, `BUCKET_CHECKS` replace the checks of separate
+    # bits. Each of them must have the verdict "pass", and not "not seen": it has compared reports.
+    # All other metrics lack at least one of these checks.
     is_exclusive = Registry.load(path).metric("page").params.response.is_exclusive
     passed_names = {check.name for check in audit.checks if check.verdict == "pass"}
     assert is_exclusive == (passed_names >= BUCKET_CHECKS)
@@ -85,33 +112,40 @@ BUCKET_CHECKS = {
     "client: another epoch is independent",
     "client: devices differ",
 }
+"""Checks of reports that name one bucket. All other reports lack the first three checks, and have
+the last two with other statistics."""
 
 
 # Names of checks. Twins are two devices with one secret whose values differ.
 FORM = "twins: as many reports, of the same form"
 CHOSEN = "client: any event of an interval is chosen"
 
-# The checks that must find each fault. A comment states the evidence of 50 devices.
 FAULTS = {
     "": set(),
-    "forgets": {"client: one cohort in an epoch"},
-    # 25 devices record another value and have 3,175 bits of true 0. With one permanent response,
-    # .124 of these bits are 1 in two reports, 394 bits. With two responses they are 143 bits, with
-    # a standard deviation of 12. More than 280 have a probability of 1e-20.
+    "secret changed by each restart": {"client: one cohort in an epoch"},
+    # 25 devices record another value. Each of them has 127 bits of true 0, so together they have
+    # 3,175. A permanent response has a 1 in .25 of these bits. Reports then have a 1 with
+    # probability .7 at a permanent 1, and .05 at a permanent 0. With one permanent response, a bit
+    # is 1 in both of two reports with probability .25 (.7^2) + .75 (.05^2) = .124. The expected
+    # number is 394 bits. A correct client has fewer than 280 with probability 4e-11, so such a
+    # number is a fault. With two permanent responses, the probability is p*^2 = .2125^2 = .045. The
+    # expected number is 143 bits, and 280 or more have a probability below 1e-20.
     "not memoized": {"client: one permanent response in an epoch"},
     "one epoch": {"client: another epoch is independent"},
-    "back": {"client: a clock set back brings no third response"},
+    "other secret in an earlier epoch": {"client: a clock set back brings no third response"},
     # 50 devices with 127 bits of true 0 have a third permanent response, of another value.
     "ended epochs forgotten": {"client: a clock set back brings no third response"},
-    "silent": {"client: every device reports"},
+    "no reports": {"client: every device reports"},
     "redraws waiting": {"client: finished reports stay as they are"},
     "readable": {"folder: only its user can read it"},
     "readable below": {"folder: only its user can read it"},
     "value on disk": {"folder: no value is in it"},
     "value compressed": {"folder: no value is in it"},
     "value in base64": {"folder: no value is in it"},
-    "cheap": {"client: the ledger counts"},
-    # All devices are in one cohort. With different secrets, the probability is (1/128)^12.
+    "smaller loss in the ledger": {"client: the ledger counts"},
+    # The check compares the first twins of 25 pairs, in 12 pairs of unrelated devices. With one
+    # secret, all devices are in one cohort. With different secrets, the two devices of a pair are
+    # in one of the 128 cohorts with probability 1/128, and those of all pairs with (1/128)^12.
     "one secret": {"client: devices differ"},
     # Of the bits of true 0, .25 instead of .124 are 1 in two reports.
     "no fresh coins": {
@@ -120,8 +154,10 @@ FAULTS = {
     },
     # On 50 devices, 127 bits of true 0 are equal in both runs of each pair.
     "fresh coins repeated by each run": {"client: no coins come again after a restart"},
-    # Among the five reports of a device, two noiseless ones are equal. 13 of 50 devices have two.
-    # Two devices with equal reports are a fault.
+    # After the first report of the first epoch, a device makes five further reports in this epoch.
+    # Each of the five reports lacks its fresh noise with probability 1/5, and equals the permanent
+    # response then. Two such reports are equal. 13 of 50 devices are expected to have at least two
+    # such reports. Four devices with two equal reports are a fault.
     "fresh coins left out at times": {"client: no report comes again"},
     # Eight devices have about 760 permanent zeros. All are reported as 0 with probability 1e-17.
     "each 1,000th report without fresh coins": {"client: each of 1,000 reports has its noise"},
@@ -141,8 +177,9 @@ FAULTS = {
     "cohort by value": {FORM},
     # Half of the values have one length, and each other value has its own length.
     "cohort by length": {FORM},
-    "short": {FORM, "client: reports have the metric's form"},
+    "odd values one byte short": {FORM, "client: reports have the metric's form"},
 }
+"""Checks that must find each fault. A comment states the evidence that 50 devices give."""
 
 
 COPIES = "copies: one value, one report"
@@ -154,8 +191,10 @@ SET_FAULTS = {
     # 200 sets of one item name its bucket 12 times if padded, and 96 times if not.
     "no padding": {OWN},
     "padding repeats items": {OWN},
-    # Of 800 sets of several items, 50 +- 7 name the lowest own bucket, and 140 if a squared coin
-    # chooses the index.
+    # 800 devices have sets of several items. A correct client reports the lowest own bucket on 50
+    # +- 7 of these devices. The faulty client squares the coin of the index, as a fraction of 1. It
+    # chooses the lowest of 8 buckets with probability sqrt(1/8) = .35 instead of .125, so about 140
+    # devices report the lowest own bucket.
     "biased index": {DRAW},
     "choice by order": {DRAW},
     # A cut set names an item of the first third in .16 of its reports, and in .48 if these items
@@ -165,7 +204,9 @@ SET_FAULTS = {
     "empty set has its own bucket": {DRAW},
     # Own buckets of 232 instead of 464 buckets are other buckets.
     "k of half the items": {OWN},
-    # 1,200 pairs name one bucket by chance in at most a quarter of the cases.
+    # The check compares 1,200 devices with their copies. A device and its copy with other coins
+    # report the same bucket by chance, with probability .03 for 8 own buckets. One device that
+    # differs from its copy is a fault.
     "coins fresh": {COPIES},
     "coins by order": {COPIES},
     "one cohort": {"client: devices differ"},
@@ -212,7 +253,7 @@ mark of its own."""
 )
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """The check for the violated property finds the fault. A client without a fault passes."""
-    audit = audit_client([*CHILD, fault], *declared(tmp_path, "month"), seed=1)
+    audit = audit_client([*FAULTY_CLIENT, fault], *declared(tmp_path, "month"), seed=1)
     assert FAULTS[fault] <= list_faulty_checks(audit)
     assert audit.passed == (not fault)
 
@@ -228,7 +269,7 @@ def test_a_planted_fault_is_found_in_three_categories(tmp_path: Path, fault: str
     three = '["light", "dark", "high contrast"]'
     entry = {"encoding": '"onehot"', "categories": three, "profile": '"strict"'}
     path.write_text(format_registry(epoch='"month"', **entry))
-    result = audit_client([*CHILD, fault], Registry.load(path).metric("page"), path, seed=1)
+    result = audit_client([*FAULTY_CLIENT, fault], Registry.load(path).metric("page"), path, seed=1)
     assert STRICT_FAULTS[fault] <= list_faulty_checks(result)
     assert result.passed == (not fault)
     assert not any(sentence.startswith("Parameters") for sentence in result.not_examined)
@@ -247,7 +288,7 @@ def test_a_planted_fault_is_found_in_reports_of_sets(tmp_path: Path, fault: str)
     path = tmp_path / "metrics.toml"
     entry = {"encoding": '"set"', "items": "8", "interval": '"epoch"', "profile": '"once"'}
     path.write_text(format_registry(epoch='"month"', **entry))
-    result = audit_client([*CHILD, fault], Registry.load(path).metric("page"), path, seed=1)
+    result = audit_client([*FAULTY_CLIENT, fault], Registry.load(path).metric("page"), path, seed=1)
     assert SET_FAULTS[fault] <= list_faulty_checks(result)
     assert result.passed == (not fault)
     assert not any(sentence.startswith("Parameters") for sentence in result.not_examined)
@@ -256,7 +297,9 @@ def test_a_planted_fault_is_found_in_reports_of_sets(tmp_path: Path, fault: str)
 @pytest.mark.slow
 def test_a_client_without_reports_does_not_pass(tmp_path: Path) -> None:
     """A client that sends no report has the fault "every device reports" alone."""
-    result = audit_client([*CHILD, "silent"], *declared(tmp_path, "month"), devices=20, seed=1)
+    result = audit_client(
+        [*FAULTY_CLIENT, "no reports"], *declared(tmp_path, "month"), devices=20, seed=1
+    )
     assert list_faulty_checks(result) == {"client: every device reports"}
     assert not result.passed
 
@@ -269,12 +312,14 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     """
     path = tmp_path / "metrics.toml"
     path.write_text(format_registry(epoch='"month"', encoding='"boolean"', profile='"strict"'))
-    result = audit_client(CHILD, Registry.load(path).metric("page"), path, devices=20, seed=1)
+    result = audit_client(
+        FAULTY_CLIENT, Registry.load(path).metric("page"), path, devices=20, seed=1
+    )
     (sentence,) = [text for text in result.not_examined if text.startswith("Parameters")]
     assert "20 devices would often miss" in sentence
     assert "a third permanent response after the clock was set back" in sentence
     assert "the first event of an interval that is always reported" in sentence
-    strings = audit_client(CHILD, *declared(tmp_path, "month"), devices=20, seed=1)
+    strings = audit_client(FAULTY_CLIENT, *declared(tmp_path, "month"), devices=20, seed=1)
     assert strings.passed
     assert not any("a third permanent response" in text for text in strings.not_examined)
 
@@ -290,7 +335,9 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
         pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
         # 168 reports indicate the preferred value, instead of 90.
         pytest.param("last value", {CHOSEN}, marks=pytest.mark.slow),
-        pytest.param("late", {"client: times do not depend on the value"}, marks=pytest.mark.slow),
+        pytest.param(
+            "odd values late", {"client: times do not depend on the value"}, marks=pytest.mark.slow
+        ),
         # The client reports every day instead of once an epoch.
         ("day for epoch", {"client: one report an interval"}),
     ],
@@ -298,7 +345,9 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
 def test_faults_of_an_interval_are_found(tmp_path: Path, fault: str, expected: set[str]) -> None:
     """A client must choose any event of the interval, and report it at a time without meaning."""
     interval = "epoch" if "epoch" in fault else "day"
-    audited = audit_client([*CHILD, fault], *declared(tmp_path, "month", interval, 0.2), seed=1)
+    audited = audit_client(
+        [*FAULTY_CLIENT, fault], *declared(tmp_path, "month", interval, 0.2), seed=1
+    )
     assert expected <= list_faulty_checks(audited)
     assert audited.passed == (not fault)
 
@@ -309,4 +358,4 @@ def test_commands_and_numbers_without_an_audit_are_refused(tmp_path: Path) -> No
     with pytest.raises(ReportError, match="must be JSON with the keys waiting and spent"):
         audit_client([sys.executable, "-c", "for _ in open(0): print('{}')"], metric, path)
     with pytest.raises(ParamsError, match=r"devices must be an integer in \[20, 10,000\]"):
-        audit_client(CHILD, metric, path, devices=19)
+        audit_client(FAULTY_CLIENT, metric, path, devices=19)
