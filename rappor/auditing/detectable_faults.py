@@ -48,7 +48,7 @@ from rappor.auditing.detectable_bucket_faults import (
 from rappor.auditing.device_calendar import RESTART_DAY, Calendar
 from rappor.auditing.device_histories import EVENTS_TO_CHOOSE, MANY_REPORTS
 from rappor.auditing.likelihood_ratios import (
-    OnesOf,
+    OnesByBit,
     compute_log_likelihood,
     compute_noiseless_ratio,
     compute_redrawn_ratio,
@@ -253,7 +253,7 @@ def _yield_history_powers(
         reports have independent permanent responses, and a report has a 1 with probability p* or
         q*.
         """
-        group = OnesOf(np.arange(n_first + 1), n_first)
+        group = OnesByBit(np.arange(n_first + 1), n_first)
         p_one = float(params.q_star if first else params.p_star)
         logs = stats.binom.logpmf(group.ones, n_first, p_one)
         return logs, compute_redrawn_ratio(group, first, params)
@@ -266,7 +266,7 @@ def _yield_history_powers(
         # Under the fault both reports of a pair are equal, so a pair has the probability of one
         # report.
         both = np.arange(n_pairs + 1)
-        pairs = OnesOf(both, n_pairs)
+        pairs = OnesByBit(both, n_pairs)
         logs = _compute_log_choose(n_pairs, both) + compute_log_likelihood(pairs, first, params)
         ratio = compute_repeated_coins_ratio(both, n_pairs - both, n_pairs, first, params)
         return logs, ratio
@@ -274,7 +274,7 @@ def _yield_history_powers(
     def model_shared_response(first: Booleans, second: Booleans) -> tuple[Floats, Floats]:
         """Model a client that repeats the permanent response of the first epoch in the next."""
         earlier, later, log_orders = _list_outcomes(n_first, n_later)
-        both = OnesOf(earlier.ones + later.ones, n_first + n_later)
+        both = OnesByBit(earlier.ones + later.ones, n_first + n_later)
         logs = log_orders + compute_log_likelihood(both, first, params)
         ratio = compute_shared_response_ratio(earlier, later, (first, second), params)
         return logs, ratio
@@ -381,7 +381,7 @@ def _count_reports_of_epoch(metric: Metric) -> int:
     return days // 7 if metric.interval == "week" else days
 
 
-def _list_outcomes(n_earlier: int, n_later: int) -> tuple[OnesOf, OnesOf, Floats]:
+def _list_outcomes(n_earlier: int, n_later: int) -> tuple[OnesByBit, OnesByBit, Floats]:
     """List all outcomes of one bit in two groups of reports.
 
     An outcome is the number of ones in each group. Returns the numbers of ones of both groups, and
@@ -390,7 +390,7 @@ def _list_outcomes(n_earlier: int, n_later: int) -> tuple[OnesOf, OnesOf, Floats
     """
     earlier, later = np.indices((n_earlier + 1, n_later + 1))
     log_orders = _compute_log_choose(n_earlier, earlier) + _compute_log_choose(n_later, later)
-    return OnesOf(earlier, n_earlier), OnesOf(later, n_later), log_orders
+    return OnesByBit(earlier, n_earlier), OnesByBit(later, n_later), log_orders
 
 
 def _compute_log_choose(n: int, ones: Integers) -> Floats:

@@ -29,7 +29,7 @@ import numpy as np
 
 from rappor.auditing.check import Case
 from rappor.auditing.device_histories import DeviceHistories, Report
-from rappor.auditing.likelihood_ratios import LogRatio, OnesOf
+from rappor.auditing.likelihood_ratios import LogRatio, OnesByBit
 from rappor.auditing.pairs import TrueBits, unpack
 from rappor.counts.arrays import Booleans, Integers
 from rappor.registry.metric import Metric
@@ -69,23 +69,24 @@ class SeveralDays(NamedTuple):
     devices: Integers
     """(n,) index of the device, in increasing order."""
     cohorts: Integers
-    """(n,) cohort of the first of the days."""
+    """(n,) cohort of the report of the first day. A correct client has this cohort on all days."""
     bits: Booleans
     """(days, n, k) bits of the reports."""
     truth: Booleans
-    """(n, k) true bits of the first value of the epoch, in the cohort of the last of the days."""
+    """(n, k) true bits of the first value of the epoch, in the cohort of the report of the last
+    day. A correct client has the same cohort on the first day."""
     recorded: Booleans
-    """(n, k) true bits of the value that the device recorded on the last of the days."""
+    """(n, k) true bits of the value that the device recorded on the last day."""
 
     def select(self, rows: Integers | Booleans) -> SeveralDays:
         """Return the reports of some rows, by index or as (n,) bool."""
         devices, cohorts, bits, truth, recorded = self
         return SeveralDays(devices[rows], cohorts[rows], bits[:, rows], truth[rows], recorded[rows])
 
-    def count_ones(self, days: slice = slice(None)) -> OnesOf:
+    def count_ones(self, days: slice = slice(None)) -> OnesByBit:
         """Count, for each device and bit, the reports of these days in which the bit is 1."""
         bits = self.bits[days]
-        return OnesOf(bits.sum(axis=0), len(bits))
+        return OnesByBit(bits.sum(axis=0), len(bits))
 
 
 class LastReports(NamedTuple):
@@ -111,6 +112,12 @@ class MetricReports:
 
     Reports of another metric, or of an unknown form, are left out. The audit counts them in a check
     of its own.
+
+    Parameters
+    ----------
+    metric : the metric under audit.
+    histories : states of the simulated devices by day. They contain values as indices.
+    texts : the text of each value, by its index.
     """
 
     def __init__(self, metric: Metric, histories: DeviceHistories, texts: Sequence[str]) -> None:
@@ -119,7 +126,8 @@ class MetricReports:
         self.expected = self.params.p_star, self.params.q_star
         self.histories = histories
         self.texts = texts
-        # True bits by fingerprint of the parameters: each part of a metric has its own parameters.
+        # True bits by fingerprint of the parameters. A metric of strings may divide its devices
+        # among several parts (the whole string, or a prefix of it), with parameters of their own.
         self._true_bits_by_params: dict[str, TrueBits] = {}
 
     def is_valid(self, report: Report) -> bool:
@@ -157,10 +165,10 @@ class MetricReports:
         `day` is an index of the calendar. If twins have the same true bits, only the first twin is
         included: the twins share permanent coins, so their reports are dependent.
         """
-        # A report is finished on the day after its values were recorded.
+        # The run of the client on the day after the values were recorded finishes their report.
         first_reports = {
             device: valid[0]
-            for device, reports in enumerate(self.histories.list_new_reports(day, 1))
+            for device, reports in enumerate(self.histories.list_new_reports(day, days_later=1))
             if (valid := self.select_valid(reports))
         }
         devices = np.array(list(first_reports), dtype=np.int64)
@@ -193,7 +201,13 @@ class MetricReports:
         return SeveralDays(devices, days[0].cohorts, bits, days[-1].truth, days[-1].recorded)
 
     def compute_true_bits(self, reports: Sequence[Report], values: Integers) -> Booleans:
-        """Return the (n, k) true bits of values, by index, under the part of each report."""
+        """Return the true bits of the part of the value that each report has, (n, k).
+
+        Parameters
+        ----------
+        reports : the n reports. The parameters of a report determine the part.
+        values : (n,) index of the value of each report.
+        """
         bits = np.zeros((len(reports), self.params.k), dtype=np.bool_)
         for row, (report, value) in enumerate(zip(reports, values.tolist(), strict=True)):
             if report.params not in self._true_bits_by_params:

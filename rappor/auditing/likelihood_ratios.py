@@ -66,7 +66,7 @@ report among the faulty reports would hide the fault. At 1 there would be no fau
 """
 
 
-class OnesOf(NamedTuple):
+class OnesByBit(NamedTuple):
     """Number of reports with a 1 at each bit, among the reports of some days (a group of reports).
 
     `ones` is (n, k) int64: by device and bit. `n_reports` is the number of reports of each device
@@ -84,7 +84,7 @@ class LogRatio(NamedTuple):
     value: float
 
 
-def compute_log_likelihood(group: OnesOf, truth: Booleans, params: Params) -> Floats:
+def compute_log_likelihood(group: OnesByBit, truth: Booleans, params: Params) -> Floats:
     """Compute ln L of reports that share one permanent response: (n, k), by device and bit.
 
     `truth` is (n, k) bool, the true bits.
@@ -102,7 +102,7 @@ def compute_log_likelihood(group: OnesOf, truth: Booleans, params: Params) -> Fl
 
 
 def compute_second_response_ratio(
-    earlier: OnesOf, later: OnesOf, truths: tuple[Booleans, Booleans], params: Params
+    earlier: OnesByBit, later: OnesByBit, truths: tuple[Booleans, Booleans], params: Params
 ) -> Floats:
     """Compare a second permanent response of the later reports with one response of all reports.
 
@@ -111,28 +111,28 @@ def compute_second_response_ratio(
     differ if the device records another value before the later reports. A correct client still
     repeats the response of the first value until the epoch ends.
     """
-    both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
+    both = OnesByBit(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
     fault = compute_log_likelihood(earlier, truths[0], params)
     fault = fault + compute_log_likelihood(later, truths[1], params)
     return _subtract(fault, compute_log_likelihood(both, truths[0], params))
 
 
 def compute_shared_response_ratio(
-    earlier: OnesOf, later: OnesOf, truths: tuple[Booleans, Booleans], params: Params
+    earlier: OnesByBit, later: OnesByBit, truths: tuple[Booleans, Booleans], params: Params
 ) -> Floats:
     """Compare one permanent response of two epochs with independent responses of the epochs.
 
     Returns the log ratios by device and bit, (n, k). `truths` contains the true bits of both
     epochs. A client with the fault repeats the response of the first epoch.
     """
-    both = OnesOf(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
+    both = OnesByBit(earlier.ones + later.ones, earlier.n_reports + later.n_reports)
     correct = compute_log_likelihood(earlier, truths[0], params)
     correct = correct + compute_log_likelihood(later, truths[1], params)
     return _subtract(compute_log_likelihood(both, truths[0], params), correct)
 
 
 def compute_common_response_ratio(
-    devices: OnesOf, groups: Integers, truth: Booleans, params: Params
+    devices: OnesByBit, groups: Integers, truth: Booleans, params: Params
 ) -> Floats:
     """Compare one permanent response of each group of devices with independent responses.
 
@@ -158,11 +158,11 @@ def compute_common_response_ratio(
     np.add.at(correct, groups, compute_log_likelihood(devices, truth, params))
     n_reports = np.zeros((shape[0], 1), dtype=np.int64)
     np.add.at(n_reports, groups, np.broadcast_to(devices.n_reports, (len(groups), 1)))
-    fault = compute_log_likelihood(OnesOf(ones, n_reports), truth[first_of_group], params)
+    fault = compute_log_likelihood(OnesByBit(ones, n_reports), truth[first_of_group], params)
     return _subtract(fault, correct)
 
 
-def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Floats:
+def compute_redrawn_ratio(group: OnesByBit, truth: Booleans, params: Params) -> Floats:
     """Compare a new permanent response of each report with one response of all reports.
 
     Returns the log ratios by device and bit, (n, k). Under the fault each report shows 1 with
@@ -178,7 +178,7 @@ def compute_redrawn_ratio(group: OnesOf, truth: Booleans, params: Params) -> Flo
 
 
 def compute_noiseless_ratio(
-    others: OnesOf, noiseless: OnesOf, truth: Booleans, params: Params
+    others: OnesByBit, noiseless: OnesByBit, truth: Booleans, params: Params
 ) -> Floats:
     """Compare reports without fresh noise among other reports with correct reports.
 
@@ -186,7 +186,7 @@ def compute_noiseless_ratio(
     Under the fault the reports of `noiseless` repeat the response, except for an eighth of the
     noise (`_REMAINING_NOISE`).
     """
-    both = OnesOf(others.ones + noiseless.ones, others.n_reports + noiseless.n_reports)
+    both = OnesByBit(others.ones + noiseless.ones, others.n_reports + noiseless.n_reports)
     with np.errstate(divide="ignore"):
         log_permanent_1 = np.log(np.where(truth, 1 - params.f0, params.f1))
         log_permanent_0 = np.log(np.where(truth, params.f0, 1 - params.f1))
@@ -234,7 +234,7 @@ def compute_repeated_coins_ratio(
     fault = np.logaddexp(
         log_permanent_1 + logs_by_permanent_bit[1], log_permanent_0 + logs_by_permanent_bit[0]
     )
-    group = OnesOf(2 * both + differing, 2 * n_pairs)
+    group = OnesByBit(2 * both + differing, 2 * n_pairs)
     return _subtract(fault, compute_log_likelihood(group, truth, params))
 
 
@@ -251,7 +251,7 @@ def convert_to_p_value(log_ratio: float) -> float:
     return math.exp(-max(0.0, log_ratio))
 
 
-def _compute_log_power(group: OnesOf, probability: float) -> Floats:
+def _compute_log_power(group: OnesByBit, probability: float) -> Floats:
     """Compute ln(x^ones (1 - x)^zeros) for x = `probability`."""
     with np.errstate(divide="ignore"):
         log_one, log_zero = np.log(probability), np.log1p(-probability)

@@ -17,7 +17,7 @@ import numpy as np
 from rappor.auditing.check import Case
 from rappor.auditing.device_histories import MANY_REPORTS, RecordedReports
 from rappor.auditing.device_reports import CasesAndRatios, MetricReports
-from rappor.auditing.likelihood_ratios import LogRatio, OnesOf, compute_noiseless_ratio
+from rappor.auditing.likelihood_ratios import LogRatio, OnesByBit, compute_noiseless_ratio
 from rappor.auditing.pairs import unpack
 from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.privacy.report_linkage import reports_to_recover
@@ -192,7 +192,7 @@ def _compare_periods(
             np.add.at(ones, epoch_rows[start::period], bits[start::period])
             n = np.bincount(epoch_rows[start::period], minlength=len(first_rows))[:, None]
             ratio = compute_noiseless_ratio(
-                OnesOf(all_ones - ones, n_all - n), OnesOf(ones, n), truth[first_rows], params
+                OnesByBit(all_ones - ones, n_all - n), OnesByBit(ones, n), truth[first_rows], params
             )
             ratios[row, column] = ratio[is_epoch_counted].sum()
     return ratios

@@ -15,9 +15,10 @@ There are two kinds of coins:
 2. System coins come from the generator of the operating system. The instantaneous response uses
    system coins, so every report has new noise.
 
-The input of derived coins contains the scope: metric, epoch and permanent fingerprint. Each scope
-has independent coins, so an observer cannot link a device between metrics or epochs by its cohort
-or its permanent response. The input of the permanent response also contains the true bits.
+The input of derived coins contains the scope: metric, epoch and permanent fingerprint. The
+permanent fingerprint is a hash of the parameters on which the permanent response depends. Each
+scope has independent coins, so an observer cannot link a device between metrics or epochs by its
+cohort or its permanent response. The input of the permanent response also contains the true bits.
 Otherwise two values of one scope would have the same noise, and the difference of their permanent
 responses would reveal the difference of the true bits.
 
@@ -159,7 +160,8 @@ def encode_scope(metric_name: str, epoch: str, params: Params) -> bytes:
 
     A scope is one metric in one epoch under one permanent response. A change of the metric, the
     epoch or the permanent fingerprint gives other bytes, hence another cohort and other coins for
-    every value. A change of p, q, segment or interval keeps the scope.
+    every value. A change of p, q or interval keeps the scope. So does a change of the segment (the
+    public properties that the device sends without noise).
 
     Parameters
     ----------
@@ -216,6 +218,9 @@ def derive_report_day(
     secret: bytes | Secret, metric_name: str, epoch: str, params: Params, days: int
 ) -> int:
     """Return the first day on which a device may report, for metrics with one report in an epoch.
+
+    The last `EXCLUDED_DAYS` days of the epoch are never chosen. A report of these days, with its
+    retries, could arrive in the next epoch only.
 
     Parameters
     ----------

@@ -27,12 +27,31 @@ the left of the first cohort."""
 _TOP, _FLOOR = 40, 190
 """The vertical axis begins and ends at these heights, in units of SVG from the top."""
 
+_NAMES, _NOTE, _HEIGHT = _FLOOR + 20, _FLOOR + 40, _FLOOR + 48
+"""Below the bars, the names of the cohorts and a note stand at the first two heights, and the chart
+ends at the third, in units of SVG from the top."""
+
 _CELL: Final = 6
 """The cell of one residual is a square with this side, in units of SVG."""
 
 _MARGIN, _HEAD = 46, 22
 """The first cell of residuals begins at this position, in units of SVG from the left and from the
 top."""
+
+_LABEL_SIZE: Final = 11
+"""Height of the letters of the labels of residuals, in units of SVG."""
+
+_CELLS_PER_LABEL: Final = 16
+"""Number of cells from one labelled row or column of residuals to the next. With fewer cells, the
+labels of columns would overlap."""
+
+_LABEL_BASELINE: Final = 14
+"""Distance from the top of a line of text to the line on which its letters stand, in units of
+SVG."""
+
+_BOTTOM_MARGIN, _RIGHT_MARGIN = 22, 10
+"""Free space below and to the right of the residuals, in units of SVG. The labels of the columns
+stand below the residuals, and the label of the last column may extend to the right."""
 
 _MAX_NAMED_COHORTS: Final = 8
 """Largest number of cohorts that are named below a chart. More names would overlap."""
@@ -127,29 +146,40 @@ def draw_residuals(title: str, grid: ResidualGrid) -> Chart:
     frame = tag("rect", x=_MARGIN, y=_HEAD, width=right - _MARGIN, height=bottom - _HEAD,
                 fill="none", stroke="currentColor", stroke_opacity=0.4)  # fmt: skip
     labels = [
-        tag("text", "bit", x=_MARGIN, y=14),
-        tag("text", "cohort", x=_MARGIN - 4, y=14, text_anchor="end"),
+        tag("text", "bit", x=_MARGIN, y=_LABEL_BASELINE),
+        tag("text", "cohort", x=_MARGIN - 4, y=_LABEL_BASELINE, text_anchor="end"),
         *(
-            tag("text", f"{i * grid.bits}", x=_MARGIN + i * _CELL, y=bottom + 14, font_size=11)
-            for i in range(0, columns, 16)
+            tag("text", f"{i * grid.bits}", x=_MARGIN + i * _CELL, y=bottom + _LABEL_BASELINE,
+                font_size=_LABEL_SIZE)
+            for i in range(0, columns, _CELLS_PER_LABEL)
         ),
         *(
             tag("text", f"{j * grid.cohorts}", x=_MARGIN - 4, y=_HEAD + (j + 1) * _CELL,
-                font_size=11, text_anchor="end")
-            for j in range(0, rows, 16)
+                font_size=_LABEL_SIZE, text_anchor="end")
+            for j in range(0, rows, _CELLS_PER_LABEL)
         ),
     ]  # fmt: skip
     content = join(frame, *labels, *marks)
-    return Chart(title=title, content=content, height=bottom + 22, width=right + 10)
+    return Chart(
+        title=title,
+        content=content,
+        height=bottom + _BOTTOM_MARGIN,
+        width=right + _RIGHT_MARGIN,
+    )
 
 
 def _build_bar_of_bits(cohort: CohortRange) -> _Bar | None:
     """Return the bar of a cohort's true bits, or None if the cohort has no reports."""
-    least, most, low, high = cohort.least_bits, cohort.most_bits, cohort.low, cohort.high
-    if least is None or most is None or low is None or high is None:
+    least, most = cohort.least_bits, cohort.most_bits
+    # Limits of the mean number of true bits if all devices of the cohort are honest.
+    lower_limit, upper_limit = cohort.low, cohort.high
+    if least is None or most is None or lower_limit is None or upper_limit is None:
         return None
-    tooltip = f"{least:.3f} to {most:.3f} true bits, {low:.2f} to {high:.2f} can be honest"
-    return _Bar(least, most, tooltip, (low, high))
+    tooltip = (
+        f"{least:.3f} to {most:.3f} true bits; "
+        f"honest reports have {lower_limit:.2f} to {upper_limit:.2f}"
+    )
+    return _Bar(least, most, tooltip, (lower_limit, upper_limit))
 
 
 def _draw_bars(
@@ -158,19 +188,21 @@ def _draw_bars(
     """Draw a vertical line for each bar from its smallest to its largest number."""
     existing_bars = [bar for bar in bars if bar is not None]
     ends = [end for bar in existing_bars for end in (bar.low, bar.high, *bar.bounds)]
-    up = Scale.over([*ends, *axis.levels], start=_FLOOR, end=_TOP)
-    parts = [tag("text", axis.title, y=14, font_size=12)]
-    for tick in up.ticks(4):
-        y = up(tick)
-        parts.append(tag("line", x1=0, x2="100%", y1=y, y2=y, stroke="currentColor",
+    # The scale maps a number of the vertical axis to a height in units of SVG.
+    scale = Scale.over([*ends, *axis.levels], start=_FLOOR, end=_TOP)
+    parts = [tag("text", axis.title, y=_LABEL_BASELINE, font_size=12)]
+    for tick in scale.ticks(4):
+        height = scale(tick)
+        parts.append(tag("line", x1=0, x2="100%", y1=height, y2=height, stroke="currentColor",
                          stroke_opacity=0.15))  # fmt: skip
-        parts.append(tag("text", axis.write(tick), y=y - 3, font_size=12))
+        parts.append(tag("text", axis.write(tick), y=height - 3, font_size=12))
     parts += [
-        tag("line", x1=0, x2="100%", y1=up(level), y2=up(level), stroke="currentColor",
+        tag("line", x1=0, x2="100%", y1=scale(level), y2=scale(level), stroke="currentColor",
             stroke_dasharray="5 4", stroke_opacity=0.7)
         for level in axis.levels
     ]  # fmt: skip
-    # Every cohort is named, or every second, fourth or eighth: m is often a power of 2.
+    # Every cohort is named, or every second, fourth, eighth and so on. The number of cohorts is
+    # often a power of 2, so each name then stands for equally many cohorts.
     step = 1
     while len(cohorts) > step * _MAX_NAMED_COHORTS:
         step *= 2
@@ -178,23 +210,23 @@ def _draw_bars(
         position = _LEFT + (_RIGHT - _LEFT) * (number + 0.5) / len(cohorts)
         x = f"{position:.2f}%"
         if bar is not None:
-            parts.append(_draw_bar(cohort, bar, x, up))
+            parts.append(_draw_bar(cohort, bar, x, scale))
         if number % step == 0:
-            parts.append(tag("text", f"{cohort.first}", x=x, y=_FLOOR + 20, text_anchor="middle"))
-    parts.append(tag("text", "cohort", y=_FLOOR + 20))
-    if up.low > 0:
+            parts.append(tag("text", f"{cohort.first}", x=x, y=_NAMES, text_anchor="middle"))
+    parts.append(tag("text", "cohort", y=_NAMES))
+    if scale.low > 0:
         words = "The upright axis does not begin at 0."
-        parts.append(tag("text", words, y=_FLOOR + 40, font_style="italic", font_size=12))
-    return Chart(title=title, content=join(*parts), height=_FLOOR + 48)
+        parts.append(tag("text", words, y=_NOTE, font_style="italic", font_size=12))
+    return Chart(title=title, content=join(*parts), height=_HEIGHT)
 
 
-def _draw_bar(cohort: CohortRange, bar: _Bar, x: str, up: Scale) -> Markup:
+def _draw_bar(cohort: CohortRange, bar: _Bar, x: str, scale: Scale) -> Markup:
     """Draw the line of a bar, its ends, and strokes at its bounds."""
     name = f"cohorts {cohort.first} to {cohort.last}"
     if cohort.first == cohort.last:
         name = f"cohort {cohort.first}"
     ends = [
-        tag("circle", cx=x, cy=up(end), r=2.5, fill=COLORS[0])
+        tag("circle", cx=x, cy=scale(end), r=2.5, fill=COLORS[0])
         for end in dict.fromkeys((bar.low, bar.high))
     ]
     # The position of a bar is a percentage of the width of the chart. A path has no percentages, so
@@ -203,10 +235,10 @@ def _draw_bar(cohort: CohortRange, bar: _Bar, x: str, up: Scale) -> Markup:
     return tag(
         "g",
         tag("title", f"{name}: {bar.tooltip}"),
-        tag("line", x1=x, x2=x, y1=up(bar.low), y2=up(bar.high), stroke=COLORS[0],
+        tag("line", x1=x, x2=x, y1=scale(bar.low), y2=scale(bar.high), stroke=COLORS[0],
             stroke_width=3),
         *ends,
-        *(tag("svg", stroke, x=x, y=up(bound), overflow="visible") for bound in bar.bounds),
+        *(tag("svg", stroke, x=x, y=scale(bound), overflow="visible") for bound in bar.bounds),
     )  # fmt: skip
 
 

@@ -6,8 +6,16 @@
 //
 //     P(reports | permanent 1) / P(reports | permanent 0) = (q / p)^n
 //
-// They are weaker evidence for a true 1, because the permanent response forces some bits without regard to the true bit.
-// `computeBitLoss` has the formula. [EPK14] Theorem 2 is the case n = 1, and Theorem 1 is the limit of many reports.
+// They are weaker evidence for a true 1, because the permanent response forces some bits without regard to the true
+// bit. `computeBitLoss` has the formula. [EPK14] Theorem 2 is the case n = 1, and Theorem 1 is the limit of many
+// reports.
+//
+// The parameters f, f0, p and q are thresholds. A threshold t stands for the probability t / 2^32 of an event:
+//
+//     f      a true 0 becomes a permanent 1
+//     f0     a true 1 becomes a permanent 0
+//     p      a permanent 0 is sent as 1
+//     q      a permanent 1 is sent as 1
 //
 // Example: f = f0 = 2^32 / 4, p = 2^32 / 4, q = 3 * 2^32 / 4, and many reports. The reports show the permanent bit. A
 // true 1 is a permanent 1 with probability 3/4, and a true 0 with probability 1/4, so the loss of the bit is ln 3 =
@@ -30,11 +38,14 @@ const LONGEST_EPOCH_DAYS = { year: 366, quarter: 92, month: 31 };
 
 /**
  * Return the loss of n reports that repeat one permanent response, in nats: epsilon_n.
- * @param {[Params, number][]} reports pairs of a parameter set and a number of reports under it. The sets have the same
- *   permanent fingerprint. An infinite number gives epsilon_inf
+ * @param {[Params, number][]} reports pairs of a parameter set and a number of reports under it. The parameter sets may
+ *   differ in p and q, and agree in all parameters of the permanent response (they have one permanent fingerprint,
+ *   params.js). An infinite number gives epsilon_inf
  */
 export function epsilonReports(reports) {
   const [[params]] = reports;
+  // Only generalized randomized response has the parameter `keep`. Its reports name one bucket, so no sum over bits is
+  // needed.
   if (params.keep !== undefined) return computeBucketLoss(params);
   // For one bit: ln(P(reports | permanent 0) / P(reports | permanent 1)) if all reports are 1 (`up`), and
   // ln(P(reports | permanent 1) / P(reports | permanent 0)) if all reports are 0 (`down`). Both are negative or 0.
@@ -53,13 +64,16 @@ export function epsilonReports(reports) {
  * Return the loss of generalized randomized response, in nats. All reports of a value are equal, so their number does
  * not matter.
  *
- * The loss is largest for a report of a bucket that is an own bucket of v, and not of w:
+ * A value v has n own buckets: the bucket of its category, or the buckets of the items of its set (params.js). A report
+ * names a random own bucket with probability keep / 2^32, and otherwise a random one of all k buckets. The loss is
+ * largest for a report of a bucket that is an own bucket of v, and not of w:
  *
- *     P(bucket | w)  =  (1 - keep / 2^32) * (share of the bucket among the coins that choose one of k buckets)
- *     P(bucket | v)  =  P(bucket | w) + keep / 2^32 * (its share among the coins that choose one of n own buckets)
+ *     P(bucket | w)  =  (1 - keep / 2^32) * P(the bucket is drawn from k buckets)
+ *     P(bucket | v)  =  P(bucket | w) + keep / 2^32 * P(the bucket is drawn from n own buckets)
  *
- * A bucket has floor(2^32 / k) of the 2^32 coins or one more, because k may not divide 2^32. The bound takes the
- * smaller number for w, and the larger number ceil(2^32 / n) for the own buckets of v.
+ * A coin, a uniform integer of 32 bits, draws the bucket. It has 2^32 outcomes, and k may not divide 2^32. So a bucket
+ * has floor(2^32 / k) outcomes or one more. The bound takes the smaller number for w, and the larger number
+ * ceil(2^32 / n) for the own buckets of v.
  * @param {Params} params
  */
 function computeBucketLoss({ k, items = 1, keep = 0 }) {

@@ -9,8 +9,9 @@
      "installations": {"metric": "page", ...}}
 
 A collection contains the counts of one period under one parameter set. Without periods, the range
-is the only period. Only the response of the metric that the registry names in [installations] has
-the key `installations` (`rappor.counts.installations`).
+is the only period. A release consists of windows: groups of reports that are released together. A
+window is dated by the last day of its blocks. Only the response of the metric that the registry
+names in [installations] has the key `installations` (`rappor.counts.installations`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from rappor_server.releases.releases import DayReports, Release
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """Largest possible sum, over the devices, of the squared number of reports of a device."""
+    """Upper bound on the repeated reports of devices, which standard errors need.
+
+    Attributes
+    ----------
+    squares : largest possible value of the sum, over all devices, of the squared number of reports
+        of the device
+    """
 
     squares: int
 
@@ -39,7 +46,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     reports : (m,) number of reports of each cohort
     ones : (m, k) sums of bits
-    devices : bound on the reports of one device
+    devices : bound on the sum of the squared numbers of reports of the devices
     first, last : first and last day of the period. The keys are from and to
     """
 
@@ -59,9 +66,10 @@ class CountsResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ----------
     first, last : first and last day of the requested range. The keys are from and to
     reports : number of reports of all collections
-    days : number of reports by the dates of their windows
+    days : number of reports by the date of their window
     withheld : days with reports of the metric that are in no window yet
-    installations : number of devices that reported; absent if the metric is not counted
+    installations : number of devices that reported. Absent for all metrics except the metric that
+        the registry names in [installations]
     """
 
     metric: str
@@ -110,7 +118,9 @@ def write_releases(
 def _make_collection(release: Release, counts: Counts) -> Collection:
     """Return the collection of the counts of a release under one parameter set."""
     squares = counts.sum_squared_reports
-    assert squares is not None  # every interval limits the reports of a device
+    # Every release computes the bound from the intervals of its parameters, in each of which a
+    # device reports at most once (`make_counts` in releases.py).
+    assert squares is not None
     return Collection(
         fingerprint=counts.params.fingerprint,
         params=msgspec.Raw(counts.params.to_json().encode()),

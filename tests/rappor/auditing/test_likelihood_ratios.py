@@ -19,7 +19,7 @@ from rappor.auditing.detectable_faults import AuditSizes, choose_sizes, list_mis
 from rappor.auditing.device_calendar import Calendar
 from rappor.auditing.device_histories import choose_values
 from rappor.auditing.likelihood_ratios import (
-    OnesOf,
+    OnesByBit,
     compute_common_response_ratio,
     compute_log_likelihood,
     compute_noiseless_ratio,
@@ -50,7 +50,7 @@ def compute_ratio(
     The true bit is `first` in the first two reports and `second` in the last two.
     """
     bits = np.array(sequence)[:, None, None]
-    earlier, later = OnesOf(bits[:2].sum(axis=0), 2), OnesOf(bits[2:].sum(axis=0), 2)
+    earlier, later = OnesByBit(bits[:2].sum(axis=0), 2), OnesByBit(bits[2:].sum(axis=0), 2)
     truths = TRUTHS[first], TRUTHS[second]
     match fault:
         case "second response":
@@ -60,7 +60,7 @@ def compute_ratio(
         case "noiseless":
             return compute_noiseless_ratio(earlier, later, truths[0], params)
         case "redrawn":
-            return compute_redrawn_ratio(OnesOf(bits.sum(axis=0), 4), truths[0], params)
+            return compute_redrawn_ratio(OnesByBit(bits.sum(axis=0), 4), truths[0], params)
         case _:
             pairs = bits[::2] + bits[1::2]
             both, neither = (pairs == 2).sum(axis=0), (pairs == 0).sum(axis=0)
@@ -84,12 +84,12 @@ def test_the_expected_likelihood_ratio_of_a_correct_client_is_at_most_one(
         for sequence in SEQUENCES.tolist():
             if fault == "shared response":
                 # The sequence covers two epochs, which have independent permanent responses.
-                earlier = OnesOf(np.array([[sum(sequence[:2])]]), 2)
-                later = OnesOf(np.array([[sum(sequence[2:])]]), 2)
+                earlier = OnesByBit(np.array([[sum(sequence[:2])]]), 2)
+                later = OnesByBit(np.array([[sum(sequence[2:])]]), 2)
                 correct = compute_log_likelihood(earlier, TRUTHS[first], params)
                 correct = correct + compute_log_likelihood(later, TRUTHS[second], params)
             else:
-                counts = OnesOf(np.array([[sum(sequence)]]), 4)
+                counts = OnesByBit(np.array([[sum(sequence)]]), 4)
                 correct = compute_log_likelihood(counts, TRUTHS[first], params)
             if np.isneginf(correct).all():
                 continue
@@ -108,7 +108,7 @@ def test_the_expected_likelihood_ratio_of_a_group_of_devices_is_one() -> None:
     """
     groups, total = np.array([0, 0, 1]), 0.0
     for bits in product((0, 1), repeat=6):
-        devices = OnesOf(np.array(bits).reshape(3, 2).sum(axis=1)[:, None], 2)
+        devices = OnesByBit(np.array(bits).reshape(3, 2).sum(axis=1)[:, None], 2)
         truth = np.array([[True], [True], [False]])
         correct = compute_log_likelihood(devices, truth, PARAMS).sum()
         ratio = compute_common_response_ratio(devices, groups, truth, PARAMS)
@@ -124,7 +124,7 @@ def test_the_likelihoods_of_all_sequences_sum_to_one() -> None:
     A log ratio r becomes the p-value exp(-r), and at most 1.
     """
     for truth in TRUTHS:
-        groups = OnesOf(SEQUENCES.sum(axis=1)[:, None], 4)
+        groups = OnesByBit(SEQUENCES.sum(axis=1)[:, None], 4)
         logs = compute_log_likelihood(groups, truth, PARAMS)
         assert np.exp(logs).sum() == pytest.approx(1)
     assert sum_log_ratio("nothing", np.zeros((0, 3))).value == 0
@@ -154,7 +154,9 @@ def test_predicted_power_is_the_share_of_simulated_audits() -> None:
         bit_counts = []
         for bits, n in zip(truths, (2, n_later), strict=True):
             permanent = rng.random(bits.shape) < np.where(bits, 1 - params.f0, params.f1)
-            bit_counts.append(OnesOf(rng.binomial(n, np.where(permanent, params.q, params.p)), n))
+            bit_counts.append(
+                OnesByBit(rng.binomial(n, np.where(permanent, params.q, params.p)), n)
+            )
         ratio = compute_second_response_ratio(bit_counts[0], bit_counts[1], truths, params).sum()
         # The check has 20 tests, so Bonferroni's method multiplies the p-value by 20.
         n_rejected += int(20 * convert_to_p_value(float(ratio)) < FALSE_ALARM_RATE)
