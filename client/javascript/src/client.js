@@ -31,7 +31,7 @@
 import { hasEndedInterval, drawTag, findNextEnd, findSmallestTag, listPending } from "./admission.js";
 import { LONGEST_SLEEP, Sender, readMonotonicClock } from "./background.js";
 import { fromBase64url, toBase64url } from "./bytes.js";
-import { PATIENCE, withDeadline } from "./deadline.js";
+import { STORE_PATIENCE, withDeadline } from "./deadline.js";
 import { DeferredEvents } from "./deferred_events.js";
 import { readValue } from "./encodings.js";
 import { ParamsError, RapporError } from "./errors.js";
@@ -561,7 +561,7 @@ export class Client {
     this.#runSafely(async () => this.#uploader?.sendAtPageEnd(seen, upload));
   };
 
-  /** Open the identity, or wait for the attempt that is under way. After PATIENCE seconds the attempt has failed. */
+  /** Open the identity, or wait for the attempt that is under way. The attempt fails after STORE_PATIENCE seconds. */
   #openOnce() {
     this.#opening ??= withDeadline(this.#openIdentity()).finally(() => (this.#opening = undefined));
     return this.#opening;
@@ -736,7 +736,7 @@ export class Client {
    * @param {number} [seconds] deadline of the action, after which it has failed
    * @returns {Promise<T>}
    */
-  async #runSafely(action, otherwise, seconds = PATIENCE) {
+  async #runSafely(action, otherwise, seconds = STORE_PATIENCE) {
     try {
       return await withDeadline(action(), seconds);
     } catch (error) {

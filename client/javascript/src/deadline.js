@@ -11,7 +11,7 @@ const LONGEST_TIMER = 86_400;
  * Longest wait for one call of a store, in seconds. With a larger number, a page waits longer for a store that hangs.
  * With a smaller number, more calls of a slow store count as failed.
  */
-export const PATIENCE = 2;
+export const STORE_PATIENCE = 2;
 
 /**
  * Return the result of an action, or reject with a TimeoutError after some seconds. The action itself continues after
@@ -22,7 +22,7 @@ export const PATIENCE = 2;
  * @param {number} [seconds] a day or more means no deadline
  * @returns {Promise<T>}
  */
-export function withDeadline(action, seconds = PATIENCE) {
+export function withDeadline(action, seconds = STORE_PATIENCE) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   const timeout = new Promise((_, reject) => {

@@ -53,7 +53,7 @@ import { DamagedStoreError } from "./state.js";
 
 /**
  * Longest wait for the lock, in milliseconds. A longer wait would be useless: the client gives up after the same time
- * (PATIENCE in deadline.js).
+ * (STORE_PATIENCE in deadline.js).
  */
 const LOCK_PATIENCE_MS = 2000;
 /** Milliseconds between two attempts to take the lock. A smaller number waits less, and costs more system calls. */

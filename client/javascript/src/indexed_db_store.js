@@ -59,8 +59,8 @@ export function indexedDbStore(name) {
   }
 
   /**
-   * Return the open database, or open it. If it does not open, or not within PATIENCE seconds, the next call tries
-   * again.
+   * Return the open database, or open it. If it does not open within STORE_PATIENCE seconds, or at all, the next call
+   * tries again.
    * @param {boolean} mayCreate
    */
   function database(mayCreate) {

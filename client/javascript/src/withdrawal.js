@@ -28,7 +28,7 @@
 //     cannot be changed, as on a full disk      year is over
 //     the store does not respond                the result contains the names of all documents, after five seconds
 
-import { PATIENCE, withDeadline } from "./deadline.js";
+import { STORE_PATIENCE, withDeadline } from "./deadline.js";
 import { DeferredEvents } from "./deferred_events.js";
 import { boundClock, yearOf } from "./periods.js";
 import { DamagedStoreError, VERSION, createDevice, createRemainder } from "./state.js";
@@ -41,7 +41,7 @@ export const ALL = /** @type {(keyof Documents)[]} */ (["identity", "device", "s
 
 /**
  * Erase a store after the uploads of all tabs have ended, and check what remains. The call returns within five
- * seconds, also if the store does not respond. PATIENCE is two seconds (deadline.js): the erasure may take four
+ * seconds, also if the store does not respond. STORE_PATIENCE is two seconds (deadline.js): the erasure may take four
  * seconds, and the check one.
  * @param {import("../index.js").Store} store
  * @param {import("../index.js").Clock} [clock]
@@ -70,7 +70,7 @@ export async function eraseStore(store, clock) {
     return hasEnded ? [] : ["an upload under way"]; // another tab has not stopped sending in time
   };
   // A failure or a deadline of the erasure is ignored here: the check below reads what has remained.
-  const underWay = await withDeadline(eraseUnlessEmpty(), 2 * PATIENCE).catch(() => []);
+  const underWay = await withDeadline(eraseUnlessEmpty(), 2 * STORE_PATIENCE).catch(() => []);
   const left = [...(await findRemaining(store)), ...deferred.keys(), ...underWay];
   tabs.close();
   return { done: !left.length, secretGone: !left.includes("identity"), left };
@@ -106,7 +106,7 @@ function keepReservedNats(documents) {
  */
 async function findRemaining(store) {
   try {
-    const documents = await withDeadline(store.read(ALL), PATIENCE / 2);
+    const documents = await withDeadline(store.read(ALL), STORE_PATIENCE / 2);
     const isLeft = (/** @type {keyof Documents} */ name) =>
       name === "device" ? documents.device?.secretId : documents[name];
     return ALL.filter(isLeft);
