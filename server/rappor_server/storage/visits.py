@@ -139,7 +139,7 @@ def _is_over(now: float) -> ColumnElement[bool]:
         _VISIT.seen > now + IDLE_SECONDS,
         _VISIT.seen < now - IDLE_SECONDS,
         _VISIT.began < now - LONGEST_SECONDS,
-        _VISIT.once & (_VISIT.began < now - LINK_SECONDS),
+        _VISIT.once & ~_VISIT.began.between(now - LINK_SECONDS, now + LINK_SECONDS),
     )
 
 
