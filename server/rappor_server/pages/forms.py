@@ -202,7 +202,9 @@ async def _parse_multipart(request: Request, body: bytes) -> Form:
     parts = form.multi_items()
     files = {name: await part.read() for name, part in parts if isinstance(part, UploadFile)}
     await form.close()
-    fields = collect_fields((name, part) for name, part in parts if isinstance(part, str))
+    # A file and a field must not have one name either. Only the names are checked here.
+    collect_fields((name, "") for name, _ in parts)
+    fields = {name: part for name, part in parts if isinstance(part, str)}
     return Form(fields, {name: content for name, content in files.items() if content})
 
 

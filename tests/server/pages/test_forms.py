@@ -72,6 +72,8 @@ def test_fields_and_files_are_parsed() -> None:
 
 REPEATED_FIELD = b'--B\r\nContent-Disposition: form-data; name="b"\r\n\r\n1\r\n'
 """Part of a form with the field b. A form with the part twice has two fields of this name."""
+REPEATED_FILE = REPEATED_FIELD.replace(b'"b"', b'"b"; filename="b.txt"')
+"""A form with this part has the file b."""
 
 
 @pytest.mark.parametrize(
@@ -80,10 +82,12 @@ REPEATED_FIELD = b'--B\r\nContent-Disposition: form-data; name="b"\r\n\r\n1\r\n'
         (b"a=1&b=%C3%A9&b=3", "application/x-www-form-urlencoded"),
         (b"b=&b=", "application/x-www-form-urlencoded"),
         (2 * REPEATED_FIELD + b"--B--\r\n", "multipart/form-data; boundary=B"),
+        (2 * REPEATED_FILE + b"--B--\r\n", "multipart/form-data; boundary=B"),
+        (REPEATED_FIELD + REPEATED_FILE + b"--B--\r\n", "multipart/form-data; boundary=B"),
     ],
 )
 def test_repeated_field_is_an_error(body: bytes, kind: str) -> None:
-    """A form with two fields of one name is refused, because it is unclear which field counts."""
+    """A form with two fields or files of one name is refused: it is unclear which one counts."""
     with pytest.raises(ParamsError, match="b must occur once"):
         parse(body, kind)
 
