@@ -175,10 +175,15 @@ def _list_windows(db: Connection, metric: str, end: datetime.date) -> list[_Wind
 def _forget_numbers(db: Connection, metric: str) -> None:
     """Delete the rows of a metric that contain no sums of bits.
 
-    They are the refusals, the last day that was moved into blocks, the numbers of released reports
-    by cohort, and the sampling rates.
+    They are the refusals, the last day that was moved into blocks, and the numbers of released
+    reports by cohort.
+
+    The sampling rates stay, because they are still in force. Bad case: an operator deleted the
+    reports of a metric in the morning, and changed its rate at noon. Without a stored rate, the
+    change was not noticed, and the reports since the morning were divided by the rate of the
+    evening.
     """
-    for table in (schema.refusal, schema.blocked, schema.released_cohorts, schema.rate_in_force):
+    for table in (schema.refusal, schema.blocked, schema.released_cohorts):
         db.execute(delete(table).where(table.c.metric == metric))
 
 

@@ -197,15 +197,22 @@ def store_rates(db: Connection, metric: str, rules: Mapping[str, Rule], day: dat
         just come into force, yesterday for a run that closes the blocks of ended days
     """
     columns = schema.rate_in_force.c
-    query = select(columns.params, columns.sampling_rate).where(columns.metric == metric)
-    rates = {row.params: row.sampling_rate for row in db.execute(query)}
+    query = select(columns.params, columns.sampling_rate, columns.changed).where(
+        columns.metric == metric
+    )
+    stored = {row.params: row for row in db.execute(query)}
     rows = []
     for fingerprint, rule in rules.items():
-        if fingerprint not in rates:
+        if fingerprint not in stored:
             # The fingerprint is new, so no report has an earlier rate.
             rows.append((metric, fingerprint, rule.sampling_rate, datetime.date.min))
-        elif rates[fingerprint] != rule.sampling_rate:
-            rows.append((metric, fingerprint, rule.sampling_rate, day))
+        elif stored[fingerprint].sampling_rate != rule.sampling_rate:
+            # The day never becomes earlier. Bad case: host B was restarted with a new rate just
+            # after midnight, and host A then closed the blocks of yesterday with the old rate. In
+            # the evening B had the old rate again. With yesterday as the day of the last change,
+            # the window of today got the old rate, although reports of it have the new one.
+            changed = max(stored[fingerprint].changed, day)
+            rows.append((metric, fingerprint, rule.sampling_rate, changed))
     update = "sampling_rate = excluded.sampling_rate, changed = excluded.changed"
     insert_rows(db, schema.rate_in_force, rows, update=update)
 

@@ -395,6 +395,42 @@ def test_a_rate_that_changes_before_the_first_night_gives_no_number(engine: Engi
     assert list_devices(read_installations(engine, DAILY, FAR)) == [None, (40, 0)]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL has a clock
+def test_a_rate_of_one_host_that_is_in_force_for_a_day_gives_no_number(engine: Engine) -> None:
+    """A host has another rate for one day, and another host closes the day before with the old one.
+
+    The run that closes day 0 records the change back for day 0. It must not hide the change of
+    day 1. Day 0 has no number either, because it was closed after the change.
+    """
+    half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
+    record_rates(engine, half_rate, day(0))
+    for number in range(3):
+        if number == 1:
+            record_rates(engine, full_rate, day(1))
+        store(engine, day(number), DAILY, 40)
+        close_all(engine, half_rate, day(number))
+    close_all(engine, half_rate, day(3))
+    devices = list_devices(read_installations(engine, sample(DAILY, 0.5), FAR))
+    assert devices == [None, None, (80, pytest.approx(80**0.5))]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # PostgreSQL has a clock
+def test_a_rate_that_changes_after_forget_gives_no_number(engine: Engine) -> None:
+    """The reports were deleted in the morning, more came, and the rate changed at noon.
+
+    The reports since the morning may have either rate, so there is no number of their devices.
+    """
+    half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
+    record_rates(engine, half_rate, day(0))
+    forget(engine, DAILY.name)
+    store(engine, day(0), DAILY, 40)
+    record_rates(engine, full_rate, day(0))
+    close_all(engine, full_rate, day(1))
+    store(engine, day(1), DAILY, 40)
+    close_all(engine, full_rate, day(2))
+    assert list_devices(read_installations(engine, DAILY, FAR)) == [None, (40, 0)]
+
+
 def test_registries_that_disagree_on_the_rate_give_no_number(engine: Engine) -> None:
     """Reports have no known rate while `older` has another rate for their fingerprint.
 
