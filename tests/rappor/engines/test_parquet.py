@@ -135,7 +135,10 @@ def write_with(path: Path, **changes: Any) -> Path:
         ({"cohort": pa.array([0.0, 3.0, 3.0])}, "cohort must be integers"),
         ({"cohort": pa.array([0, None, 3])}, r"cohort must be in \[0, m - 1\], got None in row 1"),
         ({"cohort": pa.array([0, 1, 4])}, r"cohort must be in \[0, m - 1\], got 4 in row 2"),
-        ({"bits": pa.array([b"\x01\x00", b"\x01", b"\x01\x00"])}, "as long as .* in row 1"),
+        (
+            {"bits": pa.array([b"\x01\x00", b"\x01", b"\x01\x00"])},
+            r"bits must be ceil\(k/8\) bytes.* in row 1",
+        ),
         ({"bits": pa.array([b"\x01\x00", b"\x01\x10", b"\x01\x00"])}, "past bit k - 1, .* row 1"),
     ],
 )
