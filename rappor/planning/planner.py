@@ -162,9 +162,10 @@ def plan_sets(
     Parameters
     ----------
     target : the items to detect, and how they are tested. The shares of its frequencies are
-        shares of devices, so their sum is the mean number of items of a set. A number means as many
-        items with popularity by Zipf's law, in sets of three quarters of `items` on average, or of
-        the number of candidates if it is smaller.
+        shares of devices, so their sum is the mean number of items of a set. A number stands for as
+        many candidates with popularity by Zipf's law. Sets then have 3/4 of `items` on average, as
+        if all numbers of items from `items` / 2 to `items` were equally frequent. With fewer
+        candidates than `items`, sets have 3/4 of the candidates on average.
     items : largest number of items of a set.
     epsilon : limit of the privacy loss of a set, in nats.
     reports, share : as for `plan`. The share is the smallest share of the devices to detect.
@@ -300,9 +301,10 @@ def _find_reports(share: float, choose: Callable[[int], Params], target: Detecti
 
     # The search begins at a number of reports that is almost surely too small: the share equals one
     # standard error there. With N reports the standard error of a share is the standard error with
-    # one report, divided by sqrt(N).
-    min_reports = compute_standard_error(choose(1), 1) / share
-    low, high = 0, max(1, int(min(min_reports * min_reports, MAX_REPORTS)))
+    # one report, divided by sqrt(N). So sqrt(N) is the standard error with one report, divided by
+    # the share.
+    root_of_reports = compute_standard_error(choose(1), 1) / share
+    low, high = 0, max(1, int(min(root_of_reports * root_of_reports, MAX_REPORTS)))
     while not is_enough(high):
         if high == MAX_REPORTS:
             # Case: a share below the error of collisions, which more reports do not lower.

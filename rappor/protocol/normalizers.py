@@ -2,7 +2,8 @@
 
 A metric of strings or of categories names its normalizer. The device normalizes a value before it
 encodes the value, and the analyst normalizes candidates by the same function. Without a normalizer,
-`Example.com` and `example.com` are two strings with different bits.
+`Example.com` and `example.com` are different values: the analyst estimates a share for each of
+them, instead of one share for the site.
 
 Every normalizer is idempotent: normalizing a second time changes nothing. Results depend on tables,
 so device and analyst may disagree if their tables have different versions:
@@ -44,8 +45,10 @@ _AUTHORITY_END: Final = re.compile(r"[/?#\\]")
 _PORT: Final = re.compile(r":0*[0-9]{0,5}\Z", re.ASCII)
 """Matches the port of a URL. The port may be empty or begin with zeros (RFC 3986 section 3.2.3)."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?:\Z|[?#\\]|/(?!/))")
-"""Matches the start of a Windows path such as C:\\Users. Without this pattern, "C:" would be read
-as a host with an empty port."""
+"""Matches the start of a Windows path such as C:\\Users: a drive letter and a colon, at the end of
+the text or before a character of `_AUTHORITY_END`. Bad case without this pattern: "C:" is read as a
+host with an empty port, whatever character of `_AUTHORITY_END` follows. A URL whose scheme is one
+letter, such as c://example.com, does not match: its colon is followed by two slashes."""
 _HOST: Final = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
 """Matches a host of one or more labels, separated by dots, after IDNA."""
 
@@ -74,8 +77,8 @@ def normalize(name: str, text: object) -> str:
     Parameters
     ----------
     name : a key of `NORMALIZERS`, or one key for each field of a tuple, separated by commas.
-    text : the value. Its type is checked, because the value comes from a host program. The fields
-        of a tuple are joined by `FIELD_SEPARATOR`.
+    text : the value. Its type is checked, because the value comes from the program that uses this
+        library. The fields of a tuple are joined by `FIELD_SEPARATOR`.
 
     Returns
     -------
@@ -188,8 +191,9 @@ def _extract_host(text: str) -> str:
     host = "" if _DRIVE.match(text) else _PORT.sub("", _extract_authority(text))
     if host.startswith("["):
         return _read_ipv6_literal(host)
-    # Python folds a character that IDNA 2003 does not know by the tables of its own Unicode
-    # version, so the result would depend on the version of Python.
+    # IDNA 2003 has no rule for a character that Unicode 3.2 lacks. Python folds the case of such a
+    # character by the newer tables of the interpreter, so the result would depend on the version of
+    # Python.
     if not host.isascii() and any(map(_is_newer_than_unicode_3_2, host)):
         return ""
     try:

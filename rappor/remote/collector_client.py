@@ -192,7 +192,9 @@ class CollectorClient:
         metric : name of the metric.
         candidates : strings to test; None for the candidates of the metric's entry.
         first, last : first and last day (UTC), both included; None for all days.
-        options : level, correction, confidence, distribution and all, as in the collector's API.
+        options : further keys of the request, as in the collector's API: `level`, `correction`,
+            `confidence`, `distribution` and `all`. `all` is True by default:
+            the result contains all candidates, and not only the detected candidates.
 
         Returns
         -------

@@ -13,16 +13,18 @@ from typing import Any, Final
 from rappor.protocol.params import Params
 from rappor.registry.metric import Metric
 
-_EFFECTIVE_PROPERTIES: Final = ("p_star", "q_star", "fingerprint")
-"""The JSON of a parameter set contains these properties after its encoding and its letters."""
+_DERIVED_PROPERTIES: Final = ("p_star", "q_star", "fingerprint")
+"""Properties that are computed from a parameter set. They are the last entries of its JSON, after
+the encoding and the parameters k, h, m, f and so on (`Params.letters`)."""
 
 
 def to_json_text(record: Any, **more: Any) -> str:
     """Write a record, and additional entries, as one line of JSON.
 
-    A record becomes an object of its fields and properties, parameters become their letters, and a
-    metric becomes its name and fingerprint. JSON has neither infinity nor NaN, so such a number
-    becomes null.
+    A record becomes an object of its fields and properties. A field with a parameter set becomes
+    one entry for the encoding, one for each parameter of `Params.letters`, such as "k", and one for
+    each derived property, such as "p_star". A field with a metric becomes an entry for its name and
+    an entry for its fingerprint. JSON has neither infinity nor NaN, so such a number becomes null.
 
     Parameters
     ----------
@@ -58,8 +60,8 @@ def _build_entries(name: str, value: Any) -> dict[str, Any]:
     A field with parameters or with a metric becomes several entries.
     """
     if isinstance(value, Params):
-        effective = {name: getattr(value, name) for name in _EFFECTIVE_PROPERTIES}
-        return {"encoding": value.encoding, **value.letters, **effective}
+        derived = {name: getattr(value, name) for name in _DERIVED_PROPERTIES}
+        return {"encoding": value.encoding, **value.letters, **derived}
     if isinstance(value, Metric):
         return {"metric": value.name, "params": value.fingerprint}
     return {name: to_json_value(value)}

@@ -54,7 +54,10 @@ def test_categories_are_compared_in_their_order() -> None:
     (contrast,) = comparison.contrasts
     assert comparison.candidates == COLOURS.categories
     assert contrast.direction.tolist() == ["fall", "rise", ""]
-    assert (contrast.how, contrast.rows_p_value) == ("answers", None)
+    # The shares of categories were subtracted (method "answers"). No rows of a regression were
+    # subtracted, so there is no p-value of a test of rows.
+    assert contrast.how == "answers"
+    assert contrast.rows_p_value is None
     assert comparison.detected_overall.tolist() == [True, True, False]
 
 
@@ -121,10 +124,16 @@ def test_interval_of_correlated_samples_is_the_one_of_newcombe() -> None:
     """The interval of a difference of correlated samples is Newcombe's, by a second computation.
 
     The device noise of both samples has the correlation .8. `r` is the resulting correlation of the
-    errors of both shares, which also contain independent coins. The squared distance of an end from
-    the estimate is down^2 - 2 r down up + up^2, with the distances of the two samples, and the
-    variance of the devices that changed if the change is as large as the end. Swapped samples have
-    the mirrored interval.
+    errors of both shares, which also contain independent coins. `down` is the distance from the
+    share of one sample to the lower end of its interval. `up` is the distance from the share of the
+    other sample to the upper end of its interval. The squared distance from the difference to the
+    end of its interval is the sum of two terms:
+
+    - Newcombe's term, down^2 - 2 r down up + up^2.
+    - z^2 times the variance of devices whose value changed. It is computed for a change that is as
+      large as the end of the interval.
+
+    Swapped samples have the mirrored interval.
     """
     samples = [
         build_sample(simulate_colours([5, 3, 2], 4, 300)),
@@ -142,9 +151,13 @@ def test_interval_of_correlated_samples_is_the_one_of_newcombe() -> None:
     r = 0.8 * np.sqrt(device_variances[0] * device_variances[1]) / (a.std_error * b.std_error)
     assert r.min() > 0.1
     variance = a.std_error**2 + b.std_error**2 - 2 * r * a.std_error * b.std_error
-    at_estimate = forward.changed.variance_at(forward.estimate)
-    other_variance = forward.std_error**2 - variance - at_estimate
-    assert (other_variance > -1e-12).all()
+    # The squared standard error has three terms: the noise if no share changed (`variance`), and
+    # the variance of two groups of devices. One group changed to or from the category. The other
+    # group changed between two other categories. The test computes the last term as the rest.
+    changed_variance = forward.changed.variance_at(forward.estimate)
+    other_devices_variance = forward.std_error**2 - variance - changed_variance
+    # A variance is not negative, except for rounding errors.
+    assert (other_devices_variance > -1e-12).all()
     low, high = forward.interval(LEVEL)
     for end, mirrored in zip((low, high), reversed(backward.interval(LEVEL)), strict=True):
         assert end == pytest.approx(-mirrored)
@@ -152,7 +165,9 @@ def test_interval_of_correlated_samples_is_the_one_of_newcombe() -> None:
     # The lower end of the difference b - a combines the lower end of b and the upper end of a.
     down, up = b.estimate - low_b, high_a - a.estimate
     squares = down**2 - 2 * r * down * up + up**2
-    squares += stats.norm.isf(LEVEL / 2) ** 2 * (other_variance + forward.changed.variance_at(low))
+    changed_variance_at_end = forward.changed.variance_at(low)
+    z = stats.norm.isf(LEVEL / 2)
+    squares += z**2 * (other_devices_variance + changed_variance_at_end)
     assert low == pytest.approx(forward.estimate - np.sqrt(squares))
 
 
