@@ -66,9 +66,16 @@ def wrong_bit_probability(n_bits: float) -> float:
     return 1 / (math.exp(EPSILON / n_bits) + 1)
 
 
-# The reports of two values differ in up to 2 h bits (h = 1 if one-hot), and a symmetric design
-# divides epsilon among them. With q = 1/2, a bit that only one value sets and a bit that only the
-# other value sets lose ln((1 - p) / p) together, as much as one symmetric bit.
+# The true bits of two values differ in up to 2 h bits (h = 1 if one-hot). Value A sets h of these
+# bits, and value B sets the other h bits. The privacy loss of a report is the sum over these bits.
+#
+# - Symmetric (q = 1 - p): each of the 2 h bits has the loss ln((1 - p) / p), so epsilon is divided
+#   among 2 h bits.
+# - q = 1/2: take one bit of A and one bit of B together. The pair reveals most if the report has a
+#   1 for the bit of A and a 0 for the bit of B. This has the probability q (1 - p) if the value is
+#   A, and p (1 - q) if the value is B. The loss of the pair is the logarithm of the ratio of these
+#   probabilities: ln((1 - p) / p) for q = 1/2, as much as the loss of one symmetric bit. So epsilon
+#   is divided among h pairs.
 designs = {
     "one-hot, q = 1/2": Params(
         k=100, f=0, p=wrong_bit_probability(1), q=0.5, encoding="onehot", categories=tuple(VALUES)

@@ -90,8 +90,8 @@ export function buildUpload(spool, report) {
     interval,
     leavesBefore,
     attempts: 0,
-    first: 0,
-    claimed: 0,
+    first: 0, // time of the first attempt: none yet
+    claimed: 0, // end of the claim of the tab that sends the upload: no tab yet
     backoff: 0,
   };
   spool.uploads.push(upload);
@@ -163,7 +163,8 @@ export function recordResult(device, spool, log, id, status, { now, limits, endU
 
 /**
  * Drop all reports of the metrics that the person refuses: pending reports, finished reports and uploads. The scopes
- * and the reserved nats of these metrics stay, because earlier reports may have left the device.
+ * of these metrics stay stored, and so does the privacy loss that was reserved for them. Earlier reports may have left
+ * the device, so this loss still counts, and a later report of the same scope must repeat its permanent response.
  * @param {Device} device
  * @param {Spool} spool
  * @param {SentUpload[]} log
@@ -196,11 +197,14 @@ export function sentUploads(spool, log, endUpload) {
 /**
  * Return whether an upload has left the device, or may have left it.
  *
- * A page sends one upload while it ends, and cannot store any more that it did. So the upload is stored in advance,
- * with the time of its first attempt (`first`) and with 0 attempts. This gives four cases:
+ * An uploader claims an upload before it sends the upload (`backoff.js`). It then stores the number of attempts, the
+ * time of the first attempt (`first`) and the end of the claim (`claimed`).
+ *
+ * A page that ends sends one upload as its last act. It has no time left to store that the upload was sent. So the page
+ * stores the upload in advance, with the time of its first attempt and with 0 attempts. This gives four cases:
  *
  *     attempts   first     the upload                                               result
- *     above 0    above 0   was claimed by a step of an uploader, and sent           true
+ *     above 0    above 0   was claimed by an uploader, and sent                     true
  *     0          0         was never sent                                           false
  *     0          above 0   is ready to leave with this page, which has not ended    false
  *     0          above 0   was ready to leave with another page, and perhaps did    true

@@ -79,7 +79,9 @@ def create(folder: IdentityFolder, text: Sealed) -> bool:
     """Create both copies with version number 1; return False if another process did so before."""
     data = Sealed(format_copy(1, text))
     first, second = NAMES
-    # Linking the first copy decides which of two processes creates the secret.
+    # Bad case: two processes start a new device at once, each with a secret of its own in the text.
+    # `folder.create` succeeds for only one of them, because it links a file to a new name, and a
+    # link fails if the name exists. The other process then reads the text of the first.
     if not folder.create(first, data.bytes):
         return False
     folder.create(second, data.bytes)

@@ -1,9 +1,12 @@
-"""Writes of the kit, for which a program waits two seconds at most.
+"""Write small files with a time limit: a program waits two seconds at most for a disk that hangs.
+
+The kit (`rappor_client.kit`) adds telemetry to a program. It calls `write_within_limit` for its own
+small files: the answer to the consent question, and the end of the run cooldown.
 
 A write on a disk that hangs, such as a frozen file system or a dead network drive, does not return
 until the disk answers. Nothing can interrupt it, not even Ctrl-C. So the kit writes its small files
-in a thread, and its program goes on after two seconds. (The device itself has a thread of its own:
-`rappor_client.folder.folder_thread`.)
+in a thread, and its program goes on after two seconds. Another thread writes the secret and the
+reports of the client (`rappor_client.folder.folder_thread`).
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ def write_within_limit(write: Callable[[], object]) -> None:
     Exception
         The exception of the function.
     """
-    # A start of the program imports this module only if it writes, and `threading` takes a
-    # millisecond.
+    # The import of `threading` takes a millisecond. It stands here, not at the head of the module,
+    # so that only a program that writes a file of the kit spends this time.
     import threading
 
     from rappor.base.threads import start_thread

@@ -223,7 +223,8 @@ class _MergeWorker:
         self._inbox: Inbox | None = None
         self._schedule = MergeSchedule(time.monotonic())
         self._last_clean_up = -math.inf
-        # The inbox after whose opening the unreadable batches were tried (`_clean_up`).
+        # `_clean_up` retries the unreadable batches once for each opened inbox. The last retry was
+        # made with this inbox.
         self._retried_inbox: Inbox | None = None
         # Before the first look: no batches, no reports, no bytes and no unreadable batches.
         self._contents = InboxContents(0, 0, 0, 0)
