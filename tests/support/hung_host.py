@@ -3,6 +3,8 @@
 Run as `python hung_host.py CALL FOLDER`, with the name of a call in `CALLS`. The program and the
 test alternate as in `hung_child.py`. At the end the program prints the word of the stored consent,
 whether the folder has a secret, and whether it has a cooldown.
+
+The call `exit` starts the recording process and ends the program, without output.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def main(name: str, folder: Path) -> None:
     host = Host(
         "x",
         registry=registry,
-        collector=MemoryTransport(),
+        collector=None if name == "exit" else MemoryTransport(),
         folder=folder,
         clock=FixedClock("2026-12-30T12:00:00"),
     )
@@ -61,6 +63,9 @@ def main(name: str, folder: Path) -> None:
         host.record_and_send("build")
         assert peek(folder).has_secret
     wait_for_freeze()
+    if name == "exit":
+        host.record(["build"])
+        return
     print_json(name_failure(lambda: CALLS[name](host)))
     sys.stdin.readline()  # the test has thawed the disk
     end = time.monotonic() + 60.0

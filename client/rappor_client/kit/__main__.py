@@ -22,4 +22,6 @@ if __name__ == "__main__":
     )
     # `sys.stdin` would decode by the locale. Under latin-1, and on Windows, the name of a command
     # with an umlaut became another name, which no registry lists.
-    host.record_and_send(sys.stdin.buffer.read().decode())
+    use = sys.stdin.buffer.read().decode()
+    if host.start_cooldown():
+        host.record_and_send(use)

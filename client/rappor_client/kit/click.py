@@ -253,7 +253,10 @@ def _watch_root(group: Any, host: Host) -> None:
             if _HAS_RUN in ctx.meta and is_success(error):
                 host.finish_run()
             raise
-        host.finish_run()
+        # With `standalone_mode=False` a program ends by `sys.exit(cli(...))`, so a number is its
+        # exit code. Bad case: the question came after a command that returned 1.
+        if not (isinstance(result, int) and result):
+            host.finish_run()
         return result
 
     group.invoke = run

@@ -17,14 +17,16 @@ A run of a program goes through these steps:
     record(uses)        in the program, at the first command of the run
       1. A cooldown is running: nothing happens.
       2. Telemetry is off (no consent, an environment variable, no registry): nothing happens.
-      3. Start a cooldown of ten seconds, draw one of the uses, and start a process for it.
+      3. Draw one of the uses, and start a process for it.
+    start_cooldown      in the process of its own
+      4. Start a cooldown of ten seconds. If another run has started one meanwhile: end.
     record_and_send     in the process of its own
-      4. Record the use. The device skips the use unless today is the drawn day.
-      5. Send the report if it may leave. If it could not be sent, or if the folder of the device
+      5. Record the use. The device skips the use unless today is the drawn day.
+      6. Send the report if it may leave. If it could not be sent, or if the folder of the device
          could not be used: cooldown of an hour.
-      6. If nothing more can be recorded today: cooldown until midnight (UTC).
+      7. If nothing more can be recorded today: cooldown until midnight (UTC).
     finish_run()        in the program, after a successful run
-      7. Show the consent question if it is time, and a person sits at a terminal.
+      8. Show the consent question if it is time, and a person sits at a terminal.
 
 Example with the drawn day June 10. On June 2 the first run of the day starts a process, which finds
 that the drawn day has not come, and starts a cooldown until midnight. All other runs of June 2 end
@@ -35,13 +37,15 @@ Costs: every start of a program imports this module, reads two small files and s
 variables. So the module imports the device only inside functions. The device works in a process of
 its own, because importing it takes longer than a command may be delayed.
 
-Nothing in `record` and `finish_run` raises, and neither waits for more than two seconds for a disk
-that hangs (`kit/limited_writes.py`): telemetry never stops its host.
+Nothing in `record` and `finish_run` raises: telemetry never stops its host. `record` writes nothing
+in the program, so a disk that hangs holds only the process of its own. The consent question waits
+for two seconds at most for such a disk (`kit/limited_writes.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
@@ -159,6 +163,7 @@ class Host:
         self.consents = consents
         self.containers = tuple(containers)
         self.clock = clock
+        self._last_start = -math.inf
         self._cooldown = _RunCooldown(self.folder, self.registry, clock)
 
     @property
@@ -215,13 +220,16 @@ class Host:
         be started, the use is recorded in this process.
         """
         with contextlib.suppress(Exception):  # nothing of telemetry may stop its host
-            if uses and self.is_recording():
-                # The cooldown starts first: a second run must not start another process meanwhile.
-                self._cooldown.start(self.clock() + _SCRIPT_SECONDS)
+            # A server may call this many times before its process has started the cooldown.
+            has_just_started = 0 <= self.clock() - self._last_start < _SCRIPT_SECONDS
+            if uses and not has_just_started and self.is_recording():
+                self._last_start = self.clock()
                 # The random numbers of the system choose one use uniformly. The module `random`
                 # would take time to import.
                 sampled_use = uses[int.from_bytes(os.urandom(8), "big") % len(uses)]
-                if not self._start_process(sampled_use):
+                # Nothing is written in this process. Bad case: the thread of a write on a frozen
+                # file system cannot be killed, so the program printed its output and did not end.
+                if not self._start_process(sampled_use) and self.start_cooldown():
                     self.record_and_send(sampled_use)
 
     def finish_run(self) -> None:
@@ -234,7 +242,10 @@ class Host:
             # Reading one small file decides for nearly all runs. The other checks follow in
             # `_ask_for_consent`.
             if self.read_consent().may_ask(self.today):
-                self._ask_for_consent()
+                # The run has succeeded. Bad case: a Ctrl-C during the write of the response ended
+                # the program with a traceback, and the success looked like a failure.
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._ask_for_consent()
 
     @contextlib.contextmanager
     def run(self, *uses: str) -> Iterator[None]:
@@ -251,6 +262,15 @@ class Host:
                 self.finish_run()
             raise
         self.finish_run()
+
+    def start_cooldown(self) -> bool:
+        """Start the cooldown of a run; return False if the use must not be recorded.
+
+        Cases: telemetry is off, or another process has started a cooldown. Raises OSError if the
+        disk fails or hangs.
+        """
+        # The person may have refused after the run started this process. Then nothing is written.
+        return self.is_on() and self._cooldown.start_first(self.clock() + _SCRIPT_SECONDS)
 
     def record_and_send(self, use: str) -> None:
         """Record a use, send the reports that may leave, and set the next cooldown."""
@@ -396,10 +416,10 @@ class Host:
             return False
         from rappor_client.kit import recording_process
 
-        # The process works in the folder of the device, so relative paths would change.
+        # The process works in another folder, where relative paths would change.
         paths = (os.path.abspath(self.folder), os.path.abspath(self.registry))
         args = [*paths, self.collector or "", self.consents, *self.variables]
-        return recording_process.start_process(paths[0], args, use)
+        return recording_process.start_process(args, use)
 
 
 class _RunCooldown:
@@ -458,6 +478,24 @@ class _RunCooldown:
 
         write_within_limit(lambda: self._write(f"{until} {self._identify_registry_version()}"))
 
+    def start_first(self, until: float) -> bool:
+        """Start a cooldown as `start` does; return False if another process has started one.
+
+        Runs of a loop start their processes at the same time. On a disk that hangs, the first
+        process holds the lock and waits, and the others end. Otherwise they would pile up.
+        """
+        with contextlib.ExitStack() as stack:
+            # The file exists after the first cooldown. Opening it for reading does not wait for a
+            # frozen file system, and a lock needs no more.
+            with contextlib.suppress(FileNotFoundError):
+                file = stack.enter_context(open(os.path.join(self._folder, _COOLDOWN_FILE), "rb"))
+                if not _lock(file.fileno()):
+                    return False
+            if self.is_running():
+                return False
+            self.start(until)
+            return True
+
     def end(self) -> None:
         """End the cooldown. A failure of the disk is ignored."""
         from rappor_client.kit.limited_writes import write_within_limit
@@ -480,6 +518,25 @@ class _RunCooldown:
         return f"{status.st_size} {status.st_mtime_ns}"
 
 
+def _lock(handle: int) -> bool:
+    """Lock an open file; return False if another process has the lock.
+
+    The end of the process, or of the handle, releases the lock. Windows has no such lock, and no
+    frozen file systems.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # this file system has no locks
+        return True
+    return True
+
+
 def is_success(error: BaseException) -> bool:
     """Return whether an exception ends a program with exit code 0.
 
@@ -488,7 +545,13 @@ def is_success(error: BaseException) -> bool:
     """
     if isinstance(error, SystemExit):
         return error.code is None or (isinstance(error.code, int) and error.code == 0)
-    return getattr(error, "exit_code", 1) == 0
+    # Bad case: an error of the program had an attribute `exit_code` of its own, and the question
+    # came after its failure. So only the Exit of the libraries counts. Neither is imported here.
+    is_exit = any(
+        kind.__name__ == "Exit" and kind.__module__.partition(".")[0] in ("click", "typer")
+        for kind in type(error).__mro__
+    )
+    return is_exit and getattr(error, "exit_code", 1) == 0
 
 
 def _find_data_home() -> str:

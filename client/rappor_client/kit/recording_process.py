@@ -13,16 +13,14 @@ _started: Final[list[int]] = []
 """Process ids of the children that this process has started and not reaped yet."""
 
 
-def start_process(folder: str, args: Sequence[str], use: str) -> bool:
-    """Start the process in a folder, and do not wait for it.
+def start_process(args: Sequence[str], use: str) -> bool:
+    """Start the process, and do not wait for it.
 
     The result is False if there is no interpreter to start, as in a frozen program. The caller then
     records in its own process.
 
     Parameters
     ----------
-    folder
-        Working folder of the process.
     args
         Arguments of `kit.__main__`.
     use
@@ -31,14 +29,18 @@ def start_process(folder: str, args: Sequence[str], use: str) -> bool:
     """
     if getattr(sys, "frozen", False) or not sys.executable:
         return False
+    # A program may have added a folder relative to the folder in which it works.
+    search_path = [os.path.abspath(path) for path in sys.path if path]
     child = subprocess.Popen(  # noqa: S603 - this interpreter
         # -P: without it Python would import a module of the folder in which the person works.
         [sys.executable, "-P", "-m", __package__, *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        # `Popen` waits until the child has entered its working folder. The folder of the device may
+        # not exist yet, or be on a disk that hangs. The folder of the person must not stay in use.
+        cwd=os.path.abspath(os.sep),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path)},
         start_new_session=True,
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )

@@ -212,6 +212,16 @@ def test_a_program_ends_while_the_disk_hangs(preloaded: HungDisk) -> None:
     assert call(preloaded, "exit") == (0, None)
 
 
+@pytest.mark.slow
+def test_a_program_with_the_kit_ends_while_a_file_system_is_frozen(frozen: HungDisk) -> None:
+    """A run that records ends at once, because another process writes.
+
+    Bad case: a thread of the program wrote. No signal ends such a thread on a frozen file system,
+    so the program could neither end nor be killed.
+    """
+    assert call(frozen, "exit", "hung_host.py") == (0, None)
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -117,7 +117,7 @@ host.record_and_send("build")
 assert len(peek(host.folder).pending_reports) == 1
 assert host.refuse()
 assert not peek(host.folder).has_secret
-assert recording_process.start_process(host.folder, [host.folder, sys.argv[1], "", ""], "build")
+assert recording_process.start_process([host.folder, sys.argv[1], "", ""], "build")
 host.finish_run()
 print(*sorted(os.listdir(host.folder)))
 """

@@ -56,7 +56,7 @@ class NameRecorder(Host):
         )
         self.names: list[str] = []
 
-    def is_recording(self) -> bool:
+    def is_on(self) -> bool:
         """Return True."""
         return True
 

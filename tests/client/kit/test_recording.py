@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,22 @@ def test_a_loop_of_runs_is_one_use_in_ten_seconds(tool: Tool) -> None:
         host.record(["build"])
         host.record(["build"])
         assert host.n_uses == n_uses
+
+
+def test_only_the_first_process_starts_the_cooldown(tool: Tool) -> None:
+    """A process that finds the lock of another process, or its cooldown, records nothing.
+
+    On a disk that hangs, the first process holds the lock. The processes of later runs end.
+    """
+    clock = FixedClock("2026-12-01T12:00:00")
+    host = tool.host(UseCounter, clock=clock)
+    assert host.start_cooldown()
+    assert not host.start_cooldown()
+    clock.advance(seconds=11)
+    with (tool.folder / "cooldown").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not host.start_cooldown()
+    assert host.start_cooldown()
 
 
 class WithdrawingHost(Host):

@@ -24,6 +24,7 @@ def test_the_name_of_a_use_does_not_depend_on_the_locale(
     the device reported that a name outside the registry was used.
     """
     names: list[str] = []
+    monkeypatch.setattr(Host, "start_cooldown", lambda _: True)
     monkeypatch.setattr(Host, "record_and_send", lambda _, name: names.append(name))
     stream = io.TextIOWrapper(io.BytesIO("pr\u00fcfen --\u5168".encode()), encoding=encoding)
     monkeypatch.setattr(sys, "stdin", stream)

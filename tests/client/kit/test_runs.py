@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -52,6 +53,7 @@ ENDS: dict[str, tuple[Callable[[], Any], bool]] = {
     "sys.exit('')": (lambda: sys.exit(""), False),
     "sys.exit(0.0)": (lambda: sys.exit(0.0), False),  # type: ignore[arg-type]  # it is printed
     "an error": (lambda: leave(ValueError()), False),
+    "an error with an exit code": (lambda: leave(ExitCodeError()), False),
     "abort": (lambda: leave(click.Abort()), False),
     "usage": (lambda: leave(click.UsageError("wrong")), False),
     "Ctrl-C": (lambda: leave(KeyboardInterrupt()), False),
@@ -59,9 +61,47 @@ ENDS: dict[str, tuple[Callable[[], Any], bool]] = {
 """Ends of a command by name: a function that ends the command, and whether the end is a success."""
 
 
+class ExitCodeError(Exception):
+    """An error of a program, with an attribute that the Exit of click has, too."""
+
+    exit_code = 0
+
+
 def leave(error: BaseException) -> None:
     """Raise an exception."""
     raise error
+
+
+@pytest.mark.parametrize(
+    ("result", "is_success"), [(None, True), (0, True), (["built"], True), (1, False), (7, False)]
+)
+def test_no_question_follows_a_command_that_returns_a_failure(
+    result: object, is_success: bool
+) -> None:
+    """A number is an exit code: a program may end by `sys.exit(cli(standalone_mode=False))`."""
+    host = RunRecorder()
+    program = click.Group("x", commands=[click.Command("go", callback=lambda: result)])
+    kit._watch_root(program, host)
+    assert program.main(["go"], standalone_mode=False) == result
+    assert host.n_questions == is_success
+
+
+class InterruptedHost(Host):
+    """A host whose person presses Ctrl-C while the response is stored."""
+
+    n_interrupts = 0
+
+    def _ask_for_consent(self) -> None:
+        self.n_interrupts += 1
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_after_the_question_leaves_the_success(tmp_path: Path) -> None:
+    """The run has succeeded, so it ends without an exception."""
+    host = InterruptedHost("x", registry="none.toml", collector=None, folder=tmp_path)
+    with host.run("go"):
+        pass
+    assert host.n_interrupts == 1
 
 
 @pytest.mark.parametrize(("end_command", "is_success"), ENDS.values(), ids=ENDS)
