@@ -219,11 +219,14 @@ class Collector:
         self._deadlines: dict[ResponseFuture, float] = {}
         # The argument is the number of queued uploads. The writer exists later than the metrics.
         self.metrics = Metrics(lambda: len(self._writer))
-        # `adopt` sets the next three attributes, now and at each reload. It comes before the
+        # `adopt` sets the next four attributes, now and at each reload. It comes before the
         # database is opened: an invalid file must fail at once, and not after a minute of waiting.
         self.accepted_params: AcceptedParams
         self._keys: UploadKeys | None
         self._rules: dict[str, Rules]
+        # Also the rules of metrics with `min_reports` = 0. Case: the minimum and the rate of a
+        # metric are raised on one day. The reports that came before then join the first window.
+        self._rules_with_rates: dict[str, Rules]
         # The rules whose sampling rates are in the database; None before the first record.
         self._recorded_rules: dict[str, Rules] | None = None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
@@ -308,13 +311,16 @@ class Collector:
         """
         accepted_params = inputs.parse_accepted_params(self.settings, today=self.today())
         registry, digest = accepted_params.registry, accepted_params.digest
-        rules = rules_in_force((registry, *accepted_params.older))
+        registries = (registry, *accepted_params.older)
+        rules = rules_in_force(registries)
+        rules_with_rates = rules_in_force(registries, include_trials=True)
         # No parameter sets were in force before the start.
         earlier: AcceptedParams | None = getattr(self, "accepted_params", None)
         # Parsing the keys is the last step that can fail, and it comes before the first assignment.
         # The keys and the registry in force therefore never belong to different reloads.
         self._keys = inputs.parse_upload_keys(self.settings)
-        self.accepted_params, self._rules = accepted_params, rules
+        self.accepted_params = accepted_params
+        self._rules, self._rules_with_rates = rules, rules_with_rates
         self.metrics.show_registry(digest, registry)
         logs.log_event("registry in force", metrics=len(registry), fingerprint=digest)
         # A name that is mistyped stops nothing, so the operator must see it.
@@ -365,10 +371,10 @@ class Collector:
         The database is not open yet when `adopt` is called at the start, so `adopt` cannot store
         the rates itself.
         """
-        rules = self._rules
+        rules = self._rules_with_rates
         if rules is not self._recorded_rules:
             await self.look_up(record_rates, rules, today)
-            # A reload during the query has replaced `_rules`. The next call records its rates.
+            # Case: a reload has replaced the rules during the query. The next call records them.
             self._recorded_rules = rules
 
     async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:

@@ -161,7 +161,9 @@ Rules = Mapping[str, Rule]
 """Rules of a metric. A rule applies to the reports under one fingerprint, which is its key."""
 
 
-def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
+def rules_in_force(
+    registries: Sequence[Registry], *, include_trials: bool = False
+) -> dict[str, Rules]:
     """Return the rules of each metric whose entry in the current registry has `min_reports` > 0.
 
     A metric has a rule for each fingerprint under which its reports are accepted. The interval is a
@@ -177,9 +179,11 @@ def rules_in_force(registries: Sequence[Registry]) -> dict[str, Rules]:
     Parameters
     ----------
     registries : all registries under which reports are accepted, the current registry first
+    include_trials : whether to return the rules of metrics with `min_reports` = 0, too. These
+        metrics have sampling rates, and no blocks
     """
     rules: dict[str, dict[str, Rule]] = {
-        name: {} for name, metric in registries[0].items() if metric.min_reports
+        name: {} for name, metric in registries[0].items() if metric.min_reports or include_trials
     }
     for registry in registries:
         for name in rules.keys() & registry.keys():

@@ -103,14 +103,18 @@ async def test_reports_count_on_the_day_of_the_database(
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_a_registry_in_force_has_its_sampling_rates_in_the_database(tmp_path: Path) -> None:
+@pytest.mark.parametrize("min_reports", [5, 0])
+async def test_a_registry_in_force_has_its_sampling_rates_in_the_database(
+    tmp_path: Path, min_reports: int
+) -> None:
     """The rate of each registry is stored with the day on which it came into force.
 
     A window of this day has no rate then, because its reports may have been made under either
-    registry. The first registry has no day: no report came before it.
+    registry. The first registry has no day: no report came before it. Its metric may be a trial
+    with `min_reports` = 0. The reports of the trial join the first window, so they need a rate.
     """
     registry = tmp_path / "metrics.toml"
-    registry.write_text(REGISTRY)
+    registry.write_text(REGISTRY.replace("min_reports = 5", f"min_reports = {min_reports}"))
     settings = Settings(registry=str(registry))
     prepare_database(settings)
     noon = datetime.date(2026, 11, 23)
