@@ -18,7 +18,9 @@ A start of the program reads this file, so the module imports little.
 
 from __future__ import annotations
 
+import _thread  # `threading` would delay every start of the program
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -33,6 +35,13 @@ _DAY_DIGITS: Final = 6
 """Largest number of digits of a day. Day 999999 is in the year 4707."""
 _WORDS: Final = ("yes", "no", "asked")
 """First words of a line that can be read."""
+
+_numbers: Final = itertools.count()
+"""Numbers of the writes of this process, in the order of the person's responses."""
+_newest: Final[dict[str, int]] = {}
+"""Largest number that was written, by folder."""
+_locks: Final[dict[int, _thread.LockType]] = {}
+"""Lock of the writes, by process id."""
 
 
 class Consent(NamedTuple):
@@ -83,10 +92,27 @@ def read_consent(folder: str) -> Consent:
 
 
 def write_consent(folder: str, consent: Consent) -> None:
-    """Write the consent, whole or not at all; OSError if the disk fails or hangs."""
+    """Write the consent, whole or not at all; OSError if the disk fails or hangs.
+
+    After a disk has hung, the newest consent of the process is in the file.
+    """
     from rappor_client.kit.limited_writes import write_within_limit
 
-    write_within_limit(lambda: _replace_file(folder, consent))
+    number = next(_numbers)
+    write_within_limit(lambda: _replace_in_turn(folder, consent, number))
+
+
+def _replace_in_turn(folder: str, consent: Consent, number: int) -> None:
+    """Replace the file, unless a write with a larger number has replaced it.
+
+    Bad case: a yes and then a no waited for a disk that hung. The disk answered, the yes was
+    written last, and the person had refused.
+    """
+    # The child of a fork needs a lock of its own: a thread of its parent may hold this one.
+    with _locks.setdefault(os.getpid(), _thread.allocate_lock()):
+        if number > _newest.get(folder, -1):
+            _replace_file(folder, consent)
+            _newest[folder] = number
 
 
 def _replace_file(folder: str, consent: Consent) -> None:

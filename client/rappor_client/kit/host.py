@@ -564,4 +564,7 @@ def _find_data_home() -> str:
         return os.environ.get("LOCALAPPDATA", "~")
     if sys.platform == "darwin":
         return "~/Library/Application Support"
-    return os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    # By the specification of XDG, a relative path is ignored. Bad case: with such a path every
+    # folder in which a person worked had a device of its own, and a question of its own.
+    data_home = os.path.expanduser(os.environ.get("XDG_DATA_HOME", ""))
+    return data_home if os.path.isabs(data_home) else "~/.local/share"

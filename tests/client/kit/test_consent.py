@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from kit_tools import CLICK, MCP, TYPER, Tool
+from rappor_client.kit.consent_file import Consent, read_consent, write_consent
 
 AUDIT_HOOK = """
 import os
@@ -165,3 +169,44 @@ def test_a_run_without_consent_imports_ten_modules(tool: Tool) -> None:
         *("rappor_client", "rappor_client.kit", "rappor_client.kit.click"),
         *("rappor_client.kit.consent_file", "rappor_client.kit.host", "rappor_client.switches"),
     ]
+
+
+YES, NO = Consent("yes", (20000,), ("command",)), Consent("no", (20001,))
+
+
+def test_threads_that_write_a_consent_leave_a_whole_line(tmp_path: Path) -> None:
+    """The file contains the response of one of the threads at every time.
+
+    Bad case: the threads of a process shared a draft, and the file contained parts of two lines.
+    """
+
+    def write(consent: Consent) -> None:
+        for _ in range(20):
+            write_consent(str(tmp_path), consent)
+
+    write_consent(str(tmp_path), NO)
+    threads = [threading.Thread(target=write, args=(consent,)) for consent in (YES, NO)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert read_consent(str(tmp_path)) in (YES, NO)
+    assert read_consent(str(tmp_path)) in (YES, NO)
+
+
+@pytest.mark.slow
+def test_the_last_response_is_stored_after_a_disk_has_hung(tmp_path: Path) -> None:
+    """A yes and then a no wait for a disk that hangs. When the disk answers, the no is stored.
+
+    A write to a FIFO hangs until somebody reads the FIFO.
+    """
+    draft, path = tmp_path / f"answer.{os.getpid()}", tmp_path / "answer"
+    os.mkfifo(draft)
+    for consent in (YES, NO):
+        with pytest.raises(TimeoutError):
+            write_consent(str(tmp_path), consent)
+    assert draft.read_text() == "yes 20000 command\n"
+    end = time.monotonic() + 60.0
+    while not path.is_file():  # the FIFO has replaced the file, or not yet
+        assert time.monotonic() < end, "the no was not stored"
+        time.sleep(0.01)
+    assert read_consent(str(tmp_path)) == NO

@@ -331,3 +331,11 @@ def test_telemetry_is_off_without_a_home(tool: Tool) -> None:
     """Without a home the host has no folder. A path with ~ does not become a folder named ~."""
     host = Host("mytool", registry=tool.registry, collector=None, folder="~nobody.at.all/data")
     assert host.find_obstacle() == "the home of the user is not known"
+
+
+@pytest.mark.parametrize("path", ["", "data", "./data"])
+def test_a_relative_data_folder_is_ignored(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device of a person does not depend on the folder in which the person works."""
+    monkeypatch.setenv("XDG_DATA_HOME", path)
+    folder = Path("~/.local/share/mytool/telemetry").expanduser()
+    assert Host("mytool", registry="metrics.toml", collector=None).folder == str(folder)
