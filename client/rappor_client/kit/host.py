@@ -39,7 +39,7 @@ its own, because importing it takes longer than a command may be delayed.
 
 Nothing in `record` and `finish_run` raises: telemetry never stops its host. `record` writes nothing
 in the program, so a disk that hangs holds only the process of its own. The consent question waits
-for two seconds at most for such a disk (`kit/limited_writes.py`).
+for two seconds at most for such a disk (`kit/limited_writes.py` states an exception).
 """
 
 from __future__ import annotations

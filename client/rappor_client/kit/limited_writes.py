@@ -23,7 +23,9 @@ hangs. With a smaller value the kit gives up on a disk that is only slow."""
 def write_within_limit(write: Callable[[], object]) -> None:
     """Call a function that writes, and wait for its end for two seconds.
 
-    A function that takes longer goes on in its thread, and ends when the disk answers.
+    A function that takes longer goes on in its thread, and ends when the disk answers. On a frozen
+    file system no signal ends the thread, so the process itself ends only after the thaw. A run
+    that records therefore writes in a process of its own (`Host.record`).
 
     Raises
     ------
