@@ -67,6 +67,19 @@ class Posix:
             return None
         return handle
 
+    def lock_file(self, handle: int) -> bool:
+        """Lock an open file; return False if another process has the lock.
+
+        The end of the process, or of the handle, releases the lock.
+        """
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # this file system has no locks
+            return True
+        return True
+
     def unlock(self, locked: int) -> None:
         """Release the lock, also if the child of a fork has a copy of the handle."""
         fcntl.flock(locked, fcntl.LOCK_UN)
@@ -96,6 +109,14 @@ class Windows:
             os.close(locked)
             return None
         return locked
+
+    def lock_file(self, handle: int) -> bool:  # noqa: ARG002 - nothing is locked
+        """Return True without a lock.
+
+        The lock of `lock_file` keeps processes from waiting for one frozen file system. Windows has
+        no frozen file systems, and locks parts of files only.
+        """
+        return True
 
     def unlock(self, locked: int) -> None:
         """Close the file, which releases its lock."""

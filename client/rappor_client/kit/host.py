@@ -484,12 +484,14 @@ class _RunCooldown:
         Runs of a loop start their processes at the same time. On a disk that hangs, the first
         process holds the lock and waits, and the others end. Otherwise they would pile up.
         """
+        from rappor_client.folder.system import SYSTEM
+
         with contextlib.ExitStack() as stack:
             # The file exists after the first cooldown. Opening it for reading does not wait for a
             # frozen file system, and a lock needs no more.
             with contextlib.suppress(FileNotFoundError):
                 file = stack.enter_context(open(os.path.join(self._folder, _COOLDOWN_FILE), "rb"))
-                if not _lock(file.fileno()):
+                if not SYSTEM.lock_file(file.fileno()):
                     return False
             if self.is_running():
                 return False
@@ -516,25 +518,6 @@ class _RunCooldown:
         """
         status = os.stat(self._registry)
         return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _lock(handle: int) -> bool:
-    """Lock an open file; return False if another process has the lock.
-
-    The end of the process, or of the handle, releases the lock. Windows has no such lock, and no
-    frozen file systems.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # this file system has no locks
-        return True
-    return True
 
 
 def is_success(error: BaseException) -> bool:
