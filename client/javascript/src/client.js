@@ -852,7 +852,7 @@ async function importStoredSecret(secret) {
  */
 function checkSettings({ limits, cap }) {
   const isLimit = (/** @type {number} */ limit) => Number.isInteger(limit) && limit > 0;
-  checkOption(Object.values(limits).every(isLimit), "queueLimits must be integers of at least 1");
+  checkOption(Object.values(limits).every(isLimit), "queueLimits must be integers, at least 1");
   const isCap = cap.total >= 0 && ["year", "life"].includes(cap.per);
   checkOption(isCap, "budgetCap must be at least 0, per year or life");
 }
