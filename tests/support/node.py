@@ -14,8 +14,8 @@ CLIENT = ROOT / "client" / "javascript"
 TESTS = ROOT / "tests" / "client" / "javascript"
 
 _MESSAGE_CHARACTERS: Final = 4000
-"""Number of characters of each output that the message of a failure contains. With more, the names
-of the failed tests are harder to find."""
+"""Number of characters of each output, and of the errors of the failed tests, that the message of a
+failure contains. With more, the names of the failed tests are harder to find."""
 
 
 def run_node(*words: str, text: str | None = None) -> str:
@@ -38,13 +38,24 @@ def run_node(*words: str, text: str | None = None) -> str:
 
 
 def summarize_failure(stdout: str, stderr: str) -> str:
-    """Return the names of the tests that failed, and the end of both outputs.
+    """Return the names and errors of the tests that failed, and the end of both outputs.
 
-    The output of Node's runner has a line for each test. A test that failed may be far from the
-    end of a long output.
+    The output of Node's runner (TAP) has a line for each test, and a block in YAML that follows the
+    line. The block of a failed test contains its error. A test that failed may be far from the end
+    of a long output.
     """
-    failed = [line.strip() for line in stdout.splitlines() if line.strip().startswith("not ok ")]
-    return "\n".join([*failed, stdout[-_MESSAGE_CHARACTERS:], stderr[-_MESSAGE_CHARACTERS:]])
+    names, errors = [], []
+    is_in_failure = False
+    for line in stdout.splitlines():
+        if line.lstrip().startswith("not ok "):
+            names.append(line.strip())
+            is_in_failure = True
+        if is_in_failure:
+            errors.append(line)
+        if line.strip() == "...":  # the end of the block
+            is_in_failure = False
+    parts = ("\n".join(errors)[:_MESSAGE_CHARACTERS], stdout[-_MESSAGE_CHARACTERS:])
+    return "\n".join([*names, *parts, stderr[-_MESSAGE_CHARACTERS:]])
 
 
 def query_program(program: str, queries: Iterable[Any]) -> Iterator[Any]:

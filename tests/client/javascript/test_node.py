@@ -29,6 +29,7 @@ def test_types_hold() -> None:
 
 
 def test_summary_of_a_failure_begins_with_the_failed_tests() -> None:
-    """The names of failed tests come first, however long the output after them is."""
-    output = "ok 1 - works\n    not ok 2 - breaks\n" + "#\n" * 9000
-    assert summarize_failure(output, "").startswith("not ok 2 - breaks\n")
+    """The names of failed tests and their errors come first, however long the output is."""
+    failure = "    not ok 2 - breaks\n      ---\n      error: '2 !== 3'\n      ...\n"
+    output = "ok 1 - works\n" + failure + "    ok 3 - works\n" + "#\n" * 9000
+    assert summarize_failure(output, "").startswith(f"not ok 2 - breaks\n{failure}#\n")
