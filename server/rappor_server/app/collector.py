@@ -259,7 +259,7 @@ class Collector:
                     self._closer.stop_idle,
                     self._find_due,
                     today,
-                    after_closing=self._prepare_overviews if settings.pages else None,
+                    after_closing=self.prepare_overviews if settings.pages else None,
                 )
             ),
         ]
@@ -406,12 +406,12 @@ class Collector:
         )
         return OverviewQuery(subject=subject, through=through)
 
-    async def _prepare_overviews(self) -> None:
-        """Compute the overviews of all metrics after blocks were closed; delete unused lists.
+    async def prepare_overviews(self) -> None:
+        """Compute the overviews of all metrics that are not computed yet; delete unused lists.
 
-        New blocks change the overviews. Without this method, the first reader of a day would wait
-        for each overview. A metric without `min_reports` (a trial) is left out, because its counts
-        change with every report.
+        The collector calls this method after blocks were closed, because new blocks change the
+        overviews. Without it, the first reader of a day would wait for each overview. A metric
+        without `min_reports` (a trial) is left out, because its counts change with every report.
         """
         await asyncio.to_thread(self.lists.delete_unused)
         metrics = list(self.accepted_params.registry.values())

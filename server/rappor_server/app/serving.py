@@ -19,6 +19,7 @@ therefore starts no worker and no merge process.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import datetime
 import logging
@@ -66,6 +67,10 @@ default."""
 _KEEP_ALIVE_SECONDS: Final = 30
 """Time in seconds after which a connection without a request in progress is closed. A larger value
 saves TLS handshakes and keeps more connections open."""
+
+_POLL_SECONDS: Final = 0.1
+"""Time in seconds between two checks whether the server has ended while overviews are computed. A
+larger value delays Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +180,7 @@ class Server(uvicorn.Server):
             # clients.
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             inputs.load_certificate(self._tls)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._kill_timer: threading.Timer | None = None
 
@@ -182,6 +188,21 @@ class Server(uvicorn.Server):
     def admin_port(self) -> int | None:
         """Port of the admin address, or None."""
         return self._sockets.admin_port
+
+    def prepare_overviews(self) -> None:
+        """Compute the overview pages of all metrics; return when the pages show them.
+
+        Another thread than the thread of the server calls this method, after the start. It also
+        returns when the server ends, without the remaining pages.
+        """
+        if self._loop is None:
+            raise RuntimeError("the server must have started")
+        collector: Collector = self._app.state.collector
+        computation = asyncio.run_coroutine_threadsafe(collector.prepare_overviews(), self._loop)
+        while not self.should_exit:
+            if concurrent.futures.wait([computation], timeout=_POLL_SECONDS).done:
+                return
+        computation.cancel()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve requests until SIGTERM or SIGINT; return after the collector is closed."""
@@ -198,7 +219,7 @@ class Server(uvicorn.Server):
 
         uvicorn calls this method. The sockets of the argument are ignored: `Sockets` has them.
         """
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         logs.log_loop_errors(loop)
         _raise_descriptor_limit(self._settings.max_connections + _OTHER_DESCRIPTORS)
         # uvicorn runs the lifespan of the application, which opens the collector. If that fails,

@@ -8,7 +8,8 @@ The demo shows the dashboard without real devices. The command runs the collecto
 
 Each run is an ordinary collector in the main thread, because only the main thread receives Ctrl-C.
 A second thread does the work of the demo while the collector runs: it sends the reports in the
-first run, and prints the link to the pages in the second run.
+first run; in the second run it waits until all overviews are computed, and prints the link to the
+pages.
 """
 
 from __future__ import annotations
@@ -144,11 +145,19 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
 
 
 def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
-    """Serve the pages until Ctrl-C; print a link that signs in once, and open it in a browser."""
+    """Serve the pages until Ctrl-C; print a link that signs in once, and open it in a browser.
+
+    The link comes after the overviews of all metrics are computed, so the first page that a person
+    sees has results.
+    """
     secret = _create_sign_in_secret(settings)
 
     # `url` is the address for devices. The pages are at the admin address.
     def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - argument of the callback
+        click.echo("Decoding the reports ...")
+        server.prepare_overviews()
+        if server.should_exit:
+            return
         admin = f"http://127.0.0.1:{server.admin_port}"
         link = f"{admin}/pages/once/{secret}"
         click.echo(f"Open {link} (it signs in once). Ctrl-C ends the demo.")

@@ -3,7 +3,7 @@
 | page                           | shows                                                       |
 |--------------------------------|-------------------------------------------------------------|
 | /pages/                        | for each metric its latest result, as a card, and its state |
-| /pages/metrics/NAME/ask        | forms for queries, and uploaded lists of candidates         |
+| /pages/metrics/NAME/ask        | the form of one query, and uploaded lists of candidates     |
 | /pages/metrics/NAME/health     | reports by day, refusals, overfull cohorts, privacy         |
 
 The health of metrics is read by a worker process, because it may take a second for many metrics.
@@ -25,6 +25,7 @@ from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import scope_loss
 from rappor.registry.metric import Metric
 from rappor.reporting.installations import build_installations
+from rappor.reporting.reports_chart import draw_reports_by_day
 from rappor_server.access import await_while_connected
 from rappor_server.base.problems import Problem
 from rappor_server.operations.metric_health import HealthReport, HealthTask
@@ -75,12 +76,23 @@ async def show_metrics(request: Request, analyst: Analyst) -> Response:
 
 
 async def show_ask(request: Request, analyst: Analyst) -> Response:
-    """GET /pages/metrics/NAME/ask: show the forms for queries, and the lists of candidates."""
+    """GET /pages/metrics/NAME/ask?question=: show the form of a query, and the lists of candidates.
+
+    A question is the last part of the address of its results, such as "trend". The page shows one
+    form, and links to the other questions that the metric has.
+    """
     metric, collector = analyst.find_metric(request), analyst.collector
+    questions = ["ranking", "trend", "comparison"]
+    if metric.segments:
+        questions.append("segments")
+    if metric.params.field_names:
+        questions.append("association")
     return analyst.render(
         "ask.html",
         metric=metric,
         tab="ask",
+        questions=questions,
+        question=Form.parse_query(request).get_choice("question", tuple(questions)),
         is_hashed=get_encoding(metric.params).is_hashed,
         lists=await asyncio.to_thread(collector.lists.list_all, metric.name),
         max_lists=candidate_lists.MAX_LISTS,
@@ -92,11 +104,15 @@ async def show_health(request: Request, analyst: Analyst) -> Response:
     """GET /pages/metrics/NAME/health: show reports, refusals and privacy loss of a metric."""
     metric = analyst.find_metric(request)
     report = await _read_health(request, analyst, [metric])
+    health = report.metrics[0]
+    days = [(day.day, day.reports) for day in health.days]
+    chart = draw_reports_by_day("Released reports by day", days).figure() if days else ""
     return analyst.render(
         "health.html",
         metric=metric,
         tab="health",
-        health=report.metrics[0],
+        health=health,
+        chart=chart,
         epsilon_1=epsilon_1(metric.params),
         epsilon_all=scope_loss(metric),
     )

@@ -150,6 +150,7 @@ def test_everything_works_without_scripts(browser: Any, dashboard: Running, toke
     """
     with open_page(browser, dashboard, token, java_script_enabled=False) as page:
         page.goto(f"{dashboard.admin_url}{HOME}/ask")
+        page.get_by_role("link", name="Over time").click()
         trend = page.locator("form[action$=trend]")
         trend.get_by_label("By").select_option("week")
         trend.get_by_role("button", name="Show over time").click()

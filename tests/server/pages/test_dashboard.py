@@ -117,7 +117,7 @@ def test_list_of_many_metrics_has_pages(tmp_path: Path) -> None:
 
 
 def test_health_page(reader: Visitor) -> None:
-    """The health page lists the released reports of each day, and escapes the description.
+    """The health page draws and lists the released reports by day, and escapes the description.
 
     The pages of a metric without candidates state the next step.
     """
@@ -125,12 +125,23 @@ def test_health_page(reader: Visitor) -> None:
     assert "The &lt;b&gt;page&lt;/b&gt; that" in page
     by_day = parse_tables(page)["Released reports, by the day of each release window, newest first"]
     assert by_day[1:] == [[str(day), "20,000"] for day in reversed(DAYS)]
+    assert all(f"<title>{day}: 20,000 reports</title>" in page for day in DAYS)
     over = reader.get("/pages/metrics/other/health").text
     assert "other: expired" in over
     assert "on 2026-01-01" in over.lower()
     missing = reader.request_result("/pages/metrics/other/overview")
     assert "Add a list" in missing.text
     assert "No candidates yet" in reader.get("/pages/metrics/other/ask").text
+
+
+@pytest.mark.parametrize("question", ["ranking", "trend", "comparison"])
+def test_ask_page_has_one_form(reader: Visitor, question: str) -> None:
+    """The page Ask has the form of the chosen question, and a link to each other question."""
+    page = reader.get(f"{HOME}/ask?question={question}").text
+    assert re.findall(f'action="{HOME}/([a-z]+)"', page) == [question, "lists"]
+    for other in ("ranking", "trend", "comparison"):
+        is_chosen = f'{HOME}/ask?question={other}" aria-current="page"' in page
+        assert is_chosen == (other == question)
 
 
 def test_ranking_page_and_files(reader: Visitor) -> None:

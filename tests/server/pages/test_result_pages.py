@@ -116,6 +116,7 @@ def test_association_page(reader: Visitor) -> None:
 def test_only_tuples_have_an_association(reader: Visitor) -> None:
     """A metric that is no tuple has no form for an association. A tuple has one with its fields."""
     assert "association" not in reader.get("/pages/metrics/theme/ask").text
-    form = reader.get("/pages/metrics/setup/ask").text
+    assert reader.get("/pages/metrics/theme/ask?question=association").status_code == 422
+    form = reader.get("/pages/metrics/setup/ask?question=association").text
     assert '<select name="columns">' in form
     assert "<option selected>system</option>" in form
