@@ -12,8 +12,6 @@ The response to a wrong request is a problem whose sentence contains the remedy.
 
 from __future__ import annotations
 
-import difflib
-from collections import Counter
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Final, Literal, TypeVar
@@ -23,6 +21,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from rappor_server.base.problems import Problem
+from rappor_server.base.query_parameters import check_names
 from rappor_server.base.request_limits import BodyAllocation, read_body
 from rappor_server.queries.counts import ARROW, CSV, JSON, TEXT
 from rappor_server.queries.estimates import EstimateBody
@@ -33,9 +32,6 @@ _MAX_BODY: Final = 64_000_000
 _BODY_SECONDS: Final = 60.0
 """Longest time in seconds in which a body must arrive: a body of 64 MB at 1 MB/s. A larger value
 serves slower networks, and lets a slow client keep its memory for longer."""
-_MAX_ECHO: Final = 40
-"""Largest number of characters of an unknown parameter that a message repeats. A larger value makes
-a message longer than a line."""
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -142,29 +138,17 @@ def _parse_query(
     Raises
     ------
     Problem
-        422 for an unknown parameter, a repeated parameter or a malformed value. If unknown
-        parameters were ignored, a mistyped `form=2026-11-21` would return the counts of all days,
-        and nobody would notice. If the last of two parameters `from` were used, the counts would be
-        of other days than the first one names.
+        422 for an unknown parameter, a repeated parameter or a malformed value
     """
     allowed = [
         field.encode_name
         for field in msgspec.structs.fields(record_type)
         if field.encode_name not in exclude
     ]
-    remedy = f"allowed: {', '.join(allowed)}"
-    for name in query:
-        if name not in allowed:
-            name_start = name[:_MAX_ECHO]
-            similar = difflib.get_close_matches(name_start, allowed, n=1)
-            hint = f"did you mean {similar[0]}? " if similar else ""
-            raise make_unprocessable(f"unknown query parameter {name_start!r}; {hint}{remedy}")
-    for name, number in Counter(name for name, _ in query.multi_items()).items():
-        if number > 1:
-            raise make_unprocessable(
-                f"query parameter {name!r} must occur once, got it {number} times"
-            )
+    check_names(query, allowed)
     try:
         return msgspec.convert(dict(query), record_type, strict=False)
     except msgspec.ValidationError as error:
-        raise make_unprocessable(f"malformed query parameter: {error}; {remedy}") from None
+        raise make_unprocessable(
+            f"malformed query parameter: {error}; allowed: {', '.join(allowed)}"
+        ) from None

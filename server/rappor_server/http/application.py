@@ -22,6 +22,7 @@ from rappor.base.errors import RapporError
 from rappor_server.app.collector import Collector
 from rappor_server.app.settings import Settings
 from rappor_server.base import logs, problems
+from rappor_server.base.query_parameters import CheckedRoute
 from rappor_server.base.source_quota import SourceQuota
 from rappor_server.http.analyst_endpoints import get_counts, get_metrics, post_estimates
 from rappor_server.http.bounded_protocol import METRICS, QUOTA, SETTINGS
@@ -46,16 +47,17 @@ _REGISTRY_PATH: Final = "/v1/registry"
 # `UploadShortcut` calls this endpoint for POST. The route answers 405 to any other method.
 _UPLOAD_ENDPOINT: Final = UploadEndpoint()
 ROUTES: Final = (
-    Route(UPLOAD_PATH, _UPLOAD_ENDPOINT, methods=["POST"]),
-    Route(_REGISTRY_PATH, get_registry, methods=["GET"]),
-    Route("/v1/metrics", get_metrics, methods=["GET"]),
+    CheckedRoute(UPLOAD_PATH, _UPLOAD_ENDPOINT, methods=["POST"]),
+    CheckedRoute(_REGISTRY_PATH, get_registry, methods=["GET"]),
+    CheckedRoute("/v1/metrics", get_metrics, methods=["GET"]),
+    # These two endpoints check their query parameters after the token (`http/analyst_requests.py`).
     Route(f"{_METRIC_PATH}/counts", get_counts, methods=["GET"]),
     Route(f"{_METRIC_PATH}/estimates", post_estimates, methods=["POST"]),
-    Route("/", get_root, methods=["GET"]),
-    Route("/healthz", get_liveness, methods=["GET"]),
-    Route("/readyz", get_readiness, methods=["GET"]),
-    Route("/metrics", get_prometheus_metrics, methods=["GET"]),
-    Route("/openapi.json", get_openapi, methods=["GET"]),
+    CheckedRoute("/", get_root, methods=["GET"]),
+    CheckedRoute("/healthz", get_liveness, methods=["GET"]),
+    CheckedRoute("/readyz", get_readiness, methods=["GET"]),
+    CheckedRoute("/metrics", get_prometheus_metrics, methods=["GET"]),
+    CheckedRoute("/openapi.json", get_openapi, methods=["GET"]),
 )
 
 _DEVICE_PATHS: Final = (UPLOAD_PATH, _REGISTRY_PATH)
@@ -99,7 +101,7 @@ def create_application(
     pages_app = page_routes.create_pages() if settings.pages else None
     if pages_app is not None:
         routes += [
-            Route(page_routes.PREFIX, page_routes.redirect_to_home),
+            CheckedRoute(page_routes.PREFIX, page_routes.redirect_to_home, methods=["GET"]),
             Mount(page_routes.PREFIX, pages_app),
         ]
 

@@ -6,6 +6,7 @@ is checked in this order, from cheap to expensive checks. The first failure ends
 | check                                      | status  | reason in the counts of refusals    |
 |--------------------------------------------|---------|-------------------------------------|
 | upload key, if the collector has keys      | 401     | `no-key`                            |
+| query: an upload has no query parameters   | 422     | `unprocessable-entity`              |
 | rate of the source                         | 429     | `too-many-requests`                 |
 | media type                                 | 415     | `unsupported-media-type`            |
 | size, time and memory of the body          | 413 ... | name of the status                  |
@@ -30,6 +31,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -37,11 +39,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rappor.base.errors import RapporError, ReportError
 from rappor_server.app.collector import Collector
 from rappor_server.base.problems import Problem, convert_error, render_problem
+from rappor_server.base.query_parameters import check_names
 from rappor_server.base.request_limits import BodyAllocation, decompress, read_body
 from rappor_server.ingest.validate import Submission
 
 UPLOAD_PATH: Final = "/v1/reports"
 _JSON: Final = b"application/json"
+_REASONS: Final = {
+    HTTPStatus.BAD_REQUEST: "bad-request",
+    HTTPStatus.REQUEST_TIMEOUT: "request-timeout",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "request-entity-too-large",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "unsupported-media-type",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "unprocessable-entity",
+    HTTPStatus.TOO_MANY_REQUESTS: "too-many-requests",
+    HTTPStatus.SERVICE_UNAVAILABLE: "service-unavailable",
+}
+"""Reason in the counts of refusals, by status of the problem that refuses an upload. Python cannot
+provide the names: those of 413 and 422 differ between its versions, and the counts of one database
+would have two reasons for one problem."""
 
 
 class UploadEndpoint:
@@ -128,8 +143,8 @@ async def _parse_request(
     Raises
     ------
     Problem
-        401 without an upload key, 429 beyond the rate limit, and the problems of `read_body` and
-        `decompress`
+        401 without an upload key, 422 with a query, 429 beyond the rate limit, and the problems of
+        `read_body` and `decompress`
     ReportError
         The body is not an upload (400).
     """
@@ -137,6 +152,9 @@ async def _parse_request(
     headers = dict(reversed(scope["headers"]))
     _check_key(collector, headers)
     try:
+        # The router, which checks the queries of other requests, sees no upload.
+        if scope["query_string"]:
+            check_names(QueryParams(scope["query_string"]), ())
         collector.rate_limit.check(_get_address(scope))
         return collector.parse_upload(
             await _read_upload(scope, receive, headers, collector, allocation)
@@ -145,8 +163,7 @@ async def _parse_request(
         collector.count_refusal(error.code)
         raise
     except Problem as error:
-        # The reason is the name of the status, for example "request-timeout".
-        collector.count_refusal(error.status.name.lower().replace("_", "-"))
+        collector.count_refusal(_REASONS[error.status])
         raise
 
 

@@ -42,7 +42,8 @@ _STATUSES: Final = {
     408: "The body took too long to arrive.",
     413: "The body is too large.",
     415: "The body has an unsupported media type or encoding.",
-    422: "The request does not fit the metric, or has no result.",
+    422: "A query parameter is unknown, repeated or malformed, or the request does not fit the "
+    "metric, or has no result.",
     429: "This source sends too many uploads, or this token has a query in progress. Retry-After "
     "contains the seconds to wait.",
     503: "The collector is overloaded, or the database fails. Retry-After contains the seconds to "
@@ -216,7 +217,7 @@ _add_operation(
     "upload",
     "Send reports. They are on the disk before the response is sent.",
     {200: _make_content(_make_reference(UploadResponse.__name__))},
-    *(400, 401, 408, 413, 415, 429, 503),
+    *(400, 401, 408, 413, 415, 422, 429, 503),
     security=("", "key"),
     requestBody={"required": True, "content": _make_content(_make_reference("Upload"))},
 )
@@ -225,13 +226,15 @@ _add_operation(
     "registry",
     "Read the registry, as TOML. ETag is its digest.",
     {200: _make_content(_STRING, "application/toml"), 304: None},
+    422,
 )
 _add_operation(
     "GET /v1/metrics",
     "metrics",
-    "List the metrics that the token may read, their reports by day, and refusals.",
+    "List the metrics that the token may read, and refusals. The lists of days have the last 31 "
+    "days, and the totals beside them all days.",
     {200: _make_content(_make_reference(MetricsResponse.__name__))},
-    *(401, 503),
+    *(401, 422, 503),
     **_WITH_TOKEN,
 )
 _add_operation(
@@ -263,17 +266,19 @@ _add_operation(
     "root",
     "Read the name of the service and the path of its description.",
     {200: _make_content(_make_reference(RootResponse.__name__))},
+    422,
 )
-_add_operation("GET /healthz", "alive", "Check that the process responds.", {200: _PLAIN})
+_add_operation("GET /healthz", "alive", "Check that the process responds.", {200: _PLAIN}, 422)
 _add_operation(
-    "GET /readyz", "ready", "Check that uploads are stored and counted.", {200: _PLAIN}, 503
+    "GET /readyz", "ready", "Check that uploads are stored and counted.", {200: _PLAIN}, 422, 503
 )
-_add_operation("GET /metrics", "prometheus", "Read the collector's counters.", {200: _PLAIN})
+_add_operation("GET /metrics", "prometheus", "Read the collector's counters.", {200: _PLAIN}, 422)
 _add_operation(
     "GET /openapi.json",
     "description",
     "Read this description.",
     {200: _make_content({"type": "object"})},
+    422,
 )
 
 # `DESCRIPTION` follows the operations, because it contains them.

@@ -48,7 +48,7 @@ from rappor_server.storage.merge_process import MergeStatus
 
 _OK: Final = 200
 """Status of an upload that was stored, even if some or all of its reports were refused."""
-_STATUSES: Final = (_OK, 400, 401, 408, 413, 415, 429, 503)
+_STATUSES: Final = (_OK, 400, 401, 408, 413, 415, 422, 429, 503)
 """Statuses that an upload can get. Each is a label of the counter of uploads."""
 _REASONS: Final = (
     *("malformed", "unknown-metric", "unknown-params", "cohort", "length", "padding"),

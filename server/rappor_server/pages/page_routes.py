@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rappor_server.app.collector import Collector
 from rappor_server.base.problems import Problem, make_error_handlers
+from rappor_server.base.query_parameters import CheckedRoute
 from rappor_server.pages import metric_pages, result_pages, sessions
 from rappor_server.pages.rendering import STATIC_FILES
 from rappor_server.pages.sessions import redirect, render_page, require_form, require_sign_in
@@ -66,24 +67,34 @@ async def get_static_file(request: Request) -> Response:
 
 
 _RESULT: Final = "/metrics/{name}/{kind}"
-"""Path of a result. KIND is a key of `result_pages._QUERY_MAKERS`, such as ranking."""
+"""Path of a result. KIND is a key of `result_pages._KINDS`, such as ranking."""
 ROUTES: Final = (
-    Route("/", require_sign_in(metric_pages.show_metrics), methods=["GET"]),
-    Route("/sign-in", sessions.show_sign_in, methods=["GET"]),
-    Route("/sign-in", sessions.sign_in, methods=["POST"]),
-    Route("/once/{secret}", sessions.sign_in_once, methods=["GET"]),
-    Route("/sign-out", require_form(sessions.sign_out), methods=["POST"]),
-    Route("/static/{name}", get_static_file, methods=["GET"]),
-    Route("/metrics/{name}", require_sign_in(result_pages.redirect_to_overview), methods=["GET"]),
-    Route("/metrics/{name}/ask", require_sign_in(metric_pages.show_ask), methods=["GET"]),
-    Route("/metrics/{name}/health", require_sign_in(metric_pages.show_health), methods=["GET"]),
-    Route(
+    CheckedRoute("/", require_sign_in(metric_pages.show_metrics), methods=["GET"], query=["page"]),
+    CheckedRoute("/sign-in", sessions.show_sign_in, methods=["GET"]),
+    CheckedRoute("/sign-in", sessions.sign_in, methods=["POST"]),
+    CheckedRoute("/once/{secret}", sessions.sign_in_once, methods=["GET"]),
+    CheckedRoute("/sign-out", require_form(sessions.sign_out), methods=["POST"]),
+    CheckedRoute("/static/{name}", get_static_file, methods=["GET"], query=["v"]),
+    CheckedRoute(
+        "/metrics/{name}", require_sign_in(result_pages.redirect_to_overview), methods=["GET"]
+    ),
+    CheckedRoute("/metrics/{name}/ask", require_sign_in(metric_pages.show_ask), methods=["GET"]),
+    CheckedRoute(
+        "/metrics/{name}/health", require_sign_in(metric_pages.show_health), methods=["GET"]
+    ),
+    CheckedRoute(
         "/metrics/{name}/lists",
         require_form(metric_pages.upload_list, max_bytes=metric_pages.MAX_LIST_FORM_BYTES),
         methods=["POST"],
     ),
-    Route("/metrics/{name}/lists", require_sign_in(metric_pages.download_list), methods=["GET"]),
-    # The routes above come first, because {kind} would match their last part, too.
+    CheckedRoute(
+        "/metrics/{name}/lists",
+        require_sign_in(metric_pages.download_list),
+        methods=["GET"],
+        query=["list"],
+    ),
+    # The routes above come first, because {kind} would match their last part, too. The query
+    # parameters of a result depend on its kind, so `result_pages` checks them.
     Route(_RESULT, require_sign_in(result_pages.show_result), methods=["GET"]),
     Route(f"{_RESULT}/progress", require_sign_in(result_pages.get_progress), methods=["GET"]),
     Route(f"{_RESULT}/files/{{file}}", require_sign_in(result_pages.download_file),

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -40,6 +40,7 @@ from rappor.estimator.error_control import CORRECTIONS, ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.access import await_while_connected
 from rappor_server.base.problems import RETRY_SECONDS, Problem
+from rappor_server.base.query_parameters import check_names
 from rappor_server.operations.metric_health import MetricHealth
 from rappor_server.pages.forms import Form
 from rappor_server.pages.sessions import Analyst, redirect
@@ -80,7 +81,7 @@ _DEFAULTS: Final = {"smooth": "1", "level": "5", "correction": "bh", "confidence
 field that has its default, so that one result has one URL."""
 _FIELDS: Final = ("from", "to", "from_after", "to_after", "by", "dimension", "rows", "columns",
                   "list", "all", "forged", *_DEFAULTS)  # fmt: skip
-"""Names of all fields of a URL. A complete URL has the fields in this order."""
+"""Names of the fields of all URLs. A complete URL has its fields in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,19 +260,20 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
     Raises
     ------
     Problem
-        404 for an unknown metric or kind of query
+        404 for an unknown metric or kind of query, 422 for an unknown or repeated field
     ParamsError
-        A field is out of range or repeated.
+        A field is out of range.
     """
     metric, collector = analyst.find_metric(request), analyst.collector
-    kind = request.path_params["kind"]
-    if kind not in _QUERY_MAKERS:
+    name = request.path_params["kind"]
+    if (kind := _KINDS.get(name)) is None:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such question")
+    check_names(request.query_params, (*kind.fields, *_COMMON_FIELDS))
     latest = await collector.look_up(find_last_day, metric, today=collector.today())
     raw = Form.parse_query(request)
     fields = {name: raw.get_text(name) for name in _FIELDS if raw.get_text(name)}
     fields = {name: text for name, text in fields.items() if _DEFAULTS.get(name) != text}
-    ends = ("to", "to_after") if kind == "comparison" else ("to",)
+    ends = ("to", "to_after") if name == "comparison" else ("to",)
     for end in ends:
         # Reports of a day that is not closed yet may still come, so its result would change. A
         # later day is replaced by the latest closed day.
@@ -291,8 +293,8 @@ async def _parse_request(request: Request, analyst: Analyst) -> ResultRequest:
     )
     return ResultRequest(
         metric=metric,
-        query=_QUERY_MAKERS[kind](subject, form),
-        path=f"/pages/metrics/{metric.name}/{kind}",
+        query=kind.make_query(subject, form),
+        path=f"/pages/metrics/{metric.name}/{name}",
         url_query=urlencode(ordered),
         last_day=fields[ends[-1]],
     )
@@ -370,15 +372,30 @@ def _make_association(subject: Subject, form: Form) -> PageQuery[Any]:
     )
 
 
-_QUERY_MAKERS: Final[Mapping[str, Callable[[Subject, Form], PageQuery[Any]]]] = {
-    "overview": _make_overview,
-    "ranking": _make_ranking,
-    "trend": _make_trend,
-    "comparison": _make_comparison,
-    "segments": _make_segments,
-    "association": _make_association,
+class _Kind(NamedTuple):
+    """A kind of query.
+
+    Attributes
+    ----------
+    make_query : makes a query from the fields of a URL
+    fields : names of the fields that only some kinds have. Every kind has `_COMMON_FIELDS`
+    """
+
+    make_query: Callable[[Subject, Form], PageQuery[Any]]
+    fields: tuple[str, ...] = ()
+
+
+_COMMON_FIELDS: Final = ("to", "list", "level", "correction", "confidence")
+"""Names of the fields that a URL of any kind may have."""
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "overview": _Kind(_make_overview),
+    "ranking": _Kind(_make_ranking, ("from", "all", "forged")),
+    "trend": _Kind(_make_trend, ("from", "by", "smooth")),
+    "comparison": _Kind(_make_comparison, ("from", "from_after", "to_after", "all")),
+    "segments": _Kind(_make_segments, ("from", "dimension")),
+    "association": _Kind(_make_association, ("from", "rows", "columns")),
 }
-"""Function that makes a query from the fields of a URL, by the last part of the path (KIND)."""
+"""The kinds of queries, by the last part of the path (KIND)."""
 
 
 def _read_error_control(form: Form) -> ErrorControl:

@@ -35,6 +35,7 @@ from collectors import (
     run_file_collector,
 )
 from programs import wait_until
+from rappor_server.http.application import ROUTES
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.operations.backup import backup
 from rappor_server.storage.database import open_database
@@ -42,6 +43,10 @@ from sqlalchemy import create_engine, text
 
 from rappor import Counts, Params
 
+QUERYLESS = [
+    route.path for route in ROUTES if "GET" in (route.methods or ()) and "{" not in route.path
+]
+"""Paths of all addresses of the HTTP interface that have no query parameter and no upload."""
 UNKNOWN_PARAMS = Params(k=16, m=4, f=0.5, p=0.2, q=0.8)
 """Parameters of no metric in the registry. The collector refuses reports with these parameters."""
 
@@ -215,6 +220,37 @@ def test_query_parameters_are_checked(shared: tuple[Running, str]) -> None:
     ):
         response = collector.request_estimates(token, b"{}", query=query, Content_Type=media_type)
         assert sentence in check_problem(response, 422)["detail"]
+
+
+@pytest.mark.parametrize("path", QUERYLESS)
+def test_address_without_query_parameters_refuses_all(
+    shared: tuple[Running, str], path: str
+) -> None:
+    """An address without query parameters refuses any of them, as the other addresses do.
+
+    The check comes before the token, so no request needs one. Without a query, the address has
+    another response.
+    """
+    collector, _ = shared
+    response = collector.get(f"{path}?form=2026-11-21")
+    detail = "unknown query parameter 'form'; allowed: none"
+    assert check_problem(response, 422)["detail"] == detail
+    assert collector.get(path).status_code != 422
+
+
+def test_upload_with_a_query_is_refused(shared: tuple[Running, str]) -> None:
+    """An upload has no query parameters either. Its refusal is counted as that of other uploads."""
+    collector, token = shared
+    url = f"{collector.url}/v1/reports?form=1"
+    headers = {"Content-Type": "application/json"}
+    check_problem(plain_http.post(url, content=build_upload(), headers=headers, timeout=30), 422)
+
+    def is_counted() -> bool:
+        response = collector.get("/v1/metrics", token).json()
+        lists = response["refusals"], response["refusal_totals"]
+        return all("unprocessable-entity" in {row["reason"] for row in rows} for rows in lists)
+
+    wait_until(is_counted)
 
 
 _TOO_FEW = "needs 5 reports from days that have ended and cohorts with 2 reports, and has fewer"

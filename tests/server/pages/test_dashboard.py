@@ -19,6 +19,7 @@ import pytest
 from collectors import Running, find_free_port, make_token, run_file_collector
 from dashboards import DAYS, HOSTILE, NAMES, TOML, Visitor
 from pages import parse_drawings, parse_tables
+from rappor_server.pages import page_routes
 
 CANDIDATES = "Candidates: detected ones first; the intervals of undetected ones are not adjusted"
 """Caption that the table of a ranking has."""
@@ -167,14 +168,36 @@ def test_ranking_page_and_files(reader: Visitor) -> None:
     assert "forged make" in parse_tables(forged.text)[CANDIDATES][0]
 
 
+def test_unknown_and_repeated_query_parameters_are_refused(reader: Visitor) -> None:
+    """Every page refuses a query parameter that it does not know, and one that occurs twice.
+
+    `form` is a mistyped `from`. Without the refusal, the page would show another result than the
+    URL asks for. Each kind of result knows its own parameters only.
+    """
+    kinds = ("overview", "ranking", "trend", "comparison", "segments", "association")
+    paths = {
+        f"/pages{route.path}".format(name="theme", kind=kind, file="a.csv", secret="x")  # noqa: S106
+        for route in page_routes.ROUTES
+        for kind in kinds
+        if "GET" in (route.methods or ())
+    }
+    assert f"{HOME}/health".replace("home_page", "theme") in paths
+    for path in (*sorted(paths), "/pages"):
+        page = reader.http.get(f"{path}?form=2026-11-21")
+        assert (page.status_code, "unknown query parameter" in page.text.lower()) == (422, True), (
+            path
+        )
+    for query in ("to=2026-11-05&to=", "smooth=2", "rows=editor"):
+        assert reader.http.get(f"{HOME}/ranking?{query}").status_code == 422
+    assert "did you mean from?" in reader.http.get(f"{HOME}/ranking?form=2026-11-21").text
+
+
 def test_complete_url_shows_the_same_result(reader: Visitor, dashboard: Running) -> None:
     """The URL gets the last day of its range and loses default options, so its result is fixed.
 
     The result is computed once. The same URL shows it while no decoder runs.
     """
-    page = reader.request_result(
-        f"{HOME}/ranking", list="", to="2026-11-05", level="5", unknown="x"
-    )
+    page = reader.request_result(f"{HOME}/ranking", list="", to="2026-11-05", level="5")
     assert str(page.url).endswith("/ranking?to=2026-11-05")
     assert "results from 60,000 reports" in page.text
     later = reader.request_result(f"{HOME}/ranking", to="2099-01-01")

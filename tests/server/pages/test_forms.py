@@ -92,12 +92,8 @@ def test_repeated_field_is_an_error(body: bytes, kind: str) -> None:
         parse(body, kind)
 
 
-def test_repeated_field_of_a_query_string_is_an_error() -> None:
-    """A query string with two fields of one name is refused. Other query strings are parsed."""
-    request = make_request({})
-    request.scope["query_string"] = b"from=2026-11-01&to=&from=2026-11-02"
-    with pytest.raises(ParamsError, match="from must occur once"):
-        Form.parse_query(request)
+def test_query_string_is_parsed_as_a_form() -> None:
+    """The fields of a query string are read as those of a form, also if they are empty."""
     request = make_request({})
     request.scope["query_string"] = b"from=2026-11-01&to="
     assert Form.parse_query(request).fields == {"from": "2026-11-01", "to": ""}
