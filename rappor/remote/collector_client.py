@@ -63,7 +63,8 @@ class RemoteMetric:
     n_reports : number of released reports of all days.
     n_days : number of all days with released reports.
     days : numbers of released reports of the last of these days, at most 31.
-    withheld : days with reports that are not yet released.
+    withheld : last days with reports that are not yet released, at most 31.
+    n_withheld : number of all such days.
     """
 
     name: str
@@ -77,6 +78,7 @@ class RemoteMetric:
     n_days: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
+    n_withheld: int
 
 
 class CollectorClient:
@@ -318,6 +320,7 @@ def _parse_metric(entry: Any) -> RemoteMetric:
             for row in entry["days"]
         ),
         withheld=tuple(map(datetime.date.fromisoformat, entry["withheld"])),
+        n_withheld=int(entry["n_withheld"]),
     )
 
 

@@ -493,6 +493,7 @@ def store_counts(engine: Engine, counts: Counts, day: datetime.date) -> None:
         for cohort, tally in enumerate(
             map(Tally, counts.cohort_reports.tolist(), counts.bit_counts)
         )
+        if tally.reports
     ]
     with write_transaction(engine) as db:
         insert_rows(db, schema.params, [(params.fingerprint, params.to_json())], skip_stored=True)

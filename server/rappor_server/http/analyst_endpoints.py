@@ -42,12 +42,14 @@ async def get_metrics(request: Request) -> Response:
     token = await require_token(request, collector)
     registry = collector.accepted_params.registry
     readable = tuple(metric for metric in registry.values() if token.allows(metric.name))
-    task = MetricsTask(metrics=readable)
+    task = MetricsTask(metrics=readable, today=collector.today())
     result: MetricsResponse = await await_while_connected(request, collector.readers.run(task))
     # A refusal without a metric is a refused upload, or a report whose metric the registry lacks.
     # Every token may see such numbers, because they reveal nothing about a metric.
     refusals = [row for row in result.refusals if not row.metric or token.allows(row.metric)]
-    return Response(msgspec.json.encode(MetricsResponse(result.metrics, refusals)), media_type=JSON)
+    totals = [row for row in result.refusal_totals if not row.metric or token.allows(row.metric)]
+    readable_part = MetricsResponse(result.metrics, refusals, totals)
+    return Response(msgspec.json.encode(readable_part), media_type=JSON)
 
 
 async def get_counts(request: Request) -> Response:

@@ -1,4 +1,9 @@
-"""Health of each metric: today's reports, refusals, days not yet released, expiry, a state.
+"""Health of each metric: released reports, refusals, days not yet released, expiry, a state.
+
+Nothing here changes when a report is accepted. The numbers are those of release windows, and the
+days not yet released are ended days (`releases.read_withheld_days`). A number of today's reports,
+even rounded, would show a person who reads it again and again when a report of a rare metric comes.
+Operators see the arrivals in Prometheus.
 
 The state is the first of these that applies: a metric with several problems shows the most severe.
 
@@ -7,7 +12,7 @@ The state is the first of these that applies: a metric with several problems sho
     sparse       More reports of the last week were set aside than released, or many ended days are
                  not yet released. The cohorts have too few devices.
     waiting      No report has been released yet.
-    silent       No report came in the last week.
+    silent       No report of the last week is released or waits for its release.
     refusing     Many reports of the last week were refused.
     expiring     The metric expires soon.
     collecting normally
@@ -76,9 +81,6 @@ class MetricHealth:
     Attributes
     ----------
     metric : the metric
-    reports_today : number of today's reports, rounded down to two significant digits, or None if
-        the number is below the minimum of the metric. An exact number that grows by one would show
-        the time of a single report.
     released : number of released reports
     days : reports of the last days on which windows are dated
     n_days : number of all such days
@@ -89,7 +91,6 @@ class MetricHealth:
     """
 
     metric: Metric
-    reports_today: int | None
     released: int
     days: tuple[DayReports, ...]
     n_days: int
@@ -129,11 +130,10 @@ class MetricHealth:
             return State(
                 "waiting", f"for {format_count(needed, 'report')} from days that have ended"
             )
-        n_withheld = sum(day < self._today for day in self.withheld)
-        if n_withheld > _MAX_WITHHELD_DAYS:
-            days = f"{format_count(n_withheld, 'past day')} not yet released"
+        if len(self.withheld) > _MAX_WITHHELD_DAYS:
+            days = f"{format_count(len(self.withheld), 'past day')} not yet released"
             return State("sparse", f"{days}: cohorts or parameter sets have too few reports")
-        if not self.released_week and not self.reports_today and not self.withheld:
+        if not self.released_week and not self.withheld:
             return State("silent", f"no reports since {self.days[-1].day}")
         if self.refused_week > _MAX_REFUSED_SHARE * self.released_week:
             reason = next(count.reason for count in self.refused if count.reason != SET_ASIDE)
@@ -186,7 +186,7 @@ class HealthTask:
             installations = read_installations(engine, self.counting_metric, self.today - _DAY)
         return HealthReport(
             metrics=tuple(
-                _read_health(engine, metric, overview, self.today, refused[metric.name])
+                _read_health(metric, overview, self.today, refused[metric.name])
                 for metric, overview in zip(
                     self.metrics, read_overviews(engine, self.metrics), strict=True
                 )
@@ -197,17 +197,14 @@ class HealthTask:
 
 
 def _read_health(
-    engine: Engine,
     metric: Metric,
     overview: Overview,
     today: datetime.date,
     refused: tuple[RefusalCount, ...],
 ) -> MetricHealth:
     """Return the health of one metric."""
-    arrived = warning_signs.count_arrived(engine, metric.name, today)
     return MetricHealth(
         metric=metric,
-        reports_today=None if arrived < metric.min_reports else _round_down(arrived),
         released=overview.reports,
         days=overview.days,
         n_days=overview.n_days,
@@ -216,12 +213,6 @@ def _read_health(
         refused=refused,
         overfull_cohorts=warning_signs.find_overfull_cohorts(overview.cohorts),
     )
-
-
-def _round_down(number: int) -> int:
-    """Round down to two significant digits, so that no single report changes a number above 99."""
-    digits = f"{number}"
-    return int(digits[:2].ljust(len(digits), "0"))
 
 
 def _count_refusals(

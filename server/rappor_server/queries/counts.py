@@ -29,10 +29,10 @@ from rappor_server.queries.query import Range
 from rappor_server.queries.worker import ReportStep
 from rappor_server.releases import releases, warning_signs
 from rappor_server.releases.installations import read_installations
-from rappor_server.releases.overviews import Overview, read_overviews
+from rappor_server.releases.overviews import MAX_DAYS, Overview, read_overviews
 from rappor_server.releases.release_json import write_release, write_releases
 from rappor_server.releases.releases import DayReports, Release, ReleaseQuery
-from rappor_server.releases.warning_signs import OverfullCohort, Refusals
+from rappor_server.releases.warning_signs import OverfullCohort, Refusals, RefusalTotal
 
 # Media types of requests and responses of analysts.
 JSON: Final = "application/json"
@@ -40,6 +40,9 @@ CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TEXT: Final = "text/plain"
 
+_REFUSAL_DAYS: Final = 31
+"""Number of days, today included, whose refusals GET /v1/metrics lists. A larger value makes the
+response longer: with 50 metrics and 5 reasons each, a year of days had 91,250 rows."""
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 """Pattern that the fingerprint of a parameter set matches."""
 
@@ -139,7 +142,8 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     reports : number of released reports of all days
     n_days : number of all days on which windows are dated
     days : reports of the last of these days, at most 31
-    withheld : days with reports that are in no window yet
+    withheld : last days with reports that are in no window yet, at most 31
+    n_withheld : number of all such days
     small_blocks : released reports of blocks that were closed under a smaller `min_cohort`
     overfull_cohorts : cohorts with more reports than honest devices send
     """
@@ -155,6 +159,7 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     n_days: int
     days: tuple[DayReports, ...]
     withheld: tuple[datetime.date, ...]
+    n_withheld: int
     small_blocks: int
     overfull_cohorts: tuple[OverfullCohort, ...]
 
@@ -165,18 +170,21 @@ class MetricsResponse(msgspec.Struct, frozen=True):
     Attributes
     ----------
     metrics : summary of each readable metric, in the order of the registry
-    refusals : numbers of refused reports by day, metric and reason
+    refusals : numbers of refused reports by day, metric and reason, of the last 31 days
+    refusal_totals : numbers of refused reports of all days, by metric and reason
     """
 
     metrics: list[MetricSummary]
     refusals: list[Refusals]
+    refusal_totals: list[RefusalTotal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsTask:
-    """Task of GET /v1/metrics: a summary of each of some metrics, and all refusals."""
+    """Task of GET /v1/metrics on a day (UTC): a summary of each metric, and all refusals."""
 
     metrics: Sequence[Metric]
+    today: datetime.date
 
     def run(self, engine: Engine, report_step: ReportStep) -> MetricsResponse:
         """Return the response."""
@@ -188,7 +196,9 @@ class MetricsTask:
                 self.metrics, read_overviews(engine, self.metrics), strict=True
             )
         ]
-        return MetricsResponse(summaries, warning_signs.read_refusals(engine))
+        since = self.today - datetime.timedelta(days=_REFUSAL_DAYS - 1)
+        refusals = warning_signs.read_refusals(engine, since=since)
+        return MetricsResponse(summaries, refusals, warning_signs.sum_refusals(engine))
 
 
 def _summarize(metric: Metric, overview: Overview, small_blocks: int) -> MetricSummary:
@@ -204,7 +214,8 @@ def _summarize(metric: Metric, overview: Overview, small_blocks: int) -> MetricS
         reports=overview.reports,
         n_days=overview.n_days,
         days=overview.days,
-        withheld=overview.withheld,
+        withheld=overview.withheld[-MAX_DAYS:],
+        n_withheld=len(overview.withheld),
         small_blocks=small_blocks,
         overfull_cohorts=warning_signs.find_overfull_cohorts(overview.cohorts),
     )

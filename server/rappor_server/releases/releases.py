@@ -31,9 +31,11 @@ A metric with `min_reports` = 0 has no windows. Such metrics are for people who 
 Their release adds counters and blocks as they are, so every report shows at once. A counter is
 dated on its day, and a block on its last day.
 
-A day is withheld if some reports that came on this day are in no window yet. The list of withheld
-days is the same for every parameter set and segment. If each set had its own list, the list would
-show on which day the first report of a rare segment came.
+A day is withheld if it was moved into blocks, and some reports that came on this day are in no
+window yet. The list of withheld days is the same for every parameter set and segment. If each set
+had its own list, the list would show on which day the first report of a rare segment came. Days
+that were not moved yet are not in the list. If today were in it after its first report, a person
+who reads the list again and again would learn when the first report of a rare metric comes.
 
 The rows are read one by one (`ReleaseQuery.read_rows`) and added into a table of periods
 (`_PeriodTable`). Each period has a sum for each fingerprint (`_PeriodSums`, `_ParamsSum`), from
@@ -112,7 +114,7 @@ class Release:
     first, last : first and last day, both included
     collections : counts of each parameter set, in the order of their fingerprints
     days : number of reports by the dates of their windows
-    withheld : days with reports of the metric that are in no window yet
+    withheld : days that were moved into blocks, with reports of the metric in no window yet
     daily_counts : the same reports as `collections`, divided into counts of one parameter set and
         one day. Only `read_release_by_day` fills it
     """
@@ -232,7 +234,7 @@ class ReleaseQuery:
         ).subquery("everything")
 
     def read_withheld(self, db: Connection) -> list[datetime.date]:
-        """Return the days of the range with reports of the metric that are in no window yet.
+        """Return the withheld days of the range (see the opening of the module).
 
         A block does not store on which of its days reports came. So for a block, its first and its
         last day are returned, and not the days between them.
@@ -544,20 +546,24 @@ class _PeriodTable:
 def read_withheld_days(db: Connection, metrics: Iterable[Metric]) -> dict[str, set[datetime.date]]:
     """Return the days with reports that are in no window yet, by the name of the metric.
 
-    A block does not store on which of its days reports came. So for a block, its first and its last
-    day are returned, and not the days between them. A metric without such days, and a metric
-    without a minimum, are absent from the result.
+    Days that were not moved into blocks yet, such as today, are left out: the opening of the module
+    explains why. A block does not store on which of its days reports came. So for a block, its
+    first and its last day are returned, and not the days between them. A metric without such days,
+    and a metric without a minimum, are absent from the result.
     """
     names = [metric.name for metric in metrics if metric.min_reports]
     # The days are those of all parameter sets (see the opening of the module). Numbers of reports
     # are not returned: somebody who reads a number again and again would see each report as it
     # comes.
-    block, tally = schema.block.c, schema.tally.c
+    block, tally, blocked = schema.block.c, schema.tally.c, schema.blocked.c
     waiting = select_waiting_totals(names)
     blocks = union(
         select(block.metric, block.first, block.last).where(block.metric.in_(names), ~block.closed),
         select(waiting.c.metric, waiting.c.first, waiting.c.last),
-        select(tally.metric, tally.day, tally.day).where(tally.metric.in_(names)),
+        # Counters of days that were moved are late, or of a fingerprint of no registry in force.
+        select(tally.metric, tally.day, tally.day)
+        .join(schema.blocked, blocked.metric == tally.metric)
+        .where(tally.metric.in_(names), tally.day <= blocked.through),
     )
     days: defaultdict[str, set[datetime.date]] = defaultdict(set)
     for name, first, last in db.execute(blocks):

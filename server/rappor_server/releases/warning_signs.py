@@ -45,6 +45,18 @@ class Refusals:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusalTotal:
+    """Number of reports or uploads that were refused on all days for one reason.
+
+    `metric` is empty in the cases of `Refusals`.
+    """
+
+    metric: str
+    reason: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class OverfullCohort:
     """A cohort with more reports than honest devices send.
 
@@ -73,14 +85,16 @@ def read_refusals(engine: Engine, *, since: datetime.date = datetime.date.min) -
         ]
 
 
-def count_arrived(engine: Engine, metric: str, day: datetime.date) -> int:
-    """Return the number of reports of a day that are in counters, not yet moved into blocks."""
-    columns = schema.tally.c
-    query = select(func.coalesce(func.sum(columns.reports), 0)).where(
-        columns.metric == metric, columns.day == day
-    )
+def sum_refusals(engine: Engine) -> list[RefusalTotal]:
+    """Return the refusals of all days, ordered by metric and reason."""
+    columns = schema.refusal.c
+    keys = (columns.metric, columns.reason)
+    query = select(*keys, func.sum(columns.number)).group_by(*keys).order_by(*keys)
     with translate_errors(), engine.connect() as db:
-        return int(db.execute(query).scalar_one())
+        return [
+            RefusalTotal(metric, reason, int(number))
+            for metric, reason, number in db.execute(query)
+        ]
 
 
 def count_in_small_blocks(engine: Engine, metrics: Iterable[Metric]) -> Counter[str]:

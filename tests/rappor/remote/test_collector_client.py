@@ -36,6 +36,7 @@ METRIC = {
     "n_days": 40,
     "days": [{"day": "2026-11-01", "reports": 6}],
     "withheld": ["2026-11-02"],
+    "n_withheld": 33,
     "overfull_cohorts": [],
 }
 """A collector describes a metric by this JSON."""
@@ -92,7 +93,7 @@ def test_metrics_are_records() -> None:
     (metric,) = collector.metrics()
     assert (metric.name, metric.n_reports, metric.n_days) == ("page", 70, 40)
     assert [(row.day, row.reports) for row in metric.days] == [(DAY, 6)]
-    assert (metric.withheld, metric.expires.year) == ((NEXT,), 2100)
+    assert (metric.withheld, metric.n_withheld, metric.expires.year) == ((NEXT,), 33, 2100)
 
 
 def test_estimates_are_requested_and_read() -> None:

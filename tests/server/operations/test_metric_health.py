@@ -1,23 +1,37 @@
-"""Health of metrics: today's reports, refusals of a week, states."""
+"""Health and summaries of metrics: refusals, days not yet released, states."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 
+import numpy as np
 from collectors import (
     ACCEPTED,
+    PARAMS,
     TODAY,
+    build_metric,
     build_report,
     build_upload,
     close_days,
     commit,
     day,
     store_and_merge,
+    store_counts,
 )
-from rappor_server.operations.metric_health import HealthReport, HealthTask, RefusalCount
+from rappor_server.operations.metric_health import (
+    HealthReport,
+    HealthTask,
+    MetricHealth,
+    RefusalCount,
+)
 from rappor_server.pages.rendering import format_days
+from rappor_server.queries.counts import MetricsResponse, MetricsTask
+from rappor_server.releases.warning_signs import RefusalTotal
 from rappor_server.storage.blocks import SET_ASIDE
 from sqlalchemy import Engine
+
+from rappor import Counts
 
 DAY = datetime.timedelta(days=1)
 
@@ -28,22 +42,54 @@ def read_health(engine: Engine, *names: str) -> HealthReport:
     return HealthTask(metrics=metrics, today=TODAY).run(engine, lambda _: None)
 
 
-def test_todays_reports_are_rounded_and_small_numbers_are_hidden(engine: Engine) -> None:
-    """The number of today's reports has two significant digits, and is None below `min_reports`.
+def test_nothing_changes_when_a_report_comes(engine: Engine) -> None:
+    """The health and the summary of a metric stay the same while reports of a day come.
 
-    Somebody who watched an exact number would see it grow by 1 when a device sends its report. The
-    metric `page` has no minimum, so its 129 reports of today and 7 of yesterday are all released.
-    The metric `small` has the minimum 5, and the fifth report makes the number visible.
+    A person who reads them again and again must not learn when a device sends its report. The
+    metric `small` releases five reports together, so the fifth report of the day could show, too.
+    After the day has ended and its blocks were closed, all ten reports show at once.
     """
-    commit(engine, build_upload(*[build_report() for _ in range(129)]))
-    commit(engine, build_upload(*[build_report("small") for _ in range(4)]))
-    commit(engine, build_upload(*[build_report() for _ in range(7)]), today=TODAY - DAY)
-    page, small, sound = read_health(engine, "page", "small", "sound").metrics
-    assert (page.reports_today, page.released, page.n_days) == (120, 136, 2)
-    assert (small.reports_today, small.released) == (None, 0)
-    assert sound.reports_today == 0
-    commit(engine, build_upload(build_report("small")))
-    assert read_health(engine, "small").metrics[0].reports_today == 5
+    small = ACCEPTED.registry["small"]
+
+    def read_all() -> tuple[HealthReport, MetricsResponse]:
+        summary = MetricsTask(metrics=[small], today=TODAY).run(engine, lambda _: None)
+        return read_health(engine, "small"), summary
+
+    before = read_all()
+    for i in range(10):
+        commit(engine, build_upload(build_report("small", cohort=i % 2)))
+        assert read_all() == before
+    close_days(engine, small, TODAY + DAY)
+    health, summary = read_all()
+    assert (health.metrics[0].released, summary.metrics[0].reports) == (10, 10)
+
+
+def test_long_lists_of_days_are_cut(engine: Engine) -> None:
+    """The summary of metrics lists the last 31 days, and has the numbers of all days.
+
+    On each of 40 days one report is refused and two reports come. They wait for a block: `lonely`
+    has 40 cohorts, and each day has reports of one cohort of its own.
+    """
+    params = dataclasses.replace(PARAMS, m=40)
+    lonely = build_metric("lonely", params, min_reports=100, min_cohort=10)
+    for days_ago in range(40):
+        on = TODAY - (days_ago + 1) * DAY
+        store_and_merge(engine, [], {("lonely", "padding"): 2, ("", "no-key"): 1}, today=on)
+        reports, ones = np.zeros(40, dtype=np.int64), np.zeros((40, params.k), dtype=np.int64)
+        reports[days_ago] = 2
+        store_counts(engine, Counts(params, ones, reports, "lonely"), on)
+    store_and_merge(engine, [], {("lonely", "padding"): 1}, today=TODAY)
+    close_days(engine, lonely, TODAY)
+    response = MetricsTask(metrics=[lonely], today=TODAY).run(engine, lambda _: None)
+    (summary,) = response.metrics
+    assert summary.withheld == tuple(day(i) for i in range(-31, 0))
+    assert summary.n_withheld == 40
+    assert {row.day for row in response.refusals} == {day(i) for i in range(-30, 1)}
+    assert sum(row.number for row in response.refusals) == 30 * 3 + 1
+    assert response.refusal_totals == [
+        RefusalTotal("", "no-key", 40),
+        RefusalTotal("lonely", "padding", 81),
+    ]
 
 
 def test_refusals_of_a_week_are_counted_by_reason(engine: Engine) -> None:
@@ -94,21 +140,30 @@ def test_states_of_a_metric(engine: Engine) -> None:
 def test_many_days_that_wait_are_sparse(engine: Engine) -> None:
     """More than seven ended days without a release make a metric sparse.
 
-    36 reports of yesterday were released. On each of the other days one report of cohort 1 arrived,
-    and waits for more. Today has not ended, so eight such days are seven ended days, which a weekly
-    metric always may have; the ninth day is one too many. Pages write consecutive withheld days as
-    one range.
+    35 reports of yesterday were released. On each of the other days one report of a cohort of its
+    own arrived, and waits for more. Seven such days are what a weekly metric always may have; the
+    eighth day is one too many. Pages write consecutive withheld days as one range.
     """
-    # The cohorts 0, 2 and 3 have enough reports for their blocks. Cohort 1 stays empty.
-    of_full_cohorts = [build_report("small", cohort=(0, 2, 3)[i % 3]) for i in range(36)]
-    commit(engine, build_upload(*of_full_cohorts), today=TODAY - DAY)
-    close_days(engine, ACCEPTED.registry["small"], TODAY)
-    for days_ago in (0, 1, 2, 3, 5, 6, 7, 8):
-        commit(engine, build_upload(build_report("small")), today=TODAY - days_ago * DAY)
-    assert read_health(engine, "small").metrics[0].state.name == "collecting normally"
-    commit(engine, build_upload(build_report("small")), today=TODAY - 9 * DAY)
-    small = read_health(engine, "small").metrics[0]
+    params = dataclasses.replace(PARAMS, m=12)
+    wide = build_metric("wide", params, min_reports=5, min_cohort=2)
+
+    def send(on: datetime.date, cohorts: slice, number: int) -> None:
+        reports, ones = np.zeros(12, dtype=np.int64), np.zeros((12, params.k), dtype=np.int64)
+        reports[cohorts] = number
+        store_counts(engine, Counts(params, ones, reports, "wide"), on)
+
+    def read_state(today: datetime.date) -> MetricHealth:
+        close_days(engine, wide, today)
+        return HealthTask(metrics=[wide], today=today).run(engine, lambda _: None).metrics[0]
+
+    for cohort, days_ago in enumerate((9, 8, 7, 6, 5, 3, 2)):
+        send(TODAY - days_ago * DAY, slice(cohort, cohort + 1), 1)
+    send(TODAY - DAY, slice(7, 12), 7)
+    assert read_state(TODAY).state.name == "collecting normally"
+    send(TODAY, slice(11, 12), 1)
+    assert read_state(TODAY).state.name == "collecting normally"  # today has not ended
+    later = read_state(TODAY + DAY)
     reason = "8 past days not yet released: cohorts or parameter sets have too few reports"
-    assert small.state == ("sparse", reason)
-    assert format_days(small.withheld) == f"{day(-9)} to {day(-5)}, {day(-3)} to {TODAY}"
+    assert later.state == ("sparse", reason)
+    assert format_days(later.withheld) == f"{day(-9)} to {day(-5)}, {day(-3)} to {day(-2)}, {TODAY}"
     assert format_days([TODAY, day(2)]) == f"{TODAY}, {day(2)}"

@@ -511,16 +511,19 @@ def test_a_small_period_is_released_with_the_next(engine: Engine) -> None:
 
 
 def test_the_number_of_periods_is_bounded(engine: Engine) -> None:
-    """A query with more periods than `max_periods` is refused, also before blocks are closed."""
-    for i in range(3):
-        send(engine, *[0] * 6, on=i)
-    for _ in range(2):
+    """A query with more periods than `max_periods` is refused, also if no report is released.
+
+    At first, each of three days has one report that waits. Then each has a window.
+    """
+    for cohorts in ([0], [1], [2]), ([0] * 6, [0] * 6, [0] * 6):
+        for i, of_day in enumerate(cohorts, start=3 * (len(cohorts[0]) > 1)):
+            send(engine, *of_day, on=i)
+        read(engine, on=i + 1)
         with pytest.raises(ParamsError, match="by must give at most 2 days"):
             releases.read_releases_by_period(
-                engine, releases.ReleaseQuery(SMALL, day(0), day(9)), "day", max_periods=2
+                engine, releases.ReleaseQuery(SMALL, day(i - 2), day(9)), "day", max_periods=2
             )
-        read(engine)
-    assert len(read_by(engine, "day", 0, 9)) == 3
+    assert len(read_by(engine, "day", 3, 9)) == 3
 
 
 def test_periods_are_one_document(engine: Engine, tmp_path: Path) -> None:
@@ -606,11 +609,11 @@ def test_a_small_segment_is_in_no_sum(engine: Engine) -> None:
 def test_a_rare_segment_shows_nothing_before_its_window(engine: Engine) -> None:
     """A reader cannot see whether a segment has reports before the segment has a window.
 
-    No response changes when four reports of version 2 come, nor when their blocks are closed. A
+    No response changes when four reports of version 2 come, also if they are the only reports of
+    their day. When their blocks are closed, the day is withheld, as after a report of version 1. A
     request for version 2 gets the same error as a request for an unknown fingerprint.
     """
     send_segment(engine, "1", *[0, 0, 1, 1, 2, 2])
-    send_segment(engine, "1", 3, on=1)
     close_days(engine, SPLIT, day(1))
     rare = SPLIT.in_segment({"version": "2"}).fingerprint
 
@@ -631,12 +634,18 @@ def test_a_rare_segment_shows_nothing_before_its_window(engine: Engine) -> None:
         send_segment(engine, "2", 0, 0, on=1)
         assert read_everything() == before
     close_days(engine, SPLIT, day(2))
-    assert read_everything() == before
+    after = read_everything()
+    assert {str(days) for days in list_withheld(after)} == {f"['{day(1)}']"}
     send_segment(engine, "2", 1, on=2)
     send_segment(engine, "1", 1, on=2)
     close_days(engine, SPLIT, day(3))
     unknown = "params must be a fingerprint with reports"
     assert request_counts(engine, SPLIT, rare, "day", segments=False) == unknown
+
+
+def list_withheld(responses: list[object]) -> list[list[str]]:
+    """Return the withheld days of each response that is no error."""
+    return [response["withheld"] for response in responses if isinstance(response, dict)]
 
 
 def request_counts(

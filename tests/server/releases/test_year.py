@@ -88,7 +88,7 @@ def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> N
     for metric in (small_metric, large_metric):
         fill(engine, metric)
     for make_task in (
-        lambda metric: MetricsTask(metrics=[metric]),
+        lambda metric: MetricsTask(metrics=[metric], today=day(N_DAYS)),
         lambda metric: HealthTask(metrics=[metric], today=day(N_DAYS)),
     ):
         steps, results = zip(
@@ -104,7 +104,9 @@ def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> N
             assert days[-1].reports == N_REPORTS * metric.params.m
             assert [reports.day for reports in days] == [day(N_DAYS - 31 + i) for i in range(31)]
             assert result.metrics[0].n_days == N_DAYS
-    response = MetricsTask(metrics=[small_metric, large_metric]).run(engine, lambda _: None)
+    response = MetricsTask(metrics=[small_metric, large_metric], today=day(N_DAYS)).run(
+        engine, lambda _: None
+    )
     totals = [(metric.reports, metric.n_days) for metric in response.metrics]
     assert totals == [(N_DAYS * N_REPORTS * m, N_DAYS) for m in (2, 32)]
     # The response about 50 metrics has at most 200 kB. This one is about two metrics.
