@@ -59,8 +59,8 @@ async function replay({ secret, registries, events, coin }) {
     }
     if (event.withdraw) await client.withdraw();
   }
-  const { metrics, reserved } = await client.privacySpent();
-  return { recorded, sent: Object.values(sent), metrics, reserved };
+  const { nats, metrics, reserved } = await client.privacySpent();
+  return { recorded, sent: Object.values(sent), nats, metrics, reserved };
 }
 
 /** Return a value of a history. JSON has no NaN, so a text stands for NaN. */
