@@ -367,9 +367,19 @@ def test_importing_the_client_loads_no_module_of_rare_cases() -> None:
     assert process.returncode == 0, process.stderr
 
 
-def test_importing_a_submodule_loads_no_lasso() -> None:
-    """scikit-learn is loaded only when a decode computes a lasso."""
-    process = run("import sys, rappor\nrappor.decode\nassert 'sklearn' not in sys.modules")
+def test_estimates_load_no_package_that_takes_half_a_second() -> None:
+    """scikit-learn is loaded only when a decode computes a lasso, and `scipy.stats` by an audit."""
+    homes = {
+        home
+        for package in ("rappor", "rappor.planning")
+        for home in read_public_names(package).values()
+        if find_package(home) != "auditing"
+    }
+    assert {"rappor.association.associate", "rappor.decoding.decoder"} <= homes
+    imports = ", ".join(sorted(homes | {"rappor.planning.association_power"}))
+    process = run(
+        f"import sys, {imports}\nassert not {{'sklearn', 'scipy.stats'}} & set(sys.modules)"
+    )
     assert process.returncode == 0, process.stderr
 
 

@@ -65,7 +65,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from rappor.association.joint_table import JointTable
 from rappor.counts.arrays import Booleans, Floats
@@ -299,8 +299,8 @@ def _find_noncentrality(statistic: float, degrees_of_freedom: float, probability
     def compute_excess(noncentrality: float) -> float:
         """Return P(chi-squared <= statistic) - probability."""
         if noncentrality == 0:
-            return float(stats.chi2.cdf(statistic, degrees_of_freedom)) - probability
-        return float(stats.ncx2.cdf(statistic, degrees_of_freedom, noncentrality)) - probability
+            return float(special.chdtr(degrees_of_freedom, statistic)) - probability
+        return float(special.chndtr(statistic, degrees_of_freedom, noncentrality)) - probability
 
     if compute_excess(0.0) <= 0:
         return 0.0

@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy import linalg, stats
+from scipy import linalg, special
 
 from rappor.association.joint_table import JointTable
 from rappor.counts.arrays import Floats
@@ -104,7 +104,7 @@ def compute_independence_test(table: JointTable) -> IndependenceTest:
     return IndependenceTest(
         statistic=statistic,
         degrees_of_freedom=degrees_of_freedom,
-        p_value=float(stats.chi2.sf(statistic, degrees_of_freedom)),
+        p_value=float(special.chdtrc(degrees_of_freedom, statistic)),
     )
 
 

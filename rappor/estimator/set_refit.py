@@ -113,7 +113,7 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from scipy import sparse, stats
+from scipy import sparse, special
 
 from rappor.counts.arrays import Floats, Integers
 from rappor.estimator.debias import Target
@@ -259,7 +259,7 @@ def describe_correlation(
     independent_variance = fit.coin_variance + fit.tau2 - target.extra_variance
     has_pair = (np.asarray(target.extra_variance) > 0) & np.isfinite(independent_variance)
     squares = fit.residual[has_pair] ** 2 / independent_variance[has_pair]
-    p_value = float(stats.chi2.sf(squares.sum(), len(squares))) if len(squares) else 1.0
+    p_value = float(special.chdtrc(len(squares), squares.sum())) if len(squares) else 1.0
     none_fitted = np.exp(design.design.columns(design.selected) @ np.log1p(-design.shares))
     shift_errors, first = 0.0, 0
     std_error = selection.std_error[design.selected]

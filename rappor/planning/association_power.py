@@ -58,7 +58,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from rappor.base.errors import ParamsError
 from rappor.base.ranges import check_number, read_count
@@ -246,7 +246,7 @@ def _predict_covariance(
 
 def _compute_power(noncentrality: float, degrees: int, level: float) -> float:
     """Compute the probability that the test statistic exceeds its quantile under independence."""
-    threshold = float(stats.chi2.isf(level, degrees))
+    threshold = float(special.chdtri(degrees, level))
     # scipy's non-central distribution is not defined for lambda = 0.
     if noncentrality == 0:
         return level
@@ -255,7 +255,7 @@ def _compute_power(noncentrality: float, degrees: int, level: float) -> float:
     # the root of the threshold, the probability is 1 in a float64.
     if math.sqrt(noncentrality) > math.sqrt(threshold) + 40.0:
         return 1.0
-    return float(stats.ncx2.sf(threshold, degrees, noncentrality))
+    return 1.0 - float(special.chndtr(threshold, degrees, noncentrality))
 
 
 def _count_degrees(n_values: tuple[int, int]) -> int:
