@@ -23,9 +23,10 @@ The kit reports one of the uses of a run (see `rappor_client.kit.host`).
 `remote add` is the context of `remote`, and its parent is the context of the root: the program
 itself. All contexts of a run share the dictionary `ctx.meta`, in which this module keeps two keys.
 
-*Watching.* The module replaces three methods of the program's command objects ("watches" a command)
-by functions that call them. In the order of a run:
+*Watching.* The module replaces methods of the program's command objects ("watches" a command) by
+functions that call them. In the order of a run:
 
+    main           notes at the root whether click ends the process, or returns to the program
     get_command    watches a command when its group looks it up, because groups may load commands
                    late
     make_context   collects the contexts of all commands that one run has parsed
@@ -242,7 +243,19 @@ def _describe_command(host: Host) -> str:
 def _watch_root(group: Any, host: Host) -> None:
     """Watch the root of a program, and show the consent question after each successful run."""
     _watch(group, host)
-    invoke = group.invoke
+    main, invoke = group.main, group.invoke
+    is_standalone = False
+
+    def start(*args: Any, **settings: Any) -> Any:
+        nonlocal is_standalone
+        # A command may call `main` again, so the value of the outer call is kept.
+        outer = is_standalone
+        # `standalone_mode` is the fourth parameter of `main`.
+        is_standalone = args[3] if len(args) > 3 else settings.get("standalone_mode", True)
+        try:
+            return main(*args, **settings)
+        finally:
+            is_standalone = outer
 
     def run(ctx: Any) -> Any:
         try:
@@ -254,12 +267,14 @@ def _watch_root(group: Any, host: Host) -> None:
                 host.finish_run()
             raise
         # With `standalone_mode=False` a program ends by `sys.exit(cli(...))`, so a number is its
-        # exit code. Bad case: the question came after a command that returned 1.
-        if not (isinstance(result, int) and result):
+        # exit code. Bad case: the question came after a command that returned 1. In the standalone
+        # mode click ignores the result and ends with exit code 0. Bad case: no question came after
+        # a command that returned the number of its results.
+        if is_standalone or not (isinstance(result, int) and result):
             host.finish_run()
         return result
 
-    group.invoke = run
+    group.main, group.invoke = start, run
 
 
 def _watch(command: Any, host: Host) -> None:

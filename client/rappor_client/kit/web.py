@@ -296,9 +296,16 @@ async def _serve(inner: Any, site: Site, scope: dict[str, Any], receive: Any, se
 
 
 def _end_in_flask(site: Site) -> None:
-    """Queue the use of the route of Flask's present request."""
+    """Queue the use of the route of Flask's present request, once for each request."""
     with site.log_failures():
         from flask import request
 
-        if name := site.find_route_name(request.endpoint):
+        # Flask calls this function at the end of each context of a request, and a request may have
+        # several. Bad case: `stream_with_context` opens a second one for the stream, and the visit
+        # of a page with a stream counted twice.
+        key = f"{__name__}.{id(site)}"
+        is_first_context = not request.environ.get(key)
+        request.environ[key] = True
+        name = site.find_route_name(request.endpoint) if is_first_context else ""
+        if name:
             site.queue_use(site.account(request), name)

@@ -86,6 +86,35 @@ def test_no_question_follows_a_command_that_returns_a_failure(
     assert host.n_questions == is_success
 
 
+@pytest.mark.parametrize("result", [0, 1, 7, True])
+@pytest.mark.parametrize("mode", [{}, {"standalone_mode": True}])
+def test_the_question_follows_a_returned_number_that_click_ignores(
+    result: int, mode: dict[str, bool]
+) -> None:
+    """In the standalone mode click ends with exit code 0, whatever a command returns."""
+    host = RunRecorder()
+
+    @click.group()
+    def program() -> None:
+        pass
+
+    @program.command()
+    def inner() -> int:
+        return 3
+
+    @program.command()
+    def go() -> int:
+        # A failure within the run of another command is no end of the program.
+        assert program.main(["inner"], standalone_mode=False) == 3
+        assert host.n_questions == 0
+        return result
+
+    kit._watch_root(program, host)
+    with pytest.raises(SystemExit) as end:
+        program.main(["go"], **mode)
+    assert (end.value.code, host.n_questions) == (0, 1)
+
+
 class InterruptedHost(Host):
     """A host whose person presses Ctrl-C while the response is stored."""
 

@@ -277,6 +277,23 @@ def test_the_next_visit_starts_a_thread_that_could_not_start(
     wait_until(lambda: peek(device).pending_reports)
 
 
+def test_a_visit_counts_once_in_several_contexts_of_flask(
+    add_telemetry: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page with a stream has two contexts, and a test client in a `with` block keeps a third."""
+    from flask import stream_with_context  # noqa: PLC0415 - 0.2 s
+
+    app, _ = flask_app()
+    app.add_url_rule("/stream", "stream", lambda: app.response_class(stream_with_context("ab")))
+    monkeypatch.setattr("rappor_client.kit.web.Site", UseRecorder)
+    site = add_telemetry(app)
+    assert isinstance(site, UseRecorder)
+    with app.test_client() as client:
+        for _ in range(2):
+            assert client.get("/stream", headers={"x-account": "anna"}).data == b"ab"
+    assert site.uses == [("anna", "stream")] * 2
+
+
 @WITH_ALL_FRAMEWORKS
 def test_an_account_is_a_device(
     make: Callable[[], tuple[Any, Get]],
