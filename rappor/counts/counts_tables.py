@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rappor.base.arrow import load_pyarrow, open_parquet
 from rappor.base.atomic_files import read_text, replace_file
 from rappor.base.errors import FileError, ReportError
-from rappor.base.text_lines import WHITE_SPACE, read_whole_number
+from rappor.base.text_lines import WHITE_SPACE, is_blank_row, read_whole_number
 from rappor.protocol.params import Params
 
 # Keys of the schema's metadata in Arrow and Parquet.
@@ -165,7 +165,7 @@ def is_table_of_counts(first_line: str) -> bool:
 def _parse_row(row: list[str], columns: list[str], indices: list[int], params: Params) -> list[int]:
     """Return the numbers of a row in the order of the columns; raise ReportError for a bad row."""
     if len(row) != len(columns):
-        remedy = "" if row else ": the line is blank, remove it"
+        remedy = ": the line is blank, remove it" if is_blank_row(row) else ""
         raise ReportError(f"fields must number {len(columns)}, got {len(row)}{remedy}")
     numbers = [_parse_cell(name, row[index]) for name, index in zip(columns, indices, strict=True)]
     cohort, n = numbers[:2]

@@ -35,7 +35,7 @@ from rappor.base.atomic_files import read_text
 from rappor.base.errors import DecodeError, FileError
 from rappor.base.progress import Progress, no_progress
 from rappor.base.ranges import check_weights, format_value
-from rappor.base.text_lines import WHITE_SPACE, split_filled_lines
+from rappor.base.text_lines import WHITE_SPACE, read_decimal, split_filled_lines
 from rappor.candidates.candidates import Candidates
 from rappor.counts.counts import Counts
 from rappor.decoding.contrasts import Contrast, compute_critical_value
@@ -138,7 +138,7 @@ def read_weights(path: str) -> dict[str, float]:
         name, comma, weight = line.rpartition(",")
         name = name.strip(WHITE_SPACE)
         try:
-            value = float(weight)
+            value = read_decimal(weight)
         except ValueError:
             # Tables from spreadsheets begin with a line of titles, such as "country,weight". A line
             # with the name of a segment is no line of titles: its weight is wrong. The name of a

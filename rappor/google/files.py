@@ -37,7 +37,13 @@ from numpy.typing import NDArray
 
 from rappor.base.atomic_files import read_text, replace_file
 from rappor.base.errors import FileError, ParamsError, ReportError
-from rappor.base.text_lines import WHITE_SPACE, read_whole_number, split_lines
+from rappor.base.text_lines import (
+    WHITE_SPACE,
+    is_blank_row,
+    read_decimal,
+    read_whole_number,
+    split_lines,
+)
 from rappor.candidates.candidates import Candidates
 from rappor.candidates.google_hashing import GOOGLE_LAYOUT
 from rappor.candidates.texts import Texts
@@ -61,7 +67,8 @@ _NO_COHORT: Final = 1 << 63
 """Cohort number that replaces a cell without a number. No collection has this cohort."""
 
 _NA: Final = ("NA", "")
-"""R reads these cells of a map as missing. The example map of google/rappor has an empty cell."""
+"""R reads these cells of a map as missing, also between white space. The example map of
+google/rappor has an empty cell."""
 
 
 class MappedCandidates(Candidates):
@@ -140,7 +147,7 @@ def read_params(path: PathLike, *, client: Client | None = None) -> Params:
     line, row = rows[1]
     try:
         k, h, m = (read_whole_number(cell) for cell in row[:3])
-        p, q, f = (float(cell) for cell in row[3:])
+        p, q, f = (read_decimal(cell) for cell in row[3:])
     except ValueError:
         raise FileError(path, "k, h, m must be integers and p, q, f numbers", line=line) from None
     if client is not None:
@@ -381,7 +388,8 @@ def read_map(path: PathLike, params: Params) -> MappedCandidates:
     for line, row in _read_rows(path):
         text = "" if row[0] == "Empty" else row[0]
         try:
-            cells = sorted({read_whole_number(cell) - 1 for cell in row[1:] if cell not in _NA})
+            present = (cell for cell in row[1:] if cell.strip(WHITE_SPACE) not in _NA)
+            cells = sorted({read_whole_number(cell) - 1 for cell in present})
         except ValueError:
             raise _make_number_error(path, row[1:], line) from None
         if not 1 <= len(cells) <= width:
@@ -437,12 +445,12 @@ def _check_forced(params: Params) -> None:
 
 
 def _read_rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each row that is not empty."""
+    """Yield the line number and the cells of each row that is not blank, as R reads tables."""
     # newline="" keeps the line ends, so that a line end within a quoted cell stays in the cell.
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
         for row in reader:
-            if row:
+            if not is_blank_row(row):
                 yield reader.line_num, row
     except csv.Error as error:
         raise FileError(path, f"it is not CSV: {error}", line=reader.line_num) from None

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError, ParamsError
 from rappor.base.ranges import check_integer, check_number
+from rappor.base.text_lines import is_blank_row, read_decimal
 from rappor.protocol.normalizers import FIELD_SEPARATOR
 from rappor.simulation.keystream import Keystream
 
@@ -237,12 +238,13 @@ def _compute_shares(weights: ArrayLike, n: int) -> NDArray[np.float64]:
 def _parse_row(row: list[str]) -> tuple[str, float]:
     """Return the value and the weight of a row. Raise ParamsError if the row is not valid."""
     if len(row) != 2:
-        raise ParamsError(f"fields must number 2, got {len(row)}")
+        remedy = ": the line is blank, remove it" if is_blank_row(row) else ""
+        raise ParamsError(f"fields must number 2, got {len(row)}{remedy}")
     try:
-        share = float(row[1])
+        share = read_decimal(row[1])
     except ValueError:
         share = math.nan
-    # This comparison refuses negative and infinite weights, and the NaN of an unreadable weight.
-    if not 0 <= share < math.inf:
+    # This comparison refuses negative weights, and the NaN of an unreadable weight.
+    if not share >= 0:
         raise ParamsError(f"a weight must be a number in [0, infinity), got {row[1][:40]!r}")
     return row[0], share

@@ -1,4 +1,4 @@
-"""Lines and whole numbers as files contain them, not as Python's own functions read them."""
+"""Lines and numbers as files contain them, not as Python's own functions read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rappor.base.text_lines import read_whole_number, split_filled_lines, split_lines
+from rappor.base.text_lines import (
+    read_decimal,
+    read_whole_number,
+    split_filled_lines,
+    split_lines,
+)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n"), min_size=1)))
@@ -62,3 +67,31 @@ def test_another_text_is_no_whole_number(text: str) -> None:
     """Fractions, signs, other digits, separators of thousands and too large numbers are refused."""
     with pytest.raises(ValueError, match="number"):
         read_whole_number(text)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["", " ", "\t\r\n"]))
+def test_every_float_is_read_from_its_spellings(number: float, space: str) -> None:
+    """Python's repr, an exponent and 17 digits stand for the same number."""
+    for text in (repr(number), f"{number:.17e}", f"{number:+.17E}"):
+        assert read_decimal(space + text + space) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [(".5", 0.5), ("5.", 5.0), ("-0", 0.0), ("+1e-2", 0.01)]
+)
+def test_short_spellings_of_decimals(text: str, number: float) -> None:
+    """A point may stand at either end, and a sign before the digits."""
+    assert read_decimal(text) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ".", "nan", "inf", "-infinity", "NA", "1e400", "1_0", "0,5", "1 0", "0x1p3", "1e"),
+        *("\uff10.5", "\u0661", "\u00bd", "1\u00a0", "--1", "1.2.3", "e5"),
+    ],
+)
+def test_another_text_is_no_decimal(text: str) -> None:
+    """Python's `float` reads some of these, and no other program writes them."""
+    with pytest.raises(ValueError, match="number"):
+        read_decimal(text)

@@ -140,7 +140,8 @@ def test_decode_weighs_segments(shell: Shell, counts: str) -> None:
     )
     Counts.zero(params, whole.metric).save(shell.path("2.counts"))
     assert "at least 1 report each, got 0 of version=2" in shell.run_on_metric(*words)[2]
-    for lines in ("version=1,a\nversion=2,1\n", "version=1,1\nversion=1,2\n"):
+    numbers = (f"version=1,{text}\nversion=2,1\n" for text in ("a", "1_0", "\uff11", "1e400"))
+    for lines in (*numbers, "version=1,1\nversion=1,2\n"):
         weights.write_text(lines, encoding="utf-8")
         assert "each line must be a segment, a comma and a weight" in shell.run_on_metric(*words)[2]
 

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -244,9 +245,10 @@ REFUSED_FILES = [
     ("params", ["", "k,h,m,f,p,q\n8,1,2,.5,.25,.75\n"], "header"),
     ("params", [HEAD, HEAD + "8,1,2,.25,.75,.5\n" * 2], "one row"),
     ("params", [f"{HEAD}8,1,two,.25,.75,.5\n", f"{HEAD}8,1,2,.25,.75\n"], "integers"),
+    ("params", [f"{HEAD}8,1,2,.2_5,.75,.5\n", f"{HEAD}8,1,2,\uff10.25,.75,.5\n"], "numbers"),
+    ("params", [f"{HEAD}8,1,2,nan,.75,.5\n", f"{HEAD}8,1,2,.25,1e400,.5\n"], "numbers"),
     ("params", [f"{HEAD}8,1,2,.75,.25,.5\n"], "p must be less than q"),
     ("params", [f"{HEAD}8,1,2,.25,2,.5\n"], "q must be"),
-    ("params", [f"{HEAD}8,1,2,nan,.75,.5\n"], "p must be"),
     ("params", [f"{HEAD}0,1,2,.2,.7,.5\n"], "k must be"),
     ("counts", ["", "5,1,2\n", "5,1,2\n" * 3], "2 cohorts"),
     ("counts", ["5,1\n5,1,2\n"], "3 cells"),
@@ -331,6 +333,31 @@ def test_absent_candidates_have_almost_no_share(
     words += ["--candidates", str(tmp_path / "candidates.txt")]
     assert run(["decode", str(GOOGLE / "counts.csv"), "--format", "google", "--json", *words]) == 0
     assert '"estimates": []' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda text: text, lambda text: text.replace("\n", "\r"), lambda text: f"\ufeff{text}"],
+)
+def test_white_space_around_cells_and_on_lines_is_ignored(
+    write: Callable[[str], str], tmp_path: Path
+) -> None:
+    """R ignores blank lines, and white space around a number and around NA."""
+    params = Params(k=2, h=2, m=2, f=0.5, p=0.25, q=0.75, layout=GOOGLE_LAYOUT)
+    files_of_lines = {
+        "params": " k,h , m,p,q,f\n \t\n2 , 2,2,.25 , 7.5e-01,\t.5\n \n",
+        "counts": "\n10 ,\t4,6\n  \n 20,9, 11\n\t \n",
+        "map": " \nvim, 1 ,NA , 4, \n\t\nemacs, NA,3,2 ,\t4\n ",
+        "reports": "client,cohort,bloom,prr,irr\n\t\n7,1,,,10\n \n",
+    }
+    for name, text in files_of_lines.items():
+        (tmp_path / f"{name}.csv").write_text(write(text), encoding="utf-8", newline="")
+    assert files.read_params(tmp_path / "params.csv") == params
+    counts = files.read_counts(tmp_path / "counts.csv", params)
+    assert counts == Counts(params, [[4, 6], [9, 11]], [10, 20])
+    cells = files.read_map(tmp_path / "map.csv", params).compute_cells(params, 0, 2)
+    assert cells.tolist() == [[0, 3, -1, -1], [1, 2, 3, -1]]
+    assert files.read_reports(tmp_path / "reports.csv", params).n_reports == 1
 
 
 @pytest.mark.parametrize("name", ["NA", "007", "1e3", "TRUE", ""])
