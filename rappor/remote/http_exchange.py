@@ -19,12 +19,15 @@ from typing import Final
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import (
+    HTTPHandler,
     HTTPRedirectHandler,
     HTTPSHandler,
     OpenerDirector,
     ProxyHandler,
     Request,
     build_opener,
+    getproxies,
+    proxy_bypass,
 )
 
 from rappor.base.errors import CollectorError, ParamsError
@@ -130,6 +133,7 @@ class HttpExchange:
         CollectorError
             The collector cannot be reached, or the response is too long or takes too much time.
         """
+        _check_proxy(self._base)
         end = time.monotonic() + request.seconds
         url = self._base._replace(path=self._base.path + request.path).geturl()
         sent = Request(  # noqa: S310 - the scheme was checked
@@ -197,6 +201,64 @@ def read_problem(response: HttpResponse) -> CollectorError:
     )
 
 
+class _FinalResponse(http.client.HTTPResponse):
+    """The final response of a server, after any number of interim responses (1xx)."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        """Read the status line of the final response, and skip interim responses (100 to 199)."""
+        # Case: 103 (Early Hints). `http.client` skips 100 only, and nothing before a tunnel. The
+        # timeout of the socket bounds each wait of this loop.
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]  # not in typeshed
+            if not http.client.CONTINUE <= status < http.client.OK:
+                return version, status, reason
+            http.client.parse_headers(self.fp)
+
+
+class _TunnelResponse(_FinalResponse):
+    """Response of a proxy to CONNECT. Every status 2xx accepts the tunnel, as 200 does."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        """Read the status line. `http.client` takes 201 to 299 for a refusal."""
+        version, status, reason = super()._read_status()
+        is_accepted = http.client.OK <= status < http.client.MULTIPLE_CHOICES
+        return version, int(http.client.OK) if is_accepted else status, reason
+
+
+class _HttpConnection(http.client.HTTPConnection):
+    """Connection whose interim responses are skipped."""
+
+    response_class = _FinalResponse
+
+
+class _HttpsConnection(http.client.HTTPSConnection):
+    """Connection over TLS, perhaps through the tunnel of a proxy."""
+
+    response_class: type[http.client.HTTPResponse] = _FinalResponse
+
+    def _tunnel(self) -> None:
+        """Request a tunnel from the proxy."""
+        self.response_class = _TunnelResponse
+        super()._tunnel()  # type: ignore[misc]  # not in typeshed
+        self.response_class = _FinalResponse
+
+
+class _HttpHandler(HTTPHandler):
+    """Handler of urllib for http."""
+
+    def http_open(self, req: Request) -> http.client.HTTPResponse:
+        """Send a request."""
+        return self.do_open(_HttpConnection, req)
+
+
+class _HttpsHandler(HTTPSHandler):
+    """Handler of urllib for https, with the certificates that the system trusts."""
+
+    def https_open(self, req: Request) -> http.client.HTTPResponse:
+        """Send a request."""
+        return self.do_open(_HttpsConnection, req, context=ssl.create_default_context())
+
+
 class _NoRedirect(HTTPRedirectHandler):
     """Handler that returns a redirect as the response.
 
@@ -213,8 +275,31 @@ def _build_opener(base: SplitResult) -> OpenerDirector:
     # An http request stays on the machine or in a container network. Without this branch it would
     # pass through a proxy on another machine.
     if base.scheme == "http":
-        return build_opener(ProxyHandler({}), _NoRedirect)
-    return build_opener(HTTPSHandler(context=ssl.create_default_context()), _NoRedirect)
+        return build_opener(ProxyHandler({}), _HttpHandler, _NoRedirect)
+    return build_opener(_HttpsHandler, _NoRedirect)
+
+
+def _check_proxy(base: SplitResult) -> None:
+    """Raise CollectorError if requests would pass through a proxy whose address cannot be right.
+
+    urllib reports such an address as an error of the collector's address or name.
+    """
+    text = getproxies().get(base.scheme)
+    # Requests over http pass through no proxy.
+    if base.scheme == "http" or not text or proxy_bypass(str(base.hostname)):
+        return
+    try:
+        parts = urlsplit(text if "//" in text else f"//{text}")
+        has_host = bool(parts.hostname) and parts.port != 0 and not parts.netloc.endswith(":")
+        is_http = parts.scheme in ("", "http", "https")
+    except ValueError:  # the port is no number or too large, or a bracket is missing
+        has_host = is_http = False
+    if not (has_host and is_http and all("!" <= letter <= "~" for letter in text)):
+        # The message does not contain the address, which may contain a password.
+        raise CollectorError(
+            "the collector was not reached: the system's proxy must be an http address such as "
+            "http://proxy.example.org:3128"
+        )
 
 
 def _parse_address(url: str, *, allow_http: bool) -> SplitResult:

@@ -321,7 +321,8 @@ def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
         login = base64.b64encode(proxy.login.encode()).decode()
         lines.append(f"Proxy-Authorization: Basic {login}")
     connected.sendall("\r\n".join([*lines, "", ""]).encode())
-    with http.client.HTTPResponse(connected, method="CONNECT") as response:
+    # Without `_FinalResponse`, an interim response of the proxy was taken for a refusal.
+    with _FinalResponse(connected, method="CONNECT") as response:
         response.begin()
         # Every status 2xx accepts the tunnel. Some proxies send 201, which was once taken for a
         # refusal.

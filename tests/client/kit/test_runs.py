@@ -87,9 +87,9 @@ def test_no_question_follows_a_command_that_returns_a_failure(
 
 
 @pytest.mark.parametrize("result", [0, 1, 7, True])
-@pytest.mark.parametrize("mode", [{}, {"standalone_mode": True}])
+@pytest.mark.parametrize("mode", [{}, {"standalone_mode": True}], ids=["default", "standalone"])
 def test_the_question_follows_a_returned_number_that_click_ignores(
-    result: int, mode: dict[str, bool]
+    result: int, mode: dict[str, Any]
 ) -> None:
     """In the standalone mode click ends with exit code 0, whatever a command returns."""
     host = RunRecorder()

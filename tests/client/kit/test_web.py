@@ -284,7 +284,9 @@ def test_a_visit_counts_once_in_several_contexts_of_flask(
     from flask import stream_with_context  # noqa: PLC0415 - 0.2 s
 
     app, _ = flask_app()
-    app.add_url_rule("/stream", "stream", lambda: app.response_class(stream_with_context("ab")))
+    app.add_url_rule(
+        "/stream", "stream", lambda: app.response_class(stream_with_context(iter("ab")))
+    )
     monkeypatch.setattr("rappor_client.kit.web.Site", UseRecorder)
     site = add_telemetry(app)
     assert isinstance(site, UseRecorder)

@@ -91,6 +91,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_CONNECT(self) -> None:
         """Respond as a proxy, and then as the collector at the end of the tunnel."""
         self.server.requests.append((self.command, self.path, dict(self.headers), b""))
+        for status in self.server.interim:
+            self.wfile.write(f"HTTP/1.1 {status} Interim\r\nLink: </x>\r\n\r\n".encode())
         self.send_response(self.server.tunnel_status)
         self.end_headers()
         self.connection = self.server.context.wrap_socket(self.connection, server_side=True)
@@ -500,6 +502,7 @@ def test_proxy_of_the_system_is_used(
         monkeypatch.setenv("https_proxy", f"http://user:pa%20ss@{address}")
         for no_proxy, n_tunnels in (("", 1), ("", 2), ("127.0.0.1", 2)):
             proxy.tunnel_status = 199 + n_tunnels  # every 2xx accepts
+            proxy.interim = (103, 100)[:n_tunnels]  # every 1xx is skipped
             monkeypatch.setenv("no_proxy", no_proxy)
             assert HttpTransport(url).send(b"{}", timeout=5).body == ACCEPTED
             assert len(proxy.requests) == 2 * n_tunnels  # one tunnel for each upload

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import http.server
 import socket
+import ssl
+import threading
 import time
+from pathlib import Path
 
 import pytest
-from sockets import run_handler
+from sockets import run_handler, write_certificate
 
 from rappor.base.errors import CollectorError, ParamsError
 from rappor.remote.http_exchange import HttpExchange, HttpRequest
@@ -58,6 +61,89 @@ def test_no_redirect_is_followed(status: int) -> None:
     with run_handler(handle) as url:
         assert HttpExchange(f"{url}/base/")(make_request()).status == status
     assert paths == ["/base/v1/metrics"]
+
+
+@pytest.mark.parametrize("statuses", [(100,), (102,), (103, 103), (100, 199, 103)])
+def test_interim_responses_are_skipped(statuses: tuple[int, ...]) -> None:
+    """All statuses 1xx are skipped, with their header fields."""
+
+    def handle(request: http.server.BaseHTTPRequestHandler) -> None:
+        for status in statuses:
+            request.wfile.write(f"HTTP/1.1 {status} Interim\r\nLink: </x>\r\n\r\n".encode())
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(b"final")
+
+    with run_handler(handle) as url:
+        response = HttpExchange(url)(make_request())
+    assert (response.status, response.body) == (200, b"final")
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_accepted"),
+    [
+        *((f"HTTP/1.1 {status} x\r\nVia: y\r\n\r\n", True) for status in (200, 201, 204, 299)),
+        ("HTTP/1.1 103 x\r\nLink: </x>\r\n\r\nHTTP/1.1 100 x\r\n\r\nHTTP/1.0 202\r\n\r\n", True),
+        *((f"HTTP/1.1 {status} x\r\n\r\n", False) for status in (302, 403, 407, 502)),
+    ],
+)
+def test_a_tunnel_of_the_proxy_is_used(
+    answers: str, is_accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every status 2xx accepts a tunnel, also after interim responses."""
+    cert, key = write_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+
+    def serve(listening: socket.socket) -> None:
+        plain, _ = listening.accept()
+        with plain:
+            assert plain.recv(1 << 16).startswith(b"CONNECT 127.0.0.1:8443 HTTP/1.")
+            plain.sendall(answers.encode())
+            if is_accepted:
+                with context.wrap_socket(plain, server_side=True) as tls:
+                    tls.recv(1 << 16)
+                    tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        server = threading.Thread(target=serve, args=(listening,))
+        server.start()
+        exchange = HttpExchange("https://127.0.0.1:8443")
+        if is_accepted:
+            assert exchange(make_request()).body == b"{}"
+        else:
+            with pytest.raises(CollectorError, match="Tunnel connection failed"):
+                exchange(make_request())
+        server.join()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:secret@h:0",
+        *("http://:3128", "http://h:port", "h:99999", "http://h:0", "http://h:", "http://"),
+        *(
+            "http://[::1",
+            "ftp://h",
+            "socks5://h:1080",
+            "http://two words:1",
+            "http://m\u00fcnchen:1",
+        ),
+    ],
+)
+def test_a_wrong_address_of_a_proxy_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is about the proxy, and not about the address of the collector."""
+    monkeypatch.setenv("https_proxy", address)
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(
+        CollectorError, match=r"the system's proxy must be an http address"
+    ) as error:
+        HttpExchange("https://collector.invalid")(make_request())
+    assert "secret" not in str(error.value)
 
 
 def test_an_endless_response_is_refused() -> None:
