@@ -71,15 +71,16 @@ def store_reports(engine: Engine, first: datetime.date = TODAY) -> None:
 
 
 def test_readers_close_nothing(engine: Engine) -> None:
-    """Reading a release closes no block: ended days stay withheld until a task closes their blocks.
+    """Reading a release closes no block: ended days show nothing until a task closes their blocks.
 
     If readers closed blocks, the first reader after midnight would wait for the blocks of a whole
     day.
     """
     store_reports(engine)
     release = releases.read_release(engine, SMALL, *ALL_DAYS)
-    assert (release.n_reports, release.withheld) == (0, tuple(map(day, range(N_DAYS))))
-    assert read_overviews(engine, [SMALL])[0].withheld == release.withheld
+    assert (release.n_reports, release.withheld) == (0, ())
+    assert read_overviews(engine, [SMALL])[0].withheld == ()
+    assert blocks.count_due_days(engine, ["small"], today=day(N_DAYS)) == {"small": N_DAYS}
     close_days(engine, SMALL, day(N_DAYS))
     assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
@@ -297,7 +298,7 @@ def test_clock_ahead_ends_no_day(engine: Engine) -> None:
     commit(engine, build_upload(*[build_report("small")] * 6), today=today)
     wrong_day = today + datetime.timedelta(days=30)
     CloseTask(rules=RULES, today=wrong_day).run(engine, lambda _: None)
-    assert releases.read_release(engine, SMALL, *ALL_DAYS).withheld == (today,)
+    assert blocks.count_due_days(engine, ["small"], today=wrong_day) == {"small": 30}
     # The clock of PostgreSQL may have passed midnight since the first line of the test.
     assert (closing.earlier_of_clocks(engine, wrong_day) - today).days in (0, 1)
     # A host whose clock is behind: its day is the earlier one.
@@ -567,12 +568,15 @@ def test_closing_process_ends_when_idle(tmp_path: Path) -> None:
     with run_collector(tmp_path, address) as running:
         token = make_token(address)
 
-        def count_withheld_days() -> int:
+        def count_released_days() -> int:
             counts = running.get("/v1/metrics/small/counts", token).json()
-            assert counts["reports"] == 6 * (N_DAYS - len(counts["withheld"]))
-            return len(counts["withheld"])
+            assert all(day["reports"] == 6 for day in counts["days"])
+            assert counts["reports"] == 6 * len(counts["days"])
+            return len(counts["days"])
 
-        wait_until(lambda: not count_withheld_days() and "rappor-closer" not in running.children())
+        wait_until(
+            lambda: count_released_days() == N_DAYS and "rappor-closer" not in running.children()
+        )
         assert "rappor-reader" in running.children()
 
 
