@@ -73,7 +73,7 @@ from rappor_server.storage.blocks import Rules, count_due_days, find_last_day, r
 from rappor_server.storage.database import ping, utc_today
 from rappor_server.storage.inbox import open_inbox
 from rappor_server.storage.merge_process import MergeProcess, MergeStatus
-from rappor_server.storage.release_windows import record_rates
+from rappor_server.storage.release_windows import record_rules
 from rappor_server.storage.schema_versions import open_checked
 
 ResponseFuture = asyncio.Future[bytes]
@@ -227,8 +227,6 @@ class Collector:
         # Also the rules of metrics with `min_reports` = 0. Case: the minimum and the rate of a
         # metric are raised on one day. The reports that came before then join the first window.
         self._rules_with_rates: dict[str, Rules]
-        # The rules whose sampling rates are in the database; None before the first record.
-        self._recorded_rules: dict[str, Rules] | None = None
         self.adopt(inputs or InputFiles.read(settings, today=today()))
         wait = functools.partial(wait_for_database, seconds=settings.database_seconds)
         self.engine = wait(lambda: open_checked(settings.database))
@@ -349,7 +347,7 @@ class Collector:
     async def _find_due(self) -> dict[str, Rules]:
         """Return the rules of blocks, by metric name, of the metrics with days to close.
 
-        The call also stores the sampling rates of a registry that has come into force.
+        The call also stores the sampling rates and minimums of the registry in force.
 
         A day is to close if it has ended and has reports that are in no block.
         """
@@ -362,20 +360,10 @@ class Collector:
         # A clock that is a day ahead would close today's blocks before their last reports came. The
         # earlier day of this host's clock and the database's clock is therefore used.
         today = await self.look_up(earlier_of_clocks, self.today())
-        await self._record_rates(today)
+        # Each call stores them, because another host may have another registry (`record_rules`).
+        # `adopt` cannot store them at the start, when the database is not open yet.
+        await self.look_up(record_rules, self._rules_with_rates, today)
         return await self.look_up(select_due, self._rules, today)
-
-    async def _record_rates(self, today: datetime.date) -> None:
-        """Store the sampling rates of a registry that came into force since the last call.
-
-        The database is not open yet when `adopt` is called at the start, so `adopt` cannot store
-        the rates itself.
-        """
-        rules = self._rules_with_rates
-        if rules is not self._recorded_rules:
-            await self.look_up(record_rates, rules, today)
-            # Case: a reload has replaced the rules during the query. The next call records them.
-            self._recorded_rules = rules
 
     async def find_candidates(self, metric: Metric, digest: str = "") -> CandidateSource | None:
         """Return the list of candidates of a query for a metric, or None if there is no list.

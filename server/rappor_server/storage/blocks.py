@@ -119,6 +119,7 @@ from rappor_server.storage.release_windows import (
     BlockKey,
     BlockTotal,
     add_block_totals,
+    combine_rules,
     form_windows,
     store_rates,
 )
@@ -275,7 +276,8 @@ def close_blocks(
     ----------
     engine : the database
     metric : name of the metric
-    rules : rule of each fingerprint of the metric
+    rules : rule of each fingerprint of the metric, from the registries of this process. The rules
+        of other collectors on the database are added (`combine_rules`)
     today : day (UTC). Today has not ended and is not moved
     until : time of `time.monotonic` after which no further transaction begins. The first
         transaction always begins, so a task without time left still makes progress
@@ -290,7 +292,8 @@ def close_blocks(
             store_rates(db, metric, rules, today - _DAY)
             last_start = time.monotonic() + _TRANSACTION_SECONDS
             while pieces:
-                _move_piece(db, metric, pieces.popleft(), rules)
+                piece = pieces.popleft()
+                _move_piece(db, metric, piece, combine_rules(db, metric, rules, piece.day))
                 if time.monotonic() > last_start:
                     break
         if time.monotonic() > until:

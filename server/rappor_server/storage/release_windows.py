@@ -72,8 +72,9 @@ changes no number of the past. The stored rate is null if devices may have had d
     the rate has changed since the first day of the blocks of the window
 
 The table `rate_in_force` has the present rate, and the last day on which another rate may have been
-in force. Both are written when a collector puts a registry in force (`record_rates`), and by every
-run that closes blocks (`store_rates`), because `prune` may close blocks while no collector runs.
+in force. Every collector compares both with its registry twice a minute (`record_rules`), and so
+does every run that closes blocks (`store_rates`), because `prune` may close blocks while no
+collector runs.
 Example: a daily metric whose rate falls on Wednesday at noon.
 
     time              rate in force    changed    window    rate of the window
@@ -82,28 +83,52 @@ Example: a daily metric whose rate falls on Wednesday at noon.
     night after Wed   0.1              Wed        Wed       null: reports of the morning have rate 1
     night after Thu   0.1              Wed        Thu       0.1
 
+If two hosts have registries with different rates, each of them writes its rate again and again, so
+every day of that time is a day of a change. Bad case: each host wrote its rate at its start only.
+One host then closed the blocks of all days, the stored rate was its rate, and the reports that the
+other host had counted were divided by a wrong rate.
+
 If the rate rises to 1 again on Wednesday evening, Wednesday's window still has the rate null.
 Without the record at noon, the rates of both nights would be equal, and the window would have the
 rate 1.
 
+Minimums of several collectors
+------------------------------
+Collectors on one database may have different registries, for example while one host after the
+other is reloaded. Any of them may close the blocks of a day. The minimums of a day are the largest
+ones that any of them had on this day or later. Each collector stores its own minimums with the day
+(`record_rules`), and the run that closes blocks reads those of all collectors (`combine_rules`).
+Bad case: the registry of host A promises `min_cohort` = 20, host B still has 10 and is the first to
+close the day. A device of A made more than one in 20 reports of a block. The run also closes the
+blocks of fingerprints that only another collector accepts. They would otherwise wait for a night in
+which that collector is the first.
+
 Tables: `block_total` has the number of reports of closed blocks, without sums of bits.
-`release_window` has the windows, and `rate_in_force` the sampling rates. `released_cohorts` has the
-number of reports of each cohort in all windows of a fingerprint.
+`release_window` has the windows, `rate_in_force` the sampling rates, and `minimums_in_force` the
+minimums of all collectors. `released_cohorts` has the number of reports of each cohort in all
+windows of a fingerprint.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 from sqlalchemy import Connection, Engine, Subquery, and_, func, or_, select
 
+from rappor.protocol.params import Params
 from rappor_server.storage import schema
 from rappor_server.storage.block_rules import Rule
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.database import lock_maintenance, read_today, write_transaction
+from rappor_server.storage.database import (
+    lock_maintenance,
+    read_today,
+    translate_errors,
+    write_transaction,
+)
 
 COHORT_REPORTS: Final = np.dtype("<i8")
 """Format of a number of reports in `released_cohorts`: 64 bits, little-endian. Number j in the row
@@ -164,10 +189,13 @@ def add_block_totals(db: Connection, metric: str, totals: Mapping[BlockKey, Bloc
     insert_rows(db, schema.block_total, rows, update=_ADD_TO_TOTAL)
 
 
-def record_rates(
+def record_rules(
     engine: Engine, rules: Mapping[str, Mapping[str, Rule]], today: datetime.date
 ) -> None:
-    """Store the sampling rates of a registry that has come into force today.
+    """Store the sampling rates and the minimums of a registry that is in force today.
+
+    A collector calls the function twice a minute. It writes only if the database has other rates,
+    or does not have the minimums of today.
 
     Parameters
     ----------
@@ -176,13 +204,20 @@ def record_rates(
     today : day (UTC) by the clock of this machine. PostgreSQL uses the day of its own clock, by
         which reports are dated
     """
+    with translate_errors(), engine.connect() as db:
+        if db.dialect.name == "postgresql":
+            today = read_today(db)
+        is_stored = not _list_new_rates(db, rules, today) and not _list_new_minimums(
+            db, rules, today
+        )
+    if is_stored:
+        return
     with write_transaction(engine) as db:
         # Another collector may record its registry, or close blocks, at the same time.
         lock_maintenance(db)
-        if db.dialect.name == "postgresql":
-            today = read_today(db)
-        for metric, rules_of_metric in rules.items():
-            store_rates(db, metric, rules_of_metric, today)
+        _write_rates(db, _list_new_rates(db, rules, today))
+        rows = _list_new_minimums(db, rules, today)
+        insert_rows(db, schema.minimums_in_force, rows, update="day = excluded.day")
 
 
 def store_rates(db: Connection, metric: str, rules: Mapping[str, Rule], day: datetime.date) -> None:
@@ -193,28 +228,121 @@ def store_rates(db: Connection, metric: str, rules: Mapping[str, Rule], day: dat
     db : a transaction that has the maintenance lock
     metric : name of the metric
     rules : rule of each fingerprint of the metric
-    day : the last day whose reports may have come before the change: today for a registry that has
-        just come into force, yesterday for a run that closes the blocks of ended days
+    day : the last day whose reports may have come before the change: yesterday for a run that
+        closes the blocks of ended days
+    """
+    _write_rates(db, _list_new_rates(db, {metric: rules}, day))
+
+
+_RateRow = tuple[str, str, float | None, datetime.date]
+"""A row of `rate_in_force`."""
+
+
+def _list_new_rates(
+    db: Connection, rules: Mapping[str, Mapping[str, Rule]], day: datetime.date
+) -> list[_RateRow]:
+    """Return the rows of sampling rates that differ from the stored ones.
+
+    `day` is the last day whose reports may have come before the change.
     """
     columns = schema.rate_in_force.c
-    query = select(columns.params, columns.sampling_rate, columns.changed).where(
-        columns.metric == metric
+    query = select(columns.metric, columns.params, columns.sampling_rate, columns.changed).where(
+        columns.metric.in_(rules)
     )
-    stored = {row.params: row for row in db.execute(query)}
-    rows = []
-    for fingerprint, rule in rules.items():
-        if fingerprint not in stored:
-            # The fingerprint is new, so no report has an earlier rate.
-            rows.append((metric, fingerprint, rule.sampling_rate, datetime.date.min))
-        elif stored[fingerprint].sampling_rate != rule.sampling_rate:
-            # The day never becomes earlier. Bad case: host B was restarted with a new rate just
-            # after midnight, and host A then closed the blocks of yesterday with the old rate. In
-            # the evening B had the old rate again. With yesterday as the day of the last change,
-            # the window of today got the old rate, although reports of it have the new one.
-            changed = max(stored[fingerprint].changed, day)
-            rows.append((metric, fingerprint, rule.sampling_rate, changed))
+    stored = {(row.metric, row.params): row for row in db.execute(query)}
+    rows: list[_RateRow] = []
+    for metric, rules_of_metric in rules.items():
+        for fingerprint, rule in rules_of_metric.items():
+            row = stored.get((metric, fingerprint))
+            if row is None:
+                # The fingerprint is new, so no report has an earlier rate.
+                rows.append((metric, fingerprint, rule.sampling_rate, datetime.date.min))
+            elif row.sampling_rate != rule.sampling_rate:
+                # The day never becomes earlier. Bad case: host B was restarted with a new rate just
+                # after midnight, and host A then closed the blocks of yesterday with the old rate.
+                # In the evening B had the old rate again. With yesterday as the day of the last
+                # change, the window of today got the old rate, although reports of it have the new
+                # one.
+                changed = max(row.changed, day)
+                rows.append((metric, fingerprint, rule.sampling_rate, changed))
+    return rows
+
+
+def _write_rates(db: Connection, rows: Sequence[_RateRow]) -> None:
+    """Write rows of sampling rates."""
     update = "sampling_rate = excluded.sampling_rate, changed = excluded.changed"
     insert_rows(db, schema.rate_in_force, rows, update=update)
+
+
+def _list_new_minimums(
+    db: Connection, rules: Mapping[str, Mapping[str, Rule]], today: datetime.date
+) -> list[tuple[str, str, int, int, datetime.date]]:
+    """Return the rows of minimums of today that are not stored yet."""
+    columns = schema.minimums_in_force.c
+    keys = (columns.metric, columns.params, columns.min_cohort, columns.min_reports)
+    query = select(*keys).where(columns.metric.in_(rules), columns.day >= today)
+    stored = {tuple(row) for row in db.execute(query)}
+    rows = [
+        (metric, fingerprint, rule.min_cohort, rule.min_reports)
+        for metric, rules_of_metric in rules.items()
+        for fingerprint, rule in rules_of_metric.items()
+    ]
+    return [(*row, today) for row in rows if row not in stored]
+
+
+def combine_rules(
+    db: Connection, metric: str, rules: Mapping[str, Rule], day: datetime.date
+) -> dict[str, Rule]:
+    """Return the rules of all collectors of the database for the blocks of a day.
+
+    The minimums are the largest ones that any collector had on the day or later. A fingerprint that
+    only another collector accepts has the rule of that collector. Its interval is a parameter.
+
+    Parameters
+    ----------
+    db : the database
+    metric : name of the metric
+    rules : rule of each fingerprint of the metric, from the registries of this collector
+    day : the day whose blocks are closed
+    """
+    minimums, params = schema.minimums_in_force.c, schema.params.c
+    rate = schema.rate_in_force.c
+    query = (
+        select(
+            minimums.params,
+            func.max(minimums.min_cohort).label("min_cohort"),
+            func.max(minimums.min_reports).label("min_reports"),
+            func.max(rate.sampling_rate).label("sampling_rate"),
+            func.max(params.document).label("document"),
+        )
+        .join(
+            schema.rate_in_force,
+            and_(rate.metric == minimums.metric, rate.params == minimums.params),
+        )
+        # No report under the fingerprint has come yet if its parameters are not stored.
+        .outerjoin(schema.params, params.fingerprint == minimums.params)
+        .where(minimums.metric == metric, minimums.day >= day)
+        .group_by(minimums.params)
+    )
+    combined = dict(rules)
+    for row in db.execute(query):
+        rule = combined.get(row.params)
+        if rule is not None:
+            combined[row.params] = replace(
+                rule,
+                min_cohort=max(rule.min_cohort, row.min_cohort),
+                min_reports=max(rule.min_reports, row.min_reports),
+            )
+        elif row.document is not None and row.min_reports:
+            stored = Params.from_json(row.document)
+            combined[row.params] = Rule(
+                pace=stored.pace,
+                epoch=stored.epoch,
+                min_cohort=row.min_cohort,
+                min_reports=row.min_reports,
+                sampling_rate=row.sampling_rate,
+            )
+    return combined
 
 
 def form_windows(

@@ -285,6 +285,29 @@ rate_in_force: Final = Table(
     comment="The sampling rate of each fingerprint when days were last moved into blocks",
 )
 
+minimums_in_force: Final = Table(
+    "minimums_in_force",
+    metadata,
+    Column("metric", String(64), primary_key=True, comment="Name of the metric"),
+    Column("params", String(16), primary_key=True, comment="Fingerprint of the parameters"),
+    Column(
+        "min_cohort",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="Reports that a block needs for each interval",
+    ),
+    Column(
+        "min_reports",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="Reports that a window needs; 0 for a trial",
+    ),
+    Column("day", Date, nullable=False, comment="Last day (UTC) on which they were in force"),
+    comment="The minimums of each fingerprint in the registries of all collectors, with last days",
+)
+
 visit: Final = Table(
     "visit",
     metadata,

@@ -44,7 +44,7 @@ from rappor_server.storage.blocks import rules_in_force
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import write_transaction
 from rappor_server.storage.forgetting import forget
-from rappor_server.storage.release_windows import record_rates
+from rappor_server.storage.release_windows import record_rules
 from rappor_server.storage.tallies import Tally
 from registries import build_registry
 from sqlalchemy import Engine
@@ -370,13 +370,13 @@ def test_a_rate_that_changes_and_changes_back_within_a_day_gives_no_number(engin
     when the registry came into force.
     """
     half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
-    record_rates(engine, half_rate, day(0))
+    record_rules(engine, half_rate, day(0))
     for number in range(3):
         store(engine, day(number), DAILY, 40)
         if number == 1:
-            record_rates(engine, full_rate, day(1))
-            record_rates(engine, half_rate, day(1))
-        record_rates(engine, half_rate, day(number))  # an unchanged registry changes nothing
+            record_rules(engine, full_rate, day(1))
+            record_rules(engine, half_rate, day(1))
+        record_rules(engine, half_rate, day(number))  # an unchanged registry changes nothing
         close_all(engine, half_rate, day(number + 1))
     devices = list_devices(read_installations(engine, sample(DAILY, 0.5), FAR))
     assert devices == [(80, pytest.approx(80**0.5)), None, (80, pytest.approx(80**0.5))]
@@ -386,9 +386,9 @@ def test_a_rate_that_changes_and_changes_back_within_a_day_gives_no_number(engin
 def test_a_rate_that_changes_before_the_first_night_gives_no_number(engine: Engine) -> None:
     """The first day of a fingerprint has no number of devices if its rate changed on this day."""
     half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
-    record_rates(engine, half_rate, day(0))
+    record_rules(engine, half_rate, day(0))
     store(engine, day(0), DAILY, 40)
-    record_rates(engine, full_rate, day(0))
+    record_rules(engine, full_rate, day(0))
     close_all(engine, full_rate, day(1))
     store(engine, day(1), DAILY, 40)
     close_all(engine, full_rate, day(2))
@@ -403,10 +403,10 @@ def test_a_rate_of_one_host_that_is_in_force_for_a_day_gives_no_number(engine: E
     day 1. Day 0 has no number either, because it was closed after the change.
     """
     half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
-    record_rates(engine, half_rate, day(0))
+    record_rules(engine, half_rate, day(0))
     for number in range(3):
         if number == 1:
-            record_rates(engine, full_rate, day(1))
+            record_rules(engine, full_rate, day(1))
         store(engine, day(number), DAILY, 40)
         close_all(engine, half_rate, day(number))
     close_all(engine, half_rate, day(3))
@@ -421,10 +421,10 @@ def test_a_rate_that_changes_after_forget_gives_no_number(engine: Engine) -> Non
     The reports since the morning may have either rate, so there is no number of their devices.
     """
     half_rate, full_rate = (build_rules(sample(DAILY, rate)) for rate in (0.5, 1))
-    record_rates(engine, half_rate, day(0))
+    record_rules(engine, half_rate, day(0))
     forget(engine, DAILY.name)
     store(engine, day(0), DAILY, 40)
-    record_rates(engine, full_rate, day(0))
+    record_rules(engine, full_rate, day(0))
     close_all(engine, full_rate, day(1))
     store(engine, day(1), DAILY, 40)
     close_all(engine, full_rate, day(2))

@@ -18,7 +18,7 @@ import datetime
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +35,11 @@ from rappor_server.releases.releases import (
     read_releases_by_period,
 )
 from rappor_server.storage import blocks, schema
-from rappor_server.storage.blocks import rules_in_force
+from rappor_server.storage.blocks import Rules, rules_in_force
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.database import open_database, write_transaction
+from rappor_server.storage.database import open_database, utc_today, write_transaction
 from rappor_server.storage.forgetting import forget
-from rappor_server.storage.release_windows import store_rates
+from rappor_server.storage.release_windows import combine_rules, record_rules, store_rates
 from rappor_server.storage.tallies import Tally
 from registries import build_registry
 from sqlalchemy import Engine, event, func, select
@@ -376,6 +376,123 @@ def test_the_larger_min_reports_of_two_registries_holds(engine: Engine) -> None:
         close_all(engine, rules_in_force(registries), day(day_number + 1))
     release = read_release(engine, SMALL, day(0), day(1))
     assert [(row.day, row.reports) for row in release.days] == [(day(1), 20)]
+
+
+class Host(NamedTuple):
+    """A collector with its own registries on the common database.
+
+    Attributes
+    ----------
+    rules : rules of its registries
+    reports : reports that it counts on each day, by fingerprint
+    """
+
+    rules: dict[str, Rules]
+    reports: dict[str, int]
+
+
+def make_hosts() -> tuple[Host, Host, str]:
+    """Return two hosts whose registries differ, and the fingerprint that only the second accepts.
+
+    The second host has another rate and larger minimums, and still accepts an older fingerprint.
+    """
+    strict = dataclasses.replace(SMALL, min_cohort=6, min_reports=30, sampling_rate=0.5)
+    older = dataclasses.replace(strict, params=dataclasses.replace(SMALL.params, p=0.2))
+    return (
+        Host(build_rules(dataclasses.replace(SMALL, min_reports=10)), {SMALL.fingerprint: 5}),
+        Host(
+            rules_in_force([build_registry(strict), build_registry(older)]),
+            {SMALL.fingerprint: 5, older.fingerprint: 12},
+        ),
+        older.fingerprint,
+    )
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_hosts_with_different_registries_use_the_strictest_rules(
+    engine: Engine, first: int
+) -> None:
+    """For six days, two hosts have different registries, and one of them closes every night first.
+
+    The result is the same for both. Blocks need the larger `min_cohort`, and windows the larger
+    `min_reports`. No window of the common fingerprint has a sampling rate. The fingerprint that
+    only one host accepts is released, too, with the rate of that host. No report is lost. On the
+    seventh day the hosts have one registry again, and the rate of its reports is known.
+
+    The days are in the past, because PostgreSQL has a clock of its own.
+    """
+    *hosts, older = make_hosts()
+    days = [utc_today() - datetime.timedelta(days=ago) for ago in range(7, 0, -1)]
+    both = Counter(hosts[0].reports) + Counter(hosts[1].reports)
+    for on in days[:6]:
+        for host in (*hosts, hosts[0]):
+            record_rules(engine, host.rules, on)
+        store_numbers(engine, on, both)
+        for host in (hosts[first], hosts[1 - first]):
+            close_all(engine, host.rules, on + datetime.timedelta(days=1))
+    window, block = schema.release_window.c, schema.block.c
+    columns = (window.params, window.reports, window.minimum, window.sampling_rate)
+    with engine.connect() as db:
+        windows = Counter(tuple(row) for row in db.execute(select(*columns)))
+        blocks_of_days = db.execute(select(block.params, block.reports, block.closed)).all()
+        assert not db.scalar(select(func.count()).select_from(schema.tally))
+    # 10 and 12 reports a day are enough for a block of a day. Three blocks have 30 and 36 reports.
+    assert windows == {(SMALL.fingerprint, 30, 30, None): 2, (older, 36, 30, 0.5): 2}
+    assert Counter(blocks_of_days) == {(SMALL.fingerprint, 10, True): 6, (older, 12, True): 6}
+    if engine.dialect.name == "sqlite":
+        for host in (hosts[1], hosts[1]):
+            record_rules(engine, host.rules, days[5])
+        store_numbers(engine, days[6], {SMALL.fingerprint: 40})
+        close_all(engine, hosts[1].rules, utc_today())
+        with engine.connect() as db:
+            query = select(window.sampling_rate).where(window.last == days[6])
+            assert db.execute(query).scalars().all() == [0.5]
+
+
+def test_a_smaller_minimum_holds_from_the_next_day(engine: Engine) -> None:
+    """A registry with smaller minimums comes into force at noon. The night uses the larger ones.
+
+    Devices sent the reports of the morning under the promise of the larger minimums.
+    """
+    noon = utc_today() - datetime.timedelta(days=1)
+    strict = build_rules(dataclasses.replace(SMALL, min_cohort=10, min_reports=20))
+    loose = build_rules(dataclasses.replace(SMALL, min_cohort=2, min_reports=5))
+    record_rules(engine, strict, noon)
+    store_numbers(engine, noon, {SMALL.fingerprint: 6})
+    record_rules(engine, loose, noon)
+    close_all(engine, loose, utc_today())
+    with engine.connect() as db:
+        assert db.execute(select(schema.block.c.closed)).scalars().all() == [False]
+        assert (
+            combine_rules(db, "small", loose["small"], utc_today() + datetime.timedelta(1))
+            == (loose["small"])
+        )
+
+
+def test_an_unchanged_registry_is_not_written_again(engine: Engine) -> None:
+    """A second record of a day writes nothing. A collector makes thousands of records each day."""
+    rules = build_rules(SMALL)
+    record_rules(engine, rules, utc_today())
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    record_rules(engine, rules, utc_today())
+    assert statements
+    assert not [statement for statement in statements if not statement.startswith("SELECT")]
+
+
+def store_numbers(engine: Engine, on: datetime.date, numbers: Mapping[str, int]) -> None:
+    """Add reports of the metric SMALL to the counters of a day, by fingerprint."""
+    params = {
+        fingerprint: dataclasses.replace(SMALL.params, p=p)
+        for p in (0.25, 0.2)
+        for fingerprint in [dataclasses.replace(SMALL.params, p=p).fingerprint]
+    }
+    with write_transaction(engine) as db:
+        for fingerprint, n in numbers.items():
+            document = params[fingerprint].to_json()
+            insert_rows(db, schema.params, [(fingerprint, document)], skip_stored=True)
+            row = ("small", fingerprint, on, 0, n, Tally(n, np.array([n, 0])).to_bytes())
+            insert_rows(db, schema.tally, [row])
 
 
 def test_windows_and_the_last_moved_day_are_one_transaction(engine: Engine) -> None:
