@@ -192,8 +192,14 @@ class Plan(DisplayedRecord):
             "share": [share for *_, share in rows],
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the object that `rappor plan --json` prints."""
+    def to_dict(self, *, interval: str | None = None) -> dict[str, Any]:
+        """Return the object that `rappor plan --json` prints.
+
+        Parameters
+        ----------
+        interval : time in which a device reports once, for the losses of a value that stays the
+            same. Without an interval, any number of reports is assumed.
+        """
         prediction = self.prediction
         target = self.target.with_decoder_method(self.params, self.reports)
         return {
@@ -228,7 +234,7 @@ class Plan(DisplayedRecord):
             "binding": self.binding,
             "staying": [
                 {**asdict(row), "epsilon": number_or_none(row.epsilon)}
-                for row in list_unchanged_losses(self.params)
+                for row in list_unchanged_losses(self.params, interval)
             ],
             "alternatives": [
                 {

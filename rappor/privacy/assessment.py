@@ -21,6 +21,7 @@ The report does not contain the effect of changed parameters on the errors of es
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -159,6 +160,8 @@ class PersonLoss:
     epsilon_inf : loss of all reports that epoch and interval allow, in nats.
     group : number of people in the group.
     group_epsilon, group_epsilon_inf : losses of the group, in nats.
+    reserved : loss of all reports of all epochs of a calendar year, in nats: the bound that the
+        registry's total limits.
     """
 
     values: int
@@ -169,6 +172,7 @@ class PersonLoss:
     group: int
     group_epsilon: float
     group_epsilon_inf: float
+    reserved: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,7 +340,8 @@ def privacy_report(
         losses=list_losses(metric.params, most_reports(metric)),
         promise=describe_promise(metric),
         without_noise=next(describe_segments(metric), None),
-        staying=list_unchanged_losses(metric.params, metric),
+        staying=list_unchanged_losses(metric.params, metric.interval),
+        linkability=linkability(metric.params, most_reports=most_reports(metric)),
         account=None if registry is None else _compute_person_loss(registry, usage),
         change=None if changed is None else cost_of_change(metric, changed, reports=usage.reports),
     )
@@ -452,4 +457,5 @@ def _compute_person_loss(registry: Registry, usage: Usage) -> PersonLoss:
         group=usage.group,
         group_epsilon=costs.epsilon_of_group(usage.group),
         group_epsilon_inf=limits.epsilon_of_group(usage.group),
+        reserved=math.fsum(reservation.total for reservation in registry.reserved),
     )

@@ -101,6 +101,12 @@ def _describe_metric(metric: Metric) -> str:
     # A person who agrees should know that the fields of a tuple can be seen in one answer together.
     if fields := metric.params.field_names:
         text += f" One answer is about all of these together: {', '.join(fields)}."
+    # A person who agrees should know that values are searched that nobody listed.
+    if metric.parts:
+        text += (
+            " Some devices send only the beginning of the answer, so that we can find answers "
+            "that are in no list."
+        )
     epsilon_report, epsilon_scope = epsilon_1(metric.params), scope_loss(metric)
     if math.isinf(epsilon_scope):
         # Case: the loss has no limit. The largest belief would be 100 %, so the text says it

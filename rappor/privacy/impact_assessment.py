@@ -81,18 +81,21 @@ def _list_metric_risks(metric: Metric) -> Iterator[_Risk]:
             f"the permanent response is repeated, epsilon {format_loss(scope_epsilon)}",
             _OPEN,
         )
-        # The observer has 2 reports of one device, and 2 further reports of every device of a
-        # group. He assigns to the first device the further pair that most likely comes from it.
-        # `linkability` has a default for the size of the group.
-        linked = linkability(metric.params, reports=(2,))
-        yield (
-            f"{name}: an observer who has 2 reports of a device recognises 2 other reports of it "
-            f"among those of {linked.devices:,} devices",
-            format_chance(linked.recognised[0].probability),
-            "an upload has one report; each report waits for a random time of its own; the "
-            "collector stores sums instead of reports",
-            _OPEN,
-        )
+        # The observer has a set of reports of one device, and a further set of every device of a
+        # group. He assigns to the first device the further set that most likely comes from it.
+        # `linkability` has a default for the size of the group. Two rows: sets of 2 reports, and
+        # the largest sets, which recognise a device best.
+        linked = linkability(metric.params, reports=(2,), most_reports=most_reports(metric))
+        for row in linked.recognised:
+            n = "any number of" if row.reports is None else f"{row.reports:,}"
+            yield (
+                f"{name}: an observer who has {n} reports of a device recognises {n} other reports "
+                f"of it among those of {linked.devices:,} devices",
+                format_chance(row.probability),
+                "an upload has one report; each report waits for a random time of its own; the "
+                "collector stores sums instead of reports",
+                _OPEN,
+            )
     unchanged = compute_unchanged_loss(metric)
     # `named` is the probability that an observer names the value. It is None for encodings whose
     # values share bits, because no probability is computed for such encodings.
@@ -174,4 +177,7 @@ def _list_common_risks(registry: Registry) -> Iterator[_Risk]:
 
 def _format_likelihood(epsilon: float) -> str:
     """Format the largest belief after a loss in nats, of an observer with even odds before."""
-    return f"{format_largest_belief(epsilon)} at most, from 50 %"
+    largest = format_largest_belief(epsilon)
+    # Case: a large loss. "Almost certain" is no number, so "at most" would say nothing.
+    at_most = " at most" if largest.endswith("%") else ""
+    return f"{largest}{at_most}, from 50 %"

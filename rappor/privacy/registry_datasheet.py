@@ -19,7 +19,12 @@ from typing import Final
 from rappor.base.sentence_numbers import format_belief, format_chance, format_count, format_mean
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.named_items import CERTAINTY, EPOCH_OF_SETS, KNOWN_ITEMS
-from rappor.privacy.notice import describe_recognition, write_notice
+from rappor.privacy.notice import (
+    describe_answer,
+    describe_recognition,
+    format_recognition,
+    write_notice,
+)
 from rappor.privacy.unchanged_values import UnchangedValueLoss, list_unchanged_losses
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1, posterior_bound
@@ -305,7 +310,7 @@ def _write_unchanged_losses(metrics: Collection[Metric]) -> Section:
             _format_unchanged_loss(metric, loss)
             for metric in metrics
             # The list contains every length of an epoch. The data sheet shows the metric's length.
-            for loss in list_unchanged_losses(metric.params, metric)
+            for loss in list_unchanged_losses(metric.params, metric.interval)
             if loss.epoch == metric.epoch
         ),
     )
@@ -360,10 +365,8 @@ def _describe_linking(metric: Metric) -> str:
     cohort = "the cohort and " if metric.params.m > 1 else ""
     period = "in all reports" if metric.epoch == "life" else f"within one {metric.epoch}"
     return (
-        f"{metric.name}: {properties}{cohort}the permanent noise, {period}. Somebody who has 2 "
-        f"reports of a device, and 2 further reports of each of {recognition.devices} devices, "
-        f"finds those of the same device with {recognition.probability} probability. Address and "
-        "time link reports, too."
+        f"{metric.name}: {properties}{cohort}the permanent noise, {period}. "
+        f"{format_recognition(metric, recognition)} Address and time link reports, too."
     )
 
 
@@ -391,7 +394,7 @@ def _write_metric(metric: Metric) -> Section:
     return Section(
         title=f"Metric {metric.name}",
         texts=(
-            f"Answer: {get_encoding(metric.params).description}.",
+            f"Answer: {describe_answer(metric)}",
             notice.promise,
             *notice.segments,
             *notice.late_days,

@@ -79,9 +79,11 @@ class Linkability:
         is 0 for bits with f = 0, because the device then draws no permanent noise. Generalized
         randomized response has `keep` in place of f, and its entropy is above 0.
     recognised : probability of recognition for each number of reports in a set. The last entry is
-        for any number of reports.
+        for the largest sets: half of the reports of a scope, or any number if a scope has no limit.
+        Empty if a device sends one report in a scope.
     reports_to_recover : number of reports after which all bits of a permanent response are
-        recovered with 99 % probability; None if 10,000 reports are not enough.
+        recovered with 99 % probability; None if the reports of a scope, or 10,000 reports, are not
+        enough.
     """
 
     devices: int
@@ -93,7 +95,11 @@ class Linkability:
 
 
 def linkability(
-    params: Params, devices: int = 1_000_000, reports: Sequence[int] = REPORTS
+    params: Params,
+    devices: int = 1_000_000,
+    reports: Sequence[int] = REPORTS,
+    *,
+    most_reports: int | None = None,
 ) -> Linkability:
     """Compute how well an observer links reports of one device.
 
@@ -104,36 +110,44 @@ def linkability(
     params : the parameters of the reports.
     devices : number of devices among which a device is recognised, in all cohorts together.
     reports : numbers of reports in each of the two sets that the observer compares.
+    most_reports : largest number of reports of a device in one scope (`registry.budget`); None
+        without a limit. Reports of two scopes are not linked by their noise, so both sets together
+        have at most this number of reports.
 
     Returns
     -------
-    Linkability, with an entry of `recognised` for each number of reports, and a last entry for any
-    number.
+    Linkability. `recognised` has an entry for each number of reports of which a scope allows two
+    sets, and a last entry for the largest sets.
 
     Raises
     ------
     ParamsError
-        devices is not a positive integer, or a number of reports is not in [1, 1,000].
+        devices is not a positive integer, or a number of reports, or half of `most_reports`, is not
+        in [1, 1,000].
 
     Examples
     --------
     >>> result = linkability(Params.profile("balanced"), devices=1_000_000, reports=[2])
     >>> result.cohort_devices, f"{result.recognised[0].probability:.0%}"
     (7812, '20%')
+    >>> weekly = linkability(Params.profile("balanced"), most_reports=14)  # weeks of a quarter
+    >>> [(row.reports, f"{row.probability:.0%}") for row in weekly.recognised]
+    [(1, '1%'), (2, '20%'), (5, '78%'), (7, '88%')]
     """
     check_integer("devices", devices, 1)
     for n in reports:
         check_integer("reports", n, 1, _MOST_IN_A_SET)
+    sizes = _limit_sizes(reports, most_reports)
     n_true = count_true_bits(params)
     # Case: fewer devices than cohorts. The device is alone in its cohort and always recognised.
     cohort_devices = max(1, round(devices / params.m))
     recognised = [
         Recognition(reports=n, probability=recognition_probability(params, n, cohort_devices))
-        for n in reports
+        for n in sizes
     ]
-    recognised.append(
-        Recognition(reports=None, probability=recognition_limit(params, cohort_devices))
-    )
+    if most_reports is None:
+        limit = recognition_limit(params, cohort_devices)
+        recognised.append(Recognition(reports=None, probability=limit))
     if params.response.is_exclusive:
         # Case: generalized randomized response. The permanent response names one of k buckets. Each
         # of the n buckets of the device's value is named with probability q*, and each of the other
@@ -154,8 +168,28 @@ def linkability(
         cohort_bits=cohort_bits(params),
         permanent_bits=permanent_bits,
         recognised=tuple(recognised),
-        reports_to_recover=reports_to_recover(params),
+        reports_to_recover=_recover_within(params, most_reports),
     )
+
+
+def _limit_sizes(reports: Sequence[int], most_reports: int | None) -> tuple[int, ...]:
+    """Return the sizes of two equal sets of reports that one scope allows, the largest one last."""
+    if most_reports is None:
+        return tuple(reports)
+    largest = most_reports // 2
+    # Case: one report in a scope. No scope has two sets of reports.
+    if not largest:
+        return ()
+    check_integer("half of most_reports", largest, 1, _MOST_IN_A_SET)
+    return (*(n for n in reports if n < largest), largest)
+
+
+def _recover_within(params: Params, most_reports: int | None) -> int | None:
+    """Return `reports_to_recover`, or None if a scope allows fewer reports."""
+    needed = reports_to_recover(params)
+    if needed is None or (most_reports is not None and needed > most_reports):
+        return None
+    return needed
 
 
 def cohort_bits(*params: Params) -> float:

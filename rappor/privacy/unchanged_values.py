@@ -30,7 +30,6 @@ of items that the observer names instead (`rappor.privacy.named_items`).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,9 +38,9 @@ from typing import Final
 from rappor.privacy.named_items import count_named_items
 from rappor.privacy.recognition import binomial_probability
 from rappor.protocol.encodings import get_encoding
-from rappor.protocol.loss import epsilon_inf, posterior_bound
+from rappor.protocol.loss import epsilon_inf, epsilon_n, posterior_bound
 from rappor.protocol.params import EPOCHS, Params
-from rappor.registry.budget import most_reports, scope_loss
+from rappor.registry.budget import count_most_reports, most_reports, scope_loss
 from rappor.registry.metric import Metric
 
 CANDIDATES: Final = 100
@@ -87,32 +86,30 @@ class UnchangedValueLoss:
 
 
 def list_unchanged_losses(
-    params: Params, metric: Metric | None = None
+    params: Params, interval: str | None = None
 ) -> tuple[UnchangedValueLoss, ...]:
     """List the losses of an unchanged value by length of an epoch, after one and two years.
 
     Parameters
     ----------
     params : the parameters of the reports.
-    metric : the metric, whose interval determines the number of reports. Without a metric, any
-        number of reports is assumed.
+    interval : time in which a device reports once: "day", "week" or "epoch". It determines the
+        number of reports of an epoch. Without an interval, any number of reports is assumed.
 
     Returns
     -------
-    One record for each pair of an epoch's length and a number of years, also for lengths that the
+    One record for each pair of an epoch's length and a number of years, also for lengths that a
     metric does not have, so that a reader can compare them.
     """
     rows = []
     for epoch in EPOCHS:
-        if metric is None:
-            loss = epsilon_inf(params)
-        elif metric.interval == "epoch" and epoch == "life":
-            # A metric with one report an epoch needs an epoch that ends. For life, the device would
-            # report once and never again.
+        # A metric with one report an epoch needs an epoch that ends. For life, the device would
+        # report once and never again.
+        if interval == "epoch" and epoch == "life":
             continue
-        else:
-            loss = scope_loss(dataclasses.replace(metric, epoch=epoch))
-        is_single = metric is not None and most_reports(metric) == 1
+        n_reports = None if interval is None else count_most_reports(epoch, interval)
+        loss = epsilon_inf(params) if n_reports is None else epsilon_n(params, n_reports)
+        is_single = n_reports == 1
         rows += [_compute_row(params, epoch, years, loss, is_single=is_single) for years in YEARS]
     return tuple(rows)
 

@@ -59,10 +59,15 @@ class Reservation(NamedTuple):
 
 def most_reports(metric: Metric) -> int | None:
     """Return the largest number of reports of a device in one epoch, or None without a bound."""
-    if metric.epoch == "life":
+    return count_most_reports(metric.epoch, metric.interval)
+
+
+def count_most_reports(epoch: str, interval: str) -> int | None:
+    """Return the largest number of intervals in one epoch, or None if the epoch is "life"."""
+    if epoch == "life":
         return None
-    days = LONGEST_EPOCH_DAYS[metric.epoch]
-    match metric.interval:
+    days = LONGEST_EPOCH_DAYS[epoch]
+    match interval:
         case "epoch":
             return 1
         case "day":

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rappor.base.sentence_numbers import format_count, format_mean
+from rappor.base.sentence_numbers import format_chance, format_count, format_mean
 from rappor.planning.changed_params import JointError
 from rappor.privacy.assessment import Loss, PersonLoss, ShuffledLoss, Shuffling
 from rappor.privacy.named_items import CERTAINTY, EPOCH_OF_SETS, KNOWN_ITEMS
 from rappor.privacy.parameter_changes import EntryChange
+from rappor.privacy.registry_datasheet import format_loss
 from rappor.privacy.report_linkage import Linkability
 from rappor.privacy.unchanged_values import UnchangedValueLoss
 from rappor.protocol.params import Params
@@ -43,6 +44,10 @@ _NOTE_ON_UNCHANGED_SETS: Final = (
     f"over the devices of one person, too. {EPOCH_OF_SETS}"
 )
 """Advice about the length of an epoch. It is printed below the table of unchanged sets."""
+
+
+_Rows = tuple[UnchangedValueLoss, UnchangedValueLoss]
+"""Losses of an unchanged value after one year and after two years, for one length of an epoch."""
 
 
 def choose_note_on_unchanged_values(rows: Sequence[UnchangedValueLoss]) -> str:
@@ -83,28 +88,33 @@ def beliefs_table(losses: Sequence[Loss]) -> Table[Loss]:
 
 def unchanged_values_table(
     rows: Sequence[UnchangedValueLoss],
-) -> Table[tuple[UnchangedValueLoss, UnchangedValueLoss]]:
+) -> Table[_Rows]:
     """Return the table of losses of an unchanged value, with a row for each length of an epoch.
 
     `rows` contains two entries for each length: after one year, and after two years.
     """
-    title = (
-        f"A value that stays, and how often it is named among {rows[0].candidates:,} equally likely"
-    )
+    title = "A value that stays"
     if rows[0].named_items is not None:
         title = "A set that stays, and how many of its items are named"
+    elif rows[0].named is not None:
+        title += f", and how often it is named among {rows[0].candidates:,} equally likely"
+    # Case: "yes" and "no". Nothing is named, so the table has no such columns.
+    has_names = (rows[0].named, rows[0].named_items) != (None, None)
+
+    def list_columns(i: int, years: str) -> tuple[Column[_Rows], ...]:
+        """Return the columns of the row with index i of each pair: the losses after some years."""
+        return (
+            Column(f"{years} (nats)", lambda pair: format_nats(pair[i].epsilon)),
+            Column("from 50 %", lambda pair: format_largest_belief(pair[i].most, pair[i].epsilon)),
+            *((Column("named", lambda pair: _format_named(pair[i])),) if has_names else ()),
+        )
+
     return Table(
         title=title,
         columns=(
-            Column("epoch", lambda years: years[0].epoch, "text"),
-            Column("a year (nats)", lambda years: format_nats(years[0].epsilon)),
-            Column(
-                "from 50 %",
-                lambda years: format_largest_belief(years[0].most, years[0].epsilon),
-            ),
-            Column("named", lambda years: _format_named(years[0])),
-            Column("two years (nats)", lambda years: format_nats(years[1].epsilon)),
-            Column("named", lambda years: _format_named(years[1])),
+            Column("epoch", lambda pair: pair[0].epoch, "text"),
+            *list_columns(0, "a year"),
+            *list_columns(1, "two years"),
         ),
         rows=tuple(zip(rows[::2], rows[1::2], strict=True)),
     )
@@ -152,17 +162,40 @@ def account_table(person: PersonLoss) -> Table[Sequence[str]]:
     )
 
 
+def describe_reserved_loss(person: PersonLoss) -> str:
+    """Describe the largest loss of a device in a calendar year, below the table of the account."""
+    # Case: a reader takes the sum over one epoch of each metric for the loss of a year.
+    return (
+        "In a calendar year, all epochs and all reports of all metrics together cost a device at "
+        f"most {format_loss(person.reserved)} nats."
+    )
+
+
 def list_links(linkability: Linkability, *, has_properties: bool) -> Iterator[str]:
     """Yield sentences about the linking of reports of one device.
 
     `has_properties` is True if devices of the metric send public properties without noise.
     """
+    if linkability.recognised:
+        yield from _list_links_of_an_epoch(linkability)
+    else:
+        # Case: one report an epoch. The cohort and the permanent response are in no second report.
+        yield "A device sends one report in an epoch, so an epoch has no two reports to link."
+    properties = "their properties, " if has_properties else ""
+    yield (
+        f"Metrics and epochs have their own cohorts and permanent responses: only {properties}"
+        "network address and time link them."
+    )
+
+
+def _list_links_of_an_epoch(linkability: Linkability) -> Iterator[str]:
+    """Yield sentences about cohort and permanent response, which the reports of an epoch share."""
     yield (
         "The cohort is the same in all reports of an epoch: it reveals "
         f"{linkability.cohort_bits:.3g} bits about the device."
     )
     probabilities = ", ".join(
-        f"{format_percent(chance.probability, 0)} ({format_count(chance.reports, 'report')} in "
+        f"{format_chance(chance.probability)} ({format_count(chance.reports, 'report')} in "
         "each set)"
         for chance in linkability.recognised
         if chance.reports is not None
@@ -173,15 +206,10 @@ def list_links(linkability: Linkability, *, has_properties: bool) -> Iterator[st
         f"permanent response reveals {linkability.permanent_bits:.3g} bits once it is known."
     )
     if linkability.reports_to_recover is None:
-        yield "10,000 reports of a value do not show the whole permanent response."
+        yield "The reports of a value do not show its whole permanent response."
     else:
         reports_text = format_count(linkability.reports_to_recover, "report")
         yield f"The whole permanent response is known (99 %) after {reports_text} of a value."
-    properties = "their properties, " if has_properties else ""
-    yield (
-        f"Metrics and epochs have their own cohorts and permanent responses: only {properties}"
-        "network address and time link them."
-    )
 
 
 def list_costs_of_change(

@@ -143,7 +143,7 @@ def plan(
     if as_json:
         optional_parts = {"repeats": repeats, "association": association_power}
         print_json(
-            result.to_dict(),
+            result.to_dict(interval=pace.interval),
             toml=entry,
             **{key: part for key, part in optional_parts.items() if part},
         )
@@ -188,7 +188,7 @@ def _print_plan(
         print_parts(f"\n{describe_once(pace.epoch)}")
     if repeats:
         print_table(repeats_table(repeats))
-    losses = list_unchanged_losses(plan.params)
+    losses = list_unchanged_losses(plan.params, pace.interval)
     print_table(unchanged_values_table(losses), choose_note_on_unchanged_values(losses))
     print_table(alternatives_table(plan.alternatives))
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)

@@ -38,6 +38,7 @@ from rappor.privacy.assessment import (
     privacy_report,
     privacy_report_of,
 )
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 from rappor.registry.registry import Registry
 from rappor.reporting.numbers import format_percent
@@ -47,6 +48,11 @@ _SHUFFLER: Final = (
     "order. Nothing in this project shuffles: today the collector sees every report alone."
 )
 """The command prints this sentence below the losses after shuffling."""
+
+
+_CANDIDATES: Final = 1000
+"""Default number of candidate strings. More candidates make a detection harder. A convention: the
+length of a list of popular strings. `rappor plan` has the same default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +150,10 @@ def privacy(
         default=1_000_000,
         show_default="1,000,000",
     ),
-    candidates: int = option_field(
+    candidates: int | None = option_field(
         COUNT,
         "Candidate strings that are tested, for the smallest share that is detected.",
-        default=1000,
+        show_default="1,000; for categories, all categories",
     ),
     changed: str | None = option_field(
         "FILE",
@@ -185,17 +191,28 @@ def privacy(
     error = None
     if new is not None and can_decode_together(params, new.params):
         error = compute_joint_error(params, new.params, before=devices, after=devices)
+    n_candidates = _count_candidates(params, candidates)
     limit = _Detectable(
         devices=devices,
-        candidates=candidates,
+        candidates=n_candidates,
         std_error=compute_standard_error(params, devices),
-        detection_limit=compute_detection_limit(params, devices, n_candidates=candidates),
+        detection_limit=compute_detection_limit(params, devices, n_candidates=n_candidates),
     )
     save_chart(report, chart)
     if as_json:
         print_json(report, joint_error=error, detection=limit)
     else:
         _print_report(report, error, limit)
+
+
+def _count_candidates(params: Params, candidates: int | None) -> int:
+    """Return the number of tested candidates: strings, or all categories of a closed list."""
+    encoding = get_encoding(params)
+    if encoding.is_hashed:
+        return _CANDIDATES if candidates is None else candidates
+    if candidates is not None:
+        raise click.UsageError("--candidates must be omitted: only strings have candidates")
+    return encoding.n_categories
 
 
 def _print_report(report: PrivacyReport, error: JointError | None, limit: _Detectable) -> None:
@@ -223,13 +240,18 @@ def _print_report(report: PrivacyReport, error: JointError | None, limit: _Detec
     if report.without_noise is not None:
         same = "The sections below count only devices with the same properties."
         print_section("What is sent without noise", report.without_noise, same)
+    # Strings share bits. Categories do not.
+    collisions = ""
+    if get_encoding(report.params).is_hashed:
+        collisions = (
+            " This counts the noise alone; `rappor plan` also counts collisions of strings."
+        )
     print_section(
         "Detection",
         f"A report from each of {format_count(limit.devices, 'device')} detects a share of "
         f"{format_percent(limit.detection_limit, 3)} with 80 % probability, among "
         f"{format_count(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard error of a "
-        f"count is {limit.std_error:,.0f} reports. This counts the noise alone; `rappor plan` also "
-        "counts collisions of strings.",
+        f"count is {limit.std_error:,.0f} reports.{collisions}",
     )
     if report.shuffling is not None:
         batch = tables.shuffling_table(report.shuffling)
@@ -239,7 +261,8 @@ def _print_report(report: PrivacyReport, error: JointError | None, limit: _Detec
     links = tables.list_links(report.linkability, has_properties=has_properties)
     print_section("What links the reports of one device", *links)
     if report.account is not None:
-        print_table(tables.account_table(report.account))
+        reserved = tables.describe_reserved_loss(report.account)
+        print_table(tables.account_table(report.account), reserved)
     if report.change is not None:
         costs = tables.list_costs_of_change(report.change, error, limit.devices)
         print_section("If the entry changes", *costs)

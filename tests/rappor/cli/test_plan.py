@@ -55,6 +55,33 @@ def test_the_excess_of_the_noise_is_a_part_of_the_whole_excess(shell: Shell) -> 
     assert float(noise) == pytest.approx(100 * (float(ratio) - 1), abs=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("interval", ["day", "week", "epoch"])
+def test_plan_and_privacy_state_the_same_losses_of_a_value_that_stays(
+    shell: Shell, interval: str
+) -> None:
+    """Two commands have one table of the losses of years, as text and as JSON.
+
+    Bad case: `rappor plan` once assumed any number of reports. For months of six weekly reports it
+    printed 141 nats a year where `rappor privacy` printed 129, and for one report an epoch it had a
+    row for life, which no such metric may have.
+    """
+    noise = {"k": "64", "h": "3", "m": "8", "f": "0.3", "g": "0.2", "p": "0.3", "q": "0.6"}
+    entry = {"epoch": '"quarter"', "interval": f'"{interval}"'}
+    (shell.folder / "own.toml").write_text(format_registry("site", **noise, **entry))
+    metric = ("site", "--registry", shell.path("own.toml"))
+    planned = ("plan", *metric, "--devices", "1e5", "--candidates", "50")
+    plan, privacy = (expect_success(shell(*words)) for words in (planned, ("privacy", *metric)))
+    table = re.compile(r"^A value that stays.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
+    assert table.findall(plan) == table.findall(privacy)
+    assert len(table.findall(plan)) == 1
+    plan, privacy = (
+        json.loads(expect_success(shell(*words, "--json")))
+        for words in (planned, ("privacy", *metric))
+    )
+    assert plan["staying"] == privacy["staying"]
+
+
 def test_json_has_the_same_numbers(shell: Shell) -> None:
     """The JSON of a discovery has its options, parts, expected detections and entry."""
     more = ("--longest", "4", "--alphabet", "a-c0-1", "--candidates", "50", "--json")

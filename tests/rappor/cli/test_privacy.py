@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from shell import Shell, expect_refusal, expect_success
 from rappor import Counts, Params, Registry
 from rappor.cli.console import print_json
 from rappor.privacy.assessment import ShuffledBatch, Usage, privacy_report
+from rappor.privacy.registry_datasheet import format_loss, sum_reserved
+from rappor.protocol.loss import epsilon_inf
 
 CommandResult = tuple[int, str, str]
 
@@ -160,6 +163,48 @@ def test_text_has_every_section(run_privacy: Callable[..., CommandResult]) -> No
     assert "Account of one person" not in out
     assert "Account of one person" in run_privacy("life", "--registry", "r.toml")[1]
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_text_fits_the_metric(run_privacy: Callable[..., CommandResult], tmp_path: Path) -> None:
+    """No number of the text is about more reports, candidates or names than the metric has.
+
+    Bad case: a yes-or-no metric with one report an epoch. The text once had the probability that
+    two sets of 20 reports of the epoch recognise the device, a name "among 1 equally likely", and
+    1,000 candidates.
+    """
+    noise = {"encoding": '"boolean"', "f": "0.5", "p": "0.25", "q": "0.75"}
+    once = noise | {"epoch": '"quarter"', "interval": '"epoch"'}
+    weekly = noise | {"epoch": '"month"', "interval": '"week"'}
+    (tmp_path / "o.toml").write_text(
+        format_registry("once", **once) + format_entry("weekly", **weekly)
+    )
+    text = " ".join(expect_success(run_privacy("once", "--registry", "o.toml")).split())
+    assert "A value that stays epoch" in text
+    assert "among 1 candidate (" in text
+    assert "A device sends one report in an epoch, so an epoch has no two reports to link." in text
+    assert not re.search(r"named|collisions|in each set|permanent response reveals", text)
+    text = " ".join(expect_success(run_privacy("weekly", "--registry", "o.toml")).split())
+    assert re.findall(r"\((\d+) reports? in each set\)", text) == ["1", "2", "3"]
+    error = expect_refusal(run_privacy("once", "--registry", "o.toml", "--candidates", "5"))
+    assert "--candidates must be omitted: only strings have candidates" in error
+
+
+def test_the_account_ends_with_the_loss_of_a_calendar_year(
+    run_privacy: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    """Below the account of one epoch stands the loss of a whole year, as `rappor collects` has it.
+
+    Bad case: the account once had the sum over one epoch of each metric only, a quarter of the
+    loss of a year for metrics with quarters.
+    """
+    noise = {"k": "8", "m": "8", "f": "0.5", "p": "0.25", "q": "0.75", "epoch": '"quarter"'}
+    (tmp_path / "q.toml").write_text(format_registry("quarterly", **noise))
+    text = " ".join(expect_success(run_privacy("quarterly", "--registry", "q.toml")).split())
+    year = sum_reserved(Registry.load(tmp_path / "q.toml"))
+    assert year == pytest.approx(
+        4 * epsilon_inf(Params(k=8, m=8, f=0.5, p=0.25, q=0.75)), abs=0.004
+    )
+    assert f"cost a device at most {format_loss(year)} nats." in text
 
 
 def test_a_chart_that_cannot_be_saved_leaves_no_text(

@@ -548,7 +548,7 @@ def test_command_prints_the_plan_for_scripts(capsys: pytest.CaptureFixture[str])
     document = json.loads(out)
     planned = plan(500, epsilon_1=2, epsilon_inf=4, reports=1_000_000)
     block = document.pop("toml")
-    assert document == json.loads(json.dumps(planned.to_dict()))
+    assert document == json.loads(json.dumps(planned.to_dict(interval="day")))
     assert Registry.loads(block).metric("engine").params == dataclasses.replace(
         planned.params, interval="day", epoch="quarter"
     )

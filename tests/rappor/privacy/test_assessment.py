@@ -67,6 +67,8 @@ def test_parameters_alone_have_no_metric() -> None:
     # The parameters of a metric carry its interval and epoch; parameters alone have neither.
     assert of_metric.params == make_metric().params
     assert report == dataclasses.replace(of_metric, metric=None, promise=None, params=BALANCED)
+    daily = privacy_report(make_metric(epoch="quarter"))
+    assert daily.linkability == linkability(BALANCED, most_reports=92)
     assert of_metric.metric == "page"
     assert (report.epsilon_1, report.epsilon_inf) == (
         epsilon_n(BALANCED, 1),

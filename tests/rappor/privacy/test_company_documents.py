@@ -15,6 +15,7 @@ from rappor_client.settings import QueueLimits
 from rappor_server.storage.day_tables import KEY_DAYS as KEPT_DAYS
 
 from rappor import Registry
+from rappor.base.sentence_numbers import format_chance
 from rappor.privacy.consent_text import write_consent_texts
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.impact_assessment import write_impact_assessment
@@ -26,6 +27,7 @@ from rappor.privacy.registry_datasheet import (
     format_loss,
     write_datasheet,
 )
+from rappor.privacy.report_linkage import linkability
 from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.reporting.papers import paper_markdown, paper_page
 
@@ -216,7 +218,8 @@ epoch = "{epoch}"{segments}
     assert ("permanent noise" in link) is by_noise is (encoding == "bloom")
     number_of_devices = r"each of ([\d,]+) devices"
     assert re.findall(number_of_devices, link) == re.findall(number_of_devices, notice)
-    assert re.findall(r"with (.*?) probability", link) == re.findall("with ([^ ]* %) prob", notice)
+    for number in (r"with ([^ ]* %) probability", r"With (.*?) in place of 2, .* is (.*?)\. A"):
+        assert re.findall(number, link) == re.findall(number, notice)
     assert ("the properties of the device" in link) is bool(segments)
     assert "one life" not in link
 
@@ -266,6 +269,35 @@ def test_each_risk_has_a_likelihood_and_a_measure() -> None:
         assert re.search(r"\d|certain|filled in", likelihood)
         assert measure
         assert severity == "[to be filled in]"
+
+
+@pytest.mark.parametrize(("interval", "largest"), [("day", 46), ("week", 7)])
+def test_the_risk_of_recognition_has_the_reports_of_a_whole_epoch(
+    interval: str, largest: int
+) -> None:
+    """The likelihood of recognition is shown for 2 reports, and for half of those of an epoch."""
+    registry = load_registry(
+        f"""
+[budget]
+total = 16
+[metrics.theme]
+description = "Dark appearance"
+owner = "design@example.org"
+expires = 2099-12-31
+encoding = "bloom"
+profile = "balanced"
+epoch = "quarter"
+interval = "{interval}"
+"""
+    )
+    text = join_text(write_impact_assessment(registry))
+    linked = linkability(registry["theme"].params, reports=(2, largest))
+    for n, row in zip((2, largest), linked.recognised, strict=False):
+        assert (
+            f"| theme: an observer who has {n} reports of a device recognises {n} other reports of "
+            f"it among those of 1,000,000 devices | {format_chance(row.probability)} |"
+        ) in text
+    assert "almost certain at most" not in text
 
 
 def test_a_registry_without_metrics_has_no_risk_of_a_released_sum() -> None:

@@ -111,6 +111,34 @@ def test_more_reports_and_fewer_devices_link_better() -> None:
     assert probabilities[-1][0] < 0.02
 
 
+@pytest.mark.parametrize(
+    ("most_reports", "sizes", "is_recovered"),
+    [
+        (1, [], False),
+        (2, [1], False),
+        (6, [1, 2, 3], False),
+        (14, [1, 2, 5, 7], False),
+        (40, [1, 2, 5, 20], True),
+        (92, [1, 2, 5, 20, 46], True),
+        (None, [1, 2, 5, 20, None], True),
+    ],
+)
+def test_two_sets_have_no_more_reports_than_a_scope(
+    most_reports: int | None, sizes: list[int | None], is_recovered: bool
+) -> None:
+    """No probability is for more reports than a device sends in a scope.
+
+    One report in a scope has no second one to link. 24 reports reveal the permanent response of the
+    profile "balanced", so a scope of 14 reports does not reveal it.
+    """
+    balanced = Params.profile("balanced")
+    result = linkability(balanced, most_reports=most_reports)
+    assert [row.reports for row in result.recognised] == sizes
+    assert result.reports_to_recover == (24 if is_recovered else None)
+    unlimited = linkability(balanced, reports=[n for n in sizes if n]).recognised
+    assert result.recognised == unlimited[: len(sizes)]
+
+
 def test_several_metrics_of_one_upload_add_their_cohorts() -> None:
     """If one upload had reports of several metrics, the bits of their cohorts would add.
 

@@ -7,6 +7,7 @@ wrong promise, so the tests compare whole sentences.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from functools import partial
 from typing import Any
@@ -14,13 +15,18 @@ from typing import Any
 import pytest
 from registries import build_metric
 
+from rappor import Registry
 from rappor.base.sentence_numbers import format_belief, format_chance
+from rappor.privacy.consent_text import write_consent_texts
 from rappor.privacy.notice import describe_belief, privacy_notice
+from rappor.privacy.registry_datasheet import write_datasheet
 from rappor.privacy.report_linkage import linkability
 from rappor.protocol.loss import epsilon_n
 from rappor.protocol.params import Params
+from rappor.protocol.parts import Part
 from rappor.protocol.segments import Dimension
 from rappor.protocol.tuples import combine_categories
+from rappor.reporting.papers import paper_markdown
 
 DAY = datetime.date(2026, 11, 30)
 LAST_DAY = datetime.date(2026, 12, 31)
@@ -33,8 +39,10 @@ make_metric = partial(build_metric, description="Home pages", owner="browser tea
 PAPER = Params(k=128, h=2, m=16, f=0.5, p=0.5, q=0.75, normalize="host")
 """Parameters of [EPK14] section 5.2: epsilon_1 is 1.07 nats, and epsilon_inf is 4.39 nats."""
 
-RECOGNISED = linkability(PAPER, reports=(2,)).recognised[0].probability
-"""Probability that two sets of two reports recognise a device among a million."""
+RECOGNISED, RECOGNISED_AT_MOST = (
+    row.probability for row in linkability(PAPER, reports=(2,)).recognised
+)
+"""Probability that two sets of two reports, and of any number, recognise a device of a million."""
 
 
 def test_the_notice_of_a_metric_for_life() -> None:
@@ -53,6 +61,7 @@ def test_the_notice_of_a_metric_for_life() -> None:
         "Linking: all reports of a device share its cohort (one of 16) and its permanent noise. "
         "Somebody who has 2 reports of a device, and 2 further reports of each of 1,000,000 "
         f"devices, finds those of the same device with {format_chance(RECOGNISED)} probability. "
+        f"With any number in place of 2, the probability is {format_chance(RECOGNISED_AT_MOST)}. "
         "Apart from cohort and noise, only its network address or the time of sending can link "
         "reports.",
         "The collector keeps sums by day and cohort, not reports. It shows a sum of whole "
@@ -80,6 +89,38 @@ def test_a_notice_names_the_fields_of_a_tuple() -> None:
         "Recorded at most once a day: one of 4 combinations of editor (vim, code; upper and lower "
         "case count as the same) and system (linux, mac)."
     ) in privacy_notice(make_metric(choice))
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (
+            (Part("prefix:1", 0.125), Part("whole")),
+            "A device reports its first 1 character (12.5 % of the devices) or all of it (87.5 % "
+            "of the devices), drawn once.",
+        ),
+        (
+            (Part("prefix:3", 0.2), Part("prefix:6", 0.3), Part("whole")),
+            "A device reports its first 3 characters (20 % of the devices), its first 6 characters "
+            "(30 % of the devices) or all of it (50 % of the devices), drawn once.",
+        ),
+    ],
+)
+def test_a_notice_names_the_parts_of_a_string(parts: tuple[Part, ...], sentence: str) -> None:
+    """A person learns that some devices report a prefix, by which unlisted values are found.
+
+    Notice and data sheet have the same sentence, and the text for consent says it without numbers.
+    """
+    metric, plain = make_metric(PAPER, parts=parts), make_metric(PAPER)
+    assert f"hashed to 2 of 128 bits. {sentence} The device flips" in privacy_notice(metric)
+    assert "character" not in privacy_notice(plain)
+    for entry, has_parts in ((metric, True), (plain, False)):
+        registry = Registry([entry], total=math.inf)
+        sheet, consent = (
+            paper_markdown(write(registry)) for write in (write_datasheet, write_consent_texts)
+        )
+        assert (sentence in sheet) is has_parts
+        assert ("Some devices send only the beginning of the answer" in consent) is has_parts
 
 
 def test_epochs_are_named_in_the_promise() -> None:
@@ -222,6 +263,32 @@ def test_links_that_cannot_be_seen_are_not_listed() -> None:
     text = privacy_notice(make_metric(many, epoch="month"))
     assert "Linking: the reports of a device in one month share its permanent noise. Some" in text
     assert "Apart from noise, only its network address" in text
+
+
+@pytest.mark.parametrize("n_categories", [3, 16, 24, 100])
+@pytest.mark.parametrize(
+    ("epoch", "interval", "largest"),
+    [("month", "week", 3), ("quarter", "day", 46), ("year", "week", 27), ("life", "day", None)],
+)
+def test_only_an_epoch_without_links_is_called_unlinkable(
+    n_categories: int, epoch: str, interval: str, largest: int | None
+) -> None:
+    """A notice denies links by noise only if even half of the reports of an epoch show none.
+
+    Bad case: the notice once judged by two reports. It called reports of 24 categories under the
+    profile "strict" unlinkable, although 46 daily reports recognise 13 % of a million devices.
+    """
+    names = tuple(map(str, range(n_categories)))
+    params = Params.profile("strict", encoding="onehot", categories=names)
+    text = privacy_notice(make_metric(params, epoch=epoch, interval=interval))
+    sizes = (2,) if largest is None else (2, largest)
+    few, *_, most = linkability(params, reports=sizes).recognised[: len(sizes) + (not largest)]
+    chance = format_chance(most.probability)
+    assert ("In practice only" in text) is (chance == "less than 1 %")
+    if "In practice only" not in text:
+        number = "any number" if largest is None else str(largest)
+        assert f"device with {format_chance(few.probability)} probability. " in text
+        assert f"With {number} in place of 2, the probability is {chance}." in text
 
 
 def test_smallest_released_sums_are_described() -> None:

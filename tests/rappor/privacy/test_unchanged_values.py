@@ -84,7 +84,7 @@ def test_losses_add_up_over_the_epochs_of_a_year() -> None:
     assert daily == replace(rows["quarter", 1], epsilon=daily.epsilon, most=daily.most)
     once = replace(METRIC, interval="epoch")
     assert compute_unchanged_loss(once).epsilon == pytest.approx(8, abs=1e-4)
-    assert {row.epoch for row in list_unchanged_losses(BALANCED, once)} == {
+    assert {row.epoch for row in list_unchanged_losses(BALANCED, "epoch")} == {
         "year",
         "quarter",
         "month",
