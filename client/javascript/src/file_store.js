@@ -274,6 +274,24 @@ function syncFolder(path) {
 }
 
 /**
+ * Create a folder and its parents, unless they exist.
+ *
+ * Bad case: `mkdirSync` with `recursive` never returned for a path such as /proc/device. The parent exists and refuses
+ * the folder with ENOENT, so Node tried to create the parent first, again and again.
+ * @param {string} path
+ */
+function makeFolder(path) {
+  if (existsSync(path)) return;
+  const parent = dirname(path);
+  if (parent !== path) makeFolder(parent); // the root is its own parent
+  try {
+    mkdirSync(path, { mode: 0o700 });
+  } catch (error) {
+    if (!isCode(error, "EEXIST")) throw error; // another process has created the folder meanwhile
+  }
+}
+
+/**
  * Run work under the lock of a store. Before the work, the file FILE.tmp that a killed process may have left is
  * removed.
  * @template T
@@ -285,7 +303,7 @@ async function withLock(path, work) {
   const lock = `${path}.lock`;
   // The random part distinguishes the threads of a process, and two changes of a thread.
   const owner = `${process.pid} ${PID_SPACE} ${randomUUID()}`;
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  makeFolder(dirname(path));
   const deadline = performance.now() + LOCK_PATIENCE_MS;
   while (!tryLock(lock, owner)) {
     if (performance.now() > deadline) {

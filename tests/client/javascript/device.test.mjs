@@ -5,6 +5,7 @@ import { execFile } from "node:child_process";
 import {
   chownSync,
   copyFileSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
@@ -1480,6 +1481,24 @@ test("a link, a folder or a pipe is neither read nor replaced, and a withdrawal 
     assert.deepEqual([done, secretGone], [false, false], wrongPath);
   }
   assert.equal(readFileSync(path, "utf8"), text);
+});
+
+test("a folder that cannot be created disables the device", { skip: !existsSync("/proc") }, async (t) => {
+  // Another process, because the program waited without end. In /proc nothing can be created.
+  const program = new URL("recorder.mjs", import.meta.url).pathname;
+  const args = [program, "/proc/device/telemetry.json", "0", "1"];
+  const error = await promisify(execFile)(process.execPath, args, { timeout: 60_000 }).catch((reason) => reason);
+  assert.equal(error.code, 1);
+  assert.match(error.stderr, /Error: disabled/);
+});
+
+test("missing folders are created for the user alone", async (t) => {
+  const path = join(makeFolder(t), "program", "device", "telemetry.json");
+  const { client } = await open({ store: fileStore(path) });
+  assert.equal(await outcomeOf(client, "page", "a"), "recorded");
+  for (const folder of [join(path, ".."), join(path, "..", "..")]) {
+    assert.equal(statSync(folder).mode & 0o777, 0o700);
+  }
 });
 
 test("another user's file is not used", { skip: process.getuid() !== 0 }, async (t) => {

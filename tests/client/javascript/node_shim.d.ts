@@ -15,7 +15,7 @@ declare module "node:fs" {
   export function fsyncSync(file: number): void;
   export function linkSync(from: string, to: string): void;
   export function lstatSync(path: string): { mtimeMs: number };
-  export function mkdirSync(path: string, options: { recursive: boolean; mode: number }): void;
+  export function mkdirSync(path: string, options: { mode: number }): void;
   export function openSync(path: string, flags: string | number, mode?: number): number;
   export function readdirSync(path: string): string[];
   export function readFileSync(file: string | number, encoding: "utf8"): string;
