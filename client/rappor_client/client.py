@@ -880,6 +880,8 @@ def _load_registry(registry: Registry | str | os.PathLike[str]) -> Registry:
     """
     if isinstance(registry, Registry):
         return registry
+    if not isinstance(registry, str | os.PathLike):
+        raise ParamsError(f"registry must be a path or a Registry, got {type(registry).__name__}")
     with block_forks(wait=True):
         # Expired metrics are accepted: an old version of a program must still start.
         return Registry.load(registry, today=datetime.date.max)
@@ -890,6 +892,10 @@ def _make_transport(collector: str | Transport | None, key: str | None) -> Trans
     if not isinstance(collector, str):
         if key is not None:
             raise ParamsError("upload_key must be absent without the address of a collector")
+        # An object that cannot send would fail at the first upload, a day later, in the background.
+        if collector is not None and not callable(getattr(collector, "send", None)):
+            kind = type(collector).__name__
+            raise ParamsError(f"collector must be an address or a Transport, got {kind}")
         return collector
     with block_forks(wait=True):
         from rappor_client.network.http_transport import HttpTransport  # noqa: PLC0415 - 60 ms
@@ -905,7 +911,11 @@ def _describe_obstacle(error: Exception) -> str:
         return f"the disk did not answer within {_OPEN_SECONDS} seconds"
     if isinstance(error, BusyError):
         return "another process keeps the folder locked"
-    return f"the folder cannot be used: {name_failure(error)}"
+    name = name_failure(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        # The system's words contain no path: "File exists (EEXIST)".
+        name = f"{os.strerror(error.errno)} ({name})"
+    return f"the folder cannot be used: {name}"
 
 
 def _compute_disk_seconds(deadline: float) -> float:

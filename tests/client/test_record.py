@@ -26,7 +26,7 @@ from rappor_client import Client, FlushReason, Outcome, QueueLimits, SkipReason
 from rappor_client.testing import MemoryTransport, constant_coins
 from registries import build_registry
 
-from rappor import Params
+from rappor import Params, Registry
 from rappor.base.errors import MetricError, ParamsError, ReportError
 
 NOISE: dict[str, Any] = {"f": 0.5, "p": 0.25, "q": 0.75}
@@ -342,7 +342,23 @@ MISTAKES: list[tuple[str, dict[str, Any]]] = [
         )
         for key in ("", "two words", "line\n", "k\u00e9y")
     ),
+    ("collector must be an address or a Transport, got int", {"collector": 8080}),
+    ("registry must be a path or a Registry, got dict", {"registry": {"page": {}}}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "got"), [("", "an empty text"), (None, "NoneType"), (b"telemetry", "bytes")]
+)
+def test_folder_must_be_a_path(
+    folder: Any, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is no path, or empty, raises. An empty text is not the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for consent in (True, False):
+        with pytest.raises(ParamsError, match=f"folder must be the path of a folder, got {got}"):
+            Client.open(folder, registry=Registry([build_metric()], total=1e9), consent=consent)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("message", "wrong"), MISTAKES)

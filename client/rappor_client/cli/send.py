@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from rappor.base.atomic_files import read_text
-from rappor.encode import encode_value
-from rappor.protocol.encodings import parse_value
+from rappor.encode import describe_unrepresentable_value, encode_value
+from rappor.protocol.encodings import get_encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, draw_system_coins
 from rappor.protocol.wire import Upload
 from rappor.registry.metric import Metric
@@ -40,12 +40,13 @@ def run(args: Namespace) -> bool:
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
     key = read_text(args.key_file).strip() if args.key_file else None
+    # A value that cannot be parsed raises before any report has left.
+    values = [parse_value(metric.params, text) for text in args.values]
     transport = HttpTransport(args.collector, key=key)
     accepted = []
-    # A value that cannot be parsed raises in the middle. The reports before it have left.
     try:
-        for text in args.values:
-            value, secret = parse_value(metric.params, text), os.urandom(SECRET_BYTES)
+        for value in values:
+            secret = os.urandom(SECRET_BYTES)
             accepted.append(_send_one(transport, metric, value, secret, today, args.timeout))
     finally:
         transport.close()
@@ -83,6 +84,9 @@ def _send_one(
     )
     sent = SentUpload(day=today.isoformat(), id=upload.id, attempts=1, body=body, reports=(report,))
     print(format_upload(sent))  # noqa: T201 - a command's output
+    # A misspelt category is accepted like any other value, and no result would ever show it.
+    if not get_encoder(metric.params).is_representable(value):
+        print(f"    Warning: {describe_unrepresentable_value(metric)}.")  # noqa: T201 - likewise
     return status == ACCEPTED
 
 

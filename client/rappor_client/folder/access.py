@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from rappor.base.errors import ParamsError
 from rappor_client.folder import system
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -48,7 +49,17 @@ def resolve_folder(folder: str | os.PathLike[str]) -> Path:
     A relative path must not follow `os.chdir`: a daemon that changed its folder once withdrew the
     consent of another device. If the home or the working folder is unknown, the result is a path
     that exists on no disk, so the client is disabled.
+
+    Raises
+    ------
+    ParamsError
+        `folder` is no path, or an empty text.
     """
+    # Bad case: a program took its folder from an environment variable that was not set. The empty
+    # text named the working folder, so each folder in which a person worked had its own device.
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        got = "an empty text" if isinstance(folder, str) else type(folder).__name__
+        raise ParamsError(f"folder must be the path of a folder, got {got}")
     try:
         return Path(folder).expanduser().absolute()
     except (RuntimeError, OSError):

@@ -65,9 +65,11 @@ def parse_collector(url: str) -> Address:
     parts = _split("collector", url)
     is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK_HOSTS
     if not (parts.scheme == "https" or is_local):
+        # For `localhost:8080`, `urlsplit` returns the scheme "localhost".
+        scheme = parts.scheme if "://" in url else "no scheme"
         raise ParamsError(
-            "collector must be an https address (http only to localhost), got "
-            f"{parts.scheme or 'no scheme'}"
+            "collector must be an https address such as https://telemetry.example.org (http only "
+            f"to this machine, such as http://localhost:8080), got {scheme or 'no scheme'}"
         )
     # A user name in the address would be sent to nobody, and the uploads would be refused without
     # the key. The message names the argument that the caller was looking for.

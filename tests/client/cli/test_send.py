@@ -1,7 +1,8 @@
 """`rappor-client send`: one report of each value, each from a new device, sent at once.
 
-The registry has the metrics `page` of strings, `sound` of booleans, `old`, which has expired, and
-`pair` of tuples with two fields. All have profile "balanced" or "strict".
+The registry has the metrics `page` of strings, `sound` of booleans, `old`, which has expired,
+`pair` of tuples with two fields, and `theme` of the categories light and dark. All have profile
+"balanced" or "strict".
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TOML = (
     + format_entry("sound", **BOOLEAN)
     + format_entry("old", **BOOLEAN | {"expires": "2001-01-01"})
     + format_entry("pair", fields='["site", "country"]')
+    + format_entry("theme", encoding='"onehot"', profile='"strict"', categories='["light", "dark"]')
 )
 
 
@@ -59,8 +61,14 @@ def test_send_tries_a_collector(
     assert main(["send", "yes", *arguments, "--metric", "sound"]) == 0
     sentence = "The collector counts this report as one more device.\n"
     assert capsys.readouterr().out.endswith(sentence)
-    assert main(["send", "maybe", *arguments, "--metric", "sound"]) == 2
+    n_reports = len(collector.reports)
+    assert main(["send", "yes", "maybe", *arguments, "--metric", "sound"]) == 2
     assert "maybe" not in capsys.readouterr().err
+    assert len(collector.reports) == n_reports  # nothing was sent
+    assert main(["send", "dark", "drak", *arguments, "--metric", "theme"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("Warning: theme has no place for this value") == 1
+    assert "drak" not in output
     assert main(["send", "a.example\tde", *arguments, "--metric", "pair"]) == 0
     assert main(["send", "a.example", "de", *arguments, "--metric", "pair"]) == 2
     assert "2 fields separated by tabs (site, country), got 1" in capsys.readouterr().err

@@ -205,7 +205,9 @@ def test_client_without_a_home_is_disabled(tmp_path: Path) -> None:
         "from rappor_client import Client, Outcome\nregistry = build_registry(build_metric())\n"
     )
     process = run_python("-c", head + program, folder=tmp_path)
-    assert process.stdout == "the folder cannot be used: ENOTDIR\n", process.stderr
+    assert process.stdout == "the folder cannot be used: Not a directory (ENOTDIR)\n", (
+        process.stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -224,7 +226,8 @@ def test_missing_handles_and_long_paths_disable_the_device(
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(SYSTEM, "open_folder", fail)
-    assert open_device(tmp_path / "device").disabled_reason == "the folder cannot be used: EMFILE"
+    reason = open_device(tmp_path / "device").disabled_reason
+    assert reason == "the folder cannot be used: Too many open files (EMFILE)"
 
 
 # Access to the folder

@@ -281,7 +281,10 @@ def test_right_addresses_are_parsed(url: str, host: str, port: int, path: str) -
     [
         ("collector must be an https address .*, got http", ["http://example.org"]),
         ("collector must be an https address .*, got ftp", ["ftp://example.org"]),
-        ("collector must be an https address .*, got no scheme", ["example.org", ""]),
+        (
+            "collector must be an https address .*, got no scheme",
+            ["example.org", "localhost:8080", ""],
+        ),
         ("collector must have a host name", ["https://", "https:///v1/reports"]),
         ("collector must have no user name", ["https://me:secret@example.org"]),
         (

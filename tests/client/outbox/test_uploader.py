@@ -431,7 +431,7 @@ def test_folder_that_cannot_be_created_does_not_reach_the_host(
     """A file in place of the folder disables the client, with one log line."""
     (home.folder).write_text("in the way")
     client = home.open(collector=MemoryTransport())
-    assert client.disabled_reason == "the folder cannot be used: EEXIST"
+    assert client.disabled_reason == "the folder cannot be used: File exists (EEXIST)"
     assert client.record("page", "x").reason is SkipReason.DISABLED
     assert caplog.text.count("telemetry is disabled in") == 1
     assert client.flush(timeout=0.0).reason is FlushReason.FAILED
