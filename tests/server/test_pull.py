@@ -124,6 +124,7 @@ def test_pull_without_counts_writes_no_file(running: Running, token: str, tmp_pa
     empty = pull(running, token, "page", "--from", "2026-12-01", "--out", str(path), code=1)
     refused = pull(running, token, "sound", "--out", str(path), code=1)
     assert "releases no reports of page on these days" in empty.stderr
+    assert "when at least `min_reports` reports of the metric wait" in empty.stderr
     assert "responded 403" in refused.stderr
     assert not path.exists()
     assert token not in empty.stderr + refused.stderr

@@ -93,6 +93,11 @@ def pull(
         message = f"the collector releases no reports of {name} on these days"
         if withheld:
             message += f"; days with reports not yet released: {_name_days(withheld)}"
+        # The first question of whoever has just sent a report: the day of the report is not over.
+        message += (
+            ". A day is released after its end, when at least `min_reports` reports of the metric "
+            "wait; `min_reports = 0` in the registry shows all at once, for trials"
+        )
         raise DecodeError(message)
     released.save(path)
     table = _make_periods_table(released)

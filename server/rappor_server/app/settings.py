@@ -266,7 +266,8 @@ class Settings:
         # The pages show counts, and the public address must show nothing.
         if self.pages and not self.admin:
             raise ConfigError(
-                "admin must be HOST:PORT if pages is set, got nothing: the address serves the pages"
+                "admin must be HOST:PORT if pages is set, got nothing: it is the address of the "
+                "pages, such as --admin 127.0.0.1:9090"
             )
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ConfigError("tls_certificate and tls_key must be set together, got one of them")

@@ -35,6 +35,12 @@ set a content security policy of their own."""
 _HTTPS_HEADER: Final = (b"strict-transport-security", b"max-age=31536000")
 """Further header of a response over HTTPS. A browser that has received it uses only HTTPS for a
 year. Preload lists of browsers accept no shorter time."""
+_HIDDEN: Final = (
+    "This address receives uploads only. Counts, estimates and pages are at the operators' "
+    "address, which `rappor-server serve --admin` sets"
+)
+"""Detail of the response for every hidden path, whether it exists or not. With the general text for
+404, an analyst who used the address of the devices searched for a mistake in a metric's name."""
 
 
 class ResponseMiddleware:
@@ -107,8 +113,7 @@ class PublicPathFilter:
             # contain the admin address.
             _, port = scope.get("server") or ("", None)
             if port != self._admin_port:
-                status = HTTPStatus.NOT_FOUND
-                response = render_problem(Problem(status, status.description))
+                response = render_problem(Problem(HTTPStatus.NOT_FOUND, _HIDDEN))
                 await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -100,6 +100,7 @@ def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:
             response = plain_http.get(f"{running.url}{path}", headers=headers)
             assert response.status_code == 404
             assert response.headers["content-type"] == "application/problem+json"
+            assert "are at the operators' address" in response.json()["detail"]
             assert running.get(path, token).status_code == 200
 
 

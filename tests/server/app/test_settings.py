@@ -85,7 +85,7 @@ INVALID = (
     ("--max-body 0", "", "0 is not in the range"),
     ("--body-seconds nan", "", "nan is not a number of seconds above 0"),
     ("--suspicious maybe", "", "is not one of 'refuse', 'accept'"),
-    ("--pages", "", "admin must be HOST:PORT if pages is set"),
+    ("--pages", "", "such as --admin 127.0.0.1:9090"),
     ("--admin 127.0.0.1:65536", "", "the port of admin must be in [0, 65535]"),
     ("--proxies proxy.example", "", "must be addresses or networks, separated by commas"),
     ("--proxies 127.0.0.1,10.0.0.5/8", "", "got '10.0.0.5/8'"),
