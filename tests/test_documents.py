@@ -165,12 +165,16 @@ def test_the_threat_model_is_what_the_library_computes() -> None:
 
 @pytest.mark.parametrize("name", ["strict", "balanced", "low-noise"])
 def test_the_table_of_recognition_is_what_the_library_computes(name: str) -> None:
-    """The page has the probabilities among a million devices, by sets of 1, 2 and 5 reports."""
+    """The page has the probabilities among a million devices, by sets of up to 46 reports.
+
+    The largest sets are half of the daily reports of a quarter.
+    """
     page = (ROOT / "rappor" / "privacy" / "README.md").read_text(encoding="utf-8")
-    linked = linkability(Params.profile(name), reports=(1, 2, 5))
-    cells = [f"{100 * row.probability:.0f} %" for row in linked.recognised[:3]]
+    linked = linkability(Params.profile(name), reports=(1, 2, 5), most_reports=92)
+    cells = [f"{100 * row.probability:.0f} %" for row in linked.recognised]
+    assert [row.reports for row in linked.recognised] == [1, 2, 5, 46]
     assert f"| {name} | {' | '.join(cells)} | {linked.permanent_bits:.0f} bits |" in page
-    assert f"of which {linked.cohort_devices:,} are in its cohort" in page
+    assert f"{linked.cohort_devices:,} of the million devices are in the cohort" in page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

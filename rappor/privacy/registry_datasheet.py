@@ -220,8 +220,8 @@ def _write_retention(metrics: Collection[Metric]) -> Section:
     return Section(
         title="Retention",
         texts=(
-            "A sum names no device. While one report of a day and cohort has come, and no other, "
-            "the sum of this day and cohort is that report.",
+            "A sum names no device. As long as a cohort has only one report of a day, the sum of "
+            "this day and cohort is that report.",
         ),
         columns=("where", "what", "how long"),
         rows=(
