@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from rappor.base.errors import ParamsError, RapporError
 
@@ -109,6 +109,26 @@ def read_count(name: str, value: object, least: int = 1, most: int | None = None
     check_integer(name, count, least, most)
     assert isinstance(count, int)
     return count
+
+
+def read_number(
+    name: str, value: object, interval: str, *, error: type[RapporError] = ParamsError
+) -> float:
+    """Convert a number to int or float. The number may be one of numpy.
+
+    Raises `error` for a value that is not a number in the interval.
+    """
+    import numbers  # noqa: PLC0415 - a device reads no data frame, and starts faster without it
+
+    # Case: the sum of a column of a data frame. Most numbers of numpy are no instances of int or
+    # float, and products of them may overflow.
+    is_foreign = isinstance(value, numbers.Real) and not isinstance(value, int | float)
+    number: Any = value
+    if is_foreign:
+        number = int(number) if isinstance(value, numbers.Integral) else float(number)
+    check_number(name, number, interval, error=error)
+    assert isinstance(number, int | float)
+    return number
 
 
 def check_choice(

@@ -208,7 +208,8 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
         # This import loads the compiler, which takes a second. Decoding does not need it.
         from rappor.counts.bit_sums import sum_bits  # noqa: PLC0415
 
-        return cls(params, *sum_bits(packed, cohorts, k=params.k, m=params.m), metric)
+        arrays = _read_array("packed", packed), _read_array("cohorts", cohorts)
+        return cls(params, *sum_bits(*arrays, k=params.k, m=params.m), metric)
 
     @classmethod
     def from_reports(cls, reports: Iterable[Report], params: Params, metric: str = "") -> Counts:
@@ -486,12 +487,7 @@ class Counts:  # noqa: PLW1641  (counts are compared by value, so they have no h
 
 def _copy_whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return a read-only int64 copy of a table of non-negative whole numbers."""
-    rows = table if isinstance(table, list | tuple) else [table]
-    # Case: a masked array, also as one row of a list. numpy would copy the numbers under the mask,
-    # which the caller has declared invalid.
-    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
-        raise ReportError(f"{name} must not be a masked array: fill or leave out what it masks")
-    array = np.asarray(table)
+    array = _read_array(name, table)
     if array.shape != shape:
         raise ReportError(f"{name} must have shape {shape}, got {array.shape}")
     if array.dtype.kind not in "iuf":
@@ -509,6 +505,19 @@ def _copy_whole_numbers(name: str, table: ArrayLike, shape: tuple[int, ...]) -> 
     numbers = array.astype(np.int64, order="C")
     numbers.flags.writeable = False
     return numbers
+
+
+def _read_array(name: str, table: ArrayLike) -> NDArray[Any]:
+    """Return a table as an array; raise ReportError if no array can stand for it."""
+    rows = table if isinstance(table, list | tuple) else [table]
+    # Case: a masked array, also as one row of a list. numpy would copy the numbers under the mask,
+    # which the caller has declared invalid.
+    if any(isinstance(row, np.ma.MaskedArray) for row in rows):
+        raise ReportError(f"{name} must not be a masked array: fill or leave out what it masks")
+    try:
+        return np.asarray(table)
+    except ValueError:
+        raise ReportError(f"{name} must have rows of one length") from None
 
 
 def _format_index(cohort: int, bit: int | None = None) -> str:

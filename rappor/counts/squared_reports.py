@@ -42,7 +42,7 @@ from fractions import Fraction
 from typing import Final
 
 from rappor.base.errors import ReportError
-from rappor.base.ranges import check_number, format_value
+from rappor.base.ranges import format_value, read_number
 
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 """Number of months of a pace (length of an interval) or of an epoch. Days, weeks and "life" are
@@ -97,8 +97,7 @@ def compute_squares(
     name, value = ("reports_per_device", reports_per_device)
     if n_devices is not None:
         name, value = ("devices", n_devices)
-    check_number(name, value, f"[1, {n_reports}]", error=ReportError)
-    assert value is not None
+    value = read_number(name, value, f"[1, {n_reports}]", error=ReportError)
     per_device = n_reports / value if n_devices is not None else value
     # Case: floating-point rounding moves the product out of the possible range [N, N^2].
     return min(max(math.ceil(n_reports * per_device), n_reports), n_reports**2)

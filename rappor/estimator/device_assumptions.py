@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rappor.base.errors import DecodeError
-from rappor.base.ranges import check_number
+from rappor.base.ranges import read_number
 from rappor.counts.counts import Counts
 from rappor.counts.squared_reports import compute_max_squares_of_days
 from rappor.estimator.device_correlation import estimate_reports_per_device
@@ -216,12 +216,11 @@ def _read_reports_per_device(
     if devices is not None and reports_per_device is not None:
         raise DecodeError("devices and reports_per_device must not be given both")
     if devices is not None:
-        check_number("devices", devices, f"[1, {n_reports}]", error=DecodeError)
-        return n_reports / devices
+        return n_reports / read_number("devices", devices, f"[1, {n_reports}]", error=DecodeError)
     if reports_per_device is not None:
         interval = f"[1, {n_reports}]"
-        check_number("reports_per_device", reports_per_device, interval, error=DecodeError)
-    return reports_per_device
+        return read_number("reports_per_device", reports_per_device, interval, error=DecodeError)
+    return None
 
 
 def _determine_repetition(group: Sequence[Counts]) -> Repetition:

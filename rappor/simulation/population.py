@@ -217,6 +217,9 @@ def english_words() -> Population:
 
 def _compute_shares(weights: ArrayLike, n: int) -> NDArray[np.float64]:
     """Check weights, and return them divided by their sum, (n,) float64."""
+    # numpy would copy the numbers under the mask, which the caller has declared invalid.
+    if isinstance(weights, np.ma.MaskedArray):
+        raise ParamsError("weights must not be a masked array: fill or leave out what it masks")
     try:
         numbers = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError):

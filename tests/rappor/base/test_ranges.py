@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from rappor.base.errors import DecodeError, ParamsError
-from rappor.base.ranges import check_choice, check_integer, check_number, read_count
+from rappor.base.ranges import (
+    check_choice,
+    check_integer,
+    check_number,
+    read_count,
+    read_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,16 @@ def test_a_count_may_be_written_as_a_float() -> None:
     for wrong in (1.5, math.inf, math.nan, True, 0, 11):
         with pytest.raises(ParamsError, match=r"n must be an integer in \[1, 10\]"):
             read_count("n", wrong, 1, 10)
+
+
+def test_a_number_of_numpy_becomes_a_number_of_python() -> None:
+    """Its products with Python's numbers are then exact, and JSON can contain it."""
+    for given, kind in ((np.int32(7), int), (np.uint64(7), int), (np.float32(7), float), (7, int)):
+        number = read_number("x", given, "[1, 10]")
+        assert (number, type(number)) == (7, kind)
+    for wrong in (np.int64(11), np.float32(math.nan), np.True_, True, "7", np.array([7]), None):
+        with pytest.raises(DecodeError, match=r"x must be a number in \[1, 10\]"):
+            read_number("x", wrong, "[1, 10]", error=DecodeError)
 
 
 def test_a_choice_is_one_of_the_names() -> None:

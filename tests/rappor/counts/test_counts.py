@@ -611,3 +611,17 @@ def test_masked_arrays_are_refused() -> None:
             Counts(PARAMS, table, reports)
     with pytest.raises(ReportError, match="reports must not be a masked array"):
         Counts(PARAMS, bit_counts, np.ma.masked_array(reports))
+    packed, cohorts = np.zeros((3, PARAMS.n_bytes), dtype=np.uint8), np.zeros(3, dtype=np.int64)
+    with pytest.raises(ReportError, match="packed must not be a masked array"):
+        Counts.from_packed(np.ma.masked_array(packed), cohorts, PARAMS)
+    with pytest.raises(ReportError, match="cohorts must not be a masked array"):
+        Counts.from_packed(packed, np.ma.masked_array(cohorts, [True, False, False]), PARAMS)
+
+
+def test_rows_of_several_lengths_are_refused() -> None:
+    """The error of numpy itself would be a ValueError about inhomogeneous shapes."""
+    with pytest.raises(ReportError, match="bit_counts must have rows of one length"):
+        Counts(PARAMS, [[1], [1, 2]], make_counts().cohort_reports)
+    for packed in ([[1], [1, 2]], [[1], [2]]):
+        with pytest.raises(ReportError, match="packed must"):
+            Counts.from_packed(packed, [0, 0], PARAMS)  # type: ignore[arg-type]  # lists

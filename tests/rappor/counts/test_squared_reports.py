@@ -104,6 +104,9 @@ def test_number_of_devices_or_reports_per_device_gives_the_sum() -> None:
     assert make_counts(300).with_devices(10).sum_squared_reports == 9000
     assert make_counts(300).with_devices(reports_per_device=30).sum_squared_reports == 9000
     assert make_counts(10).with_devices(3).sum_squared_reports == 34
+    for from_numpy in (np.int64(3), np.float32(3)):
+        counts = make_counts(10).with_devices(from_numpy)  # type: ignore[arg-type]
+        assert counts.sum_squared_reports == 34
     assert make_counts(300).with_devices(10).reports_per_device == 30
 
 

@@ -167,6 +167,9 @@ def test_fewer_devices_have_larger_errors() -> None:
     default, same, fewer = (decode(counts, CANDIDATES, devices=n) for n in (None, 100_000, 10_000))
     assert np.array_equal(default.std_error, same.std_error)
     assert (fewer.std_error > default.std_error).all()
+    # The sum of a column of a data frame is an integer of numpy.
+    from_numpy = decode(counts, CANDIDATES, devices=np.int64(10_000))  # type: ignore[arg-type]
+    assert from_numpy.to_json() == fewer.to_json()
 
 
 @pytest.mark.parametrize(

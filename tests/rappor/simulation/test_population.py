@@ -34,6 +34,7 @@ def test_weights_are_normalised_and_read_only() -> None:
         (["a", "b"], [1, math.nan], "weights must be finite and at least 0"),
         (["a", "b"], [1, math.inf], "weights must be finite and at least 0"),
         (["a", "b"], [0, 0], "weights must not all be 0"),
+        (["a", "b"], np.ma.masked_array([3, 1], [True, False]), "must not be a masked array"),
         (["a", "b"], ["x", "y"], "weights must be numbers"),
         (["a", "a"], [1, 1], "values must be distinct"),
         (["a", 1], [1, 1], "values must be texts"),
