@@ -6,10 +6,12 @@ the results.
 
 from __future__ import annotations
 
+import operator
 import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,20 +122,33 @@ def warn_about_candidates(candidates: Candidates | None) -> None:
                 f"candidates: lines that {predicate}, which is part of their strings: {number:,}",
                 err=True,
             )
+    if not candidates.is_in_memory or len(candidates) < 2:
+        return
     # Case: a table with a column of strings and other columns, such as `value,weight`. A candidate
     # is a whole line, and no device reports the line of a table.
     for name, delimiter in _DELIMITERS.items():
-        if not candidates.is_in_memory or len(candidates) < 2:
-            break
-        # Most lists have a string without the delimiter in the first block. The whole list as
-        # Python strings would take seconds and hundreds of megabytes.
-        texts = (text for block in candidates.read_blocks() for text in block.to_strings())
-        if all(delimiter in text for text in texts):
+        if _have_all(candidates, operator.methodcaller("count", delimiter)):
             click.echo(
                 f"candidates: every line contains a {name}, which is part of its string; of a "
                 "table pass the column of the strings alone, without its title",
                 err=True,
             )
+    # Case: the only column of a table that R or a spreadsheet has written.
+    if _have_all(candidates, lambda text: text[:1] == text[-1:] == '"'):
+        click.echo(
+            "candidates: every line is between quotation marks, which are part of its string; "
+            "remove the marks",
+            err=True,
+        )
+
+
+def _have_all(candidates: Candidates, predicate: Callable[[str], object]) -> bool:
+    """Return whether all candidates satisfy a predicate.
+
+    Most lists have a string that does not in the first block. The whole list as Python strings
+    would take seconds and hundreds of megabytes.
+    """
+    return all(predicate(text) for block in candidates.read_blocks() for text in block.to_strings())
 
 
 class _Rate(ProgressColumn):

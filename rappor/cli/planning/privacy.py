@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from rappor.base.errors import ParamsError
+from rappor.base.errors import MetricError, ParamsError
 from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
 from rappor.cli.console import print_json, print_parts, print_section, print_table
@@ -179,7 +179,11 @@ def privacy(
     # The metric after the change of its entry.
     new = None
     if changed is not None and metric is not None:
-        new = Registry.load(changed).metric(metric.name)
+        other = Registry.load(changed)
+        if metric.name not in other:
+            # Without the name of the file, the message could be about the file of --registry.
+            raise MetricError(f"{changed}: there is no metric {metric.name!r} in it")
+        new = other.metric(metric.name)
     batch = batch_options.read(params)
     if metric is None:
         report = privacy_report_of(params, batch=batch)

@@ -65,6 +65,11 @@ def test_a_table_in_place_of_a_list_is_reported(shell: Shell, counts: str) -> No
         code, _, err = shell.run_on_metric("decode", counts, "--candidates", str(table))
         assert code == 0
         assert ("every line contains a comma" in err) == is_table
+    for lines, is_quoted in (('"bing"\n"qwant"\n', True), ('"bing"\nqwant\n"\n', False)):
+        table.write_text(lines, encoding="utf-8")
+        code, _, err = shell.run_on_metric("decode", counts, "--candidates", str(table))
+        assert code == 0
+        assert ("every line is between quotation marks" in err) == is_quoted
 
 
 def test_candidates_may_be_compressed(shell: Shell, counts: str) -> None:

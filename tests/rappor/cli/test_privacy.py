@@ -131,6 +131,16 @@ def test_a_sentence_describes_a_change(
     )
 
 
+def test_a_changed_registry_without_the_metric_is_named(
+    run_privacy: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    """Of two registries, the message names the one that the mistake is in."""
+    text = (tmp_path / "r.toml").read_text().replace("[metrics.life]", "[metrics.renamed]")
+    (tmp_path / "other.toml").write_text(text)
+    err = expect_refusal(run_privacy("life", "--registry", "r.toml", "--changed", "other.toml"))
+    assert "other.toml: there is no metric 'life' in it" in err
+
+
 def test_infinite_losses_are_null_or_a_word(run_privacy: Callable[..., CommandResult]) -> None:
     """An infinite loss is null in JSON and the word "infinite" in the text."""
     words = ("-f", "0", "-p", "0", "-q", "1")
