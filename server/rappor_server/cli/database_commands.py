@@ -86,9 +86,14 @@ def backup(path: Path, **options: Any) -> None:
     ),
 )
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
+@flag("--complete", "No collector ran after the backup: set no report aside.")
 @add_database_options
-def restore(path: Path, **options: Any) -> None:
+def restore(path: Path, *, complete: bool, **options: Any) -> None:
     """Fill an empty database from a backup FILE.
+
+    Reports of a backup of an earlier day that were not released yet are set aside. Since then,
+    analysts may have read them in a sum with later reports, and the difference of that sum and a
+    new one could be a single report.
 
     A token that was revoked after the backup becomes valid again. Revoke it again.
     """
@@ -96,8 +101,12 @@ def restore(path: Path, **options: Any) -> None:
     from rappor_server.storage import tokens
 
     settings = read_settings(options)
-    restore_database(path, settings.database)
+    set_aside = restore_database(path, settings.database, today=utc_today(), is_complete=complete)
     click.echo("restored")
+    if set_aside:
+        click.echo(
+            f"set aside, because they may be released already: {format_count(set_aside, 'report')}"
+        )
     # The backup does not contain what was revoked after it, so the operator has to look at all
     # tokens that are valid now.
     with open_database(settings) as engine:

@@ -4,26 +4,41 @@
 no sessions of signed-in people either. Collectors may run meanwhile: an SQLite database is copied
 by its online backup, and a PostgreSQL database is read in one snapshot. A backup of one kind of
 database can be restored into the other kind.
+
+A backup also contains reports that wait: counters of its day, and blocks in no window. If a night
+has passed since the backup, the original may have released them together with later reports. The
+restored database would release them in another window, without these reports or with others:
+
+    Mon 18:00    backup, with 120 reports of Monday in counters
+    Mon 23:00    one more report comes
+    Tue 00:00    the original releases a window of 121 reports, dated Monday. Its disk fails
+    Wed          the restored database would release a window of 120 reports, dated Monday
+
+An analyst who has read both windows would know the report of 23:00. So `restore` sets such reports
+aside, unless the backup is of the same day, or the operator says that no collector ran after it.
 """
 
 from __future__ import annotations
 
+import datetime
 import secrets
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, update
 
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.database import (
     copy_sqlite,
     erase_traces,
+    lock_maintenance,
     open_database,
     read_snapshot,
     sqlite_url,
     write_transaction,
 )
 from rappor_server.storage.day_tables import PART, UPLOAD, list_days, table_of
+from rappor_server.storage.forgetting import set_aside_waiting
 from rappor_server.storage.merge import merge_all
 from rappor_server.storage.schema_versions import check_schema, create_tables, is_empty
 
@@ -74,7 +89,8 @@ def backup(database: str, path: Path) -> None:
                     # The write-ahead log of the copy still contains the deleted rows.
                     erase_traces(part)
                 else:
-                    _copy_tables(engine, copy)
+                    with write_transaction(copy) as db:
+                        _copy_tables(engine, db)
         # Only a complete file gets the name of a backup.
         part.rename(path)
     except BaseException:
@@ -88,8 +104,22 @@ def _remove(path: Path) -> None:
         Path(f"{path}{kind}").unlink(missing_ok=True)
 
 
-def restore(path: Path, database: str) -> None:
-    """Fill an empty database from a backup; raise StoreError if the database is not empty."""
+def restore(path: Path, database: str, *, today: datetime.date, is_complete: bool = False) -> int:
+    """Fill an empty database from a backup; return the number of reports that were set aside.
+
+    Parameters
+    ----------
+    path : path of the backup
+    database : URL of the empty database
+    today : the present day (UTC). If the backup is of an earlier day, the reports that wait in it
+        are set aside (see the opening of the module)
+    is_complete : whether no collector ran after the backup. Then no report is set aside
+
+    Raises
+    ------
+    StoreError
+        The database is not empty, or the file is no backup.
+    """
     if not path.exists():
         raise StoreError(f"{path} must be a backup, got no file", retryable=False)
     with open_database(sqlite_url(path)) as source, open_database(database) as target:
@@ -102,15 +132,24 @@ def restore(path: Path, database: str) -> None:
             raise StoreError(
                 f"the database must be empty to restore, got tables: {remedy}", retryable=False
             )
-        _copy_tables(source, target)
+        # One transaction: a run that is killed leaves the database empty, and never filled with
+        # reports that should have been set aside.
+        with write_transaction(target) as db:
+            _copy_tables(source, db)
+            # The heartbeat has the last days on which a collector, or `backup` itself, merged.
+            last_day = db.execute(select(func.max(schema.heartbeat.c.day))).scalar()
+            if is_complete or last_day is None or last_day >= today:
+                return 0
+            lock_maintenance(db)
+            return set_aside_waiting(db, today)
 
 
-def _copy_tables(source: Engine, target: Engine) -> None:
-    """Copy every row of every table into a new schema, or leave the database empty."""
+def _copy_tables(source: Engine, writer: Connection) -> None:
+    """Copy every row of every table of a database into a new schema."""
     # The backup reads all tables as of one moment. Otherwise a day might be counted twice: the
     # backup reads its sums in the counters of the day (`tally`), a collector then moves them into
     # the sums of several days (`block`), and the backup reads them there again.
-    with read_snapshot(source) as reader, write_transaction(target) as writer:
+    with read_snapshot(source) as reader:
         create_tables(writer)
         for table in schema.metadata.sorted_tables:
             if table not in schema.NOT_IN_BACKUPS:

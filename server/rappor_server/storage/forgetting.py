@@ -53,6 +53,7 @@ from sqlalchemy import (
 )
 
 from rappor_server.storage import schema
+from rappor_server.storage.blocks import SET_ASIDE
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
     PAUSE_SECONDS,
@@ -60,6 +61,7 @@ from rappor_server.storage.database import (
     translate_errors,
     write_transaction,
 )
+from rappor_server.storage.merge import add_refusals
 from rappor_server.storage.release_windows import COHORT_REPORTS, sum_cohorts
 
 _DAY: Final = datetime.timedelta(days=1)
@@ -264,6 +266,37 @@ def _forget_waiting(db: Connection, metric: str, end: datetime.date) -> Forgotte
     if any(deleted):
         _store_forgotten(db, metric, end)
     return deleted
+
+
+def set_aside_waiting(db: Connection, day: datetime.date) -> int:
+    """Delete the counters and blocks of all metrics that are in no window; return their reports.
+
+    The reports are counted as set aside on a day (`storage.blocks`). A restored backup needs this
+    (`operations.backup`). Trials keep their counters: their metrics had no minimum of reports at
+    any collector, and every report was shown at once.
+
+    Parameters
+    ----------
+    db : a transaction that has the maintenance lock
+    day : the day of the refusals, which is today. All earlier days have lost reports
+    """
+    minimum, tally, block = schema.minimums_in_force.c, schema.tally.c, schema.block.c
+    trials = (
+        select(minimum.metric).group_by(minimum.metric).having(func.max(minimum.min_reports) == 0)
+    )
+    metrics = union(select(tally.metric), select(block.metric)).subquery()
+    query = select(metrics.c.metric).where(metrics.c.metric.not_in(trials))
+    refusals = {}
+    for metric in db.execute(query).scalars().all():
+        deleted = _forget_waiting(db, metric, datetime.date.max)
+        if deleted.reports:
+            refusals[day, metric, SET_ASIDE] = deleted.reports
+        # An interval that contains the lost reports would look like a decline.
+        columns = schema.blocked.c
+        statement = update(schema.blocked).where(columns.metric == metric)
+        db.execute(statement.values(forgotten=day + _DAY))
+    add_refusals(db, refusals)
+    return sum(refusals.values())
 
 
 def _delete_blocks(db: Connection, *conditions: ColumnElement[bool]) -> Forgotten:

@@ -32,6 +32,7 @@ from rappor_server.storage.database import (
     ping,
     sqlite_url,
     translate_errors,
+    utc_today,
     write_transaction,
 )
 from rappor_server.storage.schema_versions import check_schema, is_empty, migrate, open_checked
@@ -184,7 +185,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
         backup(database, copy)
     commit(engine, build_upload())  # after the backup, so the restored database does not have it
     with pytest.raises(StoreError, match="must be empty"):
-        restore(copy, database)
+        restore(copy, database, today=utc_today(), is_complete=True)
     # Empty the database.
     all_tables = MetaData()
     all_tables.reflect(engine)
@@ -195,7 +196,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
         else:
             Path(f"{engine.url.database}-inbox").unlink()
     engine.dispose()
-    restore(copy, database)
+    restore(copy, database, today=utc_today(), is_complete=True)
     if database.startswith("sqlite"):
         assert stat.S_IMODE(Path(str(parse_url(database).database)).stat().st_mode) == 0o600
     assert count_reports(engine) == 2
@@ -243,12 +244,12 @@ def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) 
     with open_database(sqlite_url(copy)) as engine:
         _rename_table(engine, "tally", "away")
     with pytest.raises(StoreError, match="OperationalError"):
-        restore(copy, database)
+        restore(copy, database, today=utc_today(), is_complete=True)
     with open_database(database) as engine:
         assert is_empty(engine)
     with open_database(sqlite_url(copy)) as engine:
         _rename_table(engine, "away", "tally")
-    restore(copy, database)
+    restore(copy, database, today=utc_today(), is_complete=True)
     with open_database(database) as engine:
         assert count_reports(engine) == 1
 
@@ -256,7 +257,12 @@ def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) 
 def test_restore_needs_a_backup(tmp_path: Path) -> None:
     """The error names the backup that does not exist."""
     with pytest.raises(StoreError, match=r"/absent must be a backup, got no file$"):
-        restore(tmp_path / "absent", f"sqlite:///{tmp_path / 'new.sqlite3'}")
+        restore(
+            tmp_path / "absent",
+            f"sqlite:///{tmp_path / 'new.sqlite3'}",
+            today=utc_today(),
+            is_complete=True,
+        )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from rappor_server.queries.query import Range, Subject
 from rappor_server.releases import releases
 from rappor_server.releases.overviews import read_overviews
 from rappor_server.storage import schema
-from rappor_server.storage.database import open_database, sqlite_url
+from rappor_server.storage.database import open_database, sqlite_url, utc_today
 from rappor_server.storage.forgetting import (
     Forgotten,
     find_first_whole_day,
@@ -235,7 +235,7 @@ def test_a_restored_backup_has_the_forgotten_sums(engine: Engine, tmp_path: Path
     backup(address, tmp_path / "counts.bak")
     forget(engine, "small", before=day(3))
     restored = sqlite_url(tmp_path / "restored.sqlite3")
-    restore(tmp_path / "counts.bak", restored)
+    restore(tmp_path / "counts.bak", restored, today=utc_today(), is_complete=True)
     with open_database(restored) as restored_engine:
         assert read_days(restored_engine) == [(day(on), 6) for on in range(N_DAYS)]
         forget_expired(

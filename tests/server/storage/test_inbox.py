@@ -32,7 +32,7 @@ from collectors import (
 )
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.backup import backup, restore
-from rappor_server.storage.database import open_database, sqlite_url, write_transaction
+from rappor_server.storage.database import open_database, sqlite_url, utc_today, write_transaction
 from rappor_server.storage.inbox import Batch, InboxContents, SqliteInbox, open_inbox
 from rappor_server.storage.merge import merge
 from rappor_server.storage.record import encode
@@ -262,7 +262,7 @@ def test_a_database_without_its_inbox_is_refused(path: Path, local: Engine) -> N
         with pytest.raises(StoreError, match="must be the inbox of this database"):
             open_inbox(local)
     restored_path = path.with_name("fresh.sqlite3")
-    restore(path, sqlite_url(restored_path))
+    restore(path, sqlite_url(restored_path), today=utc_today(), is_complete=True)
     with open_database(sqlite_url(restored_path)) as fresh_engine:
         commit(fresh_engine, build_upload())
         assert count_reports(fresh_engine) == 3
@@ -365,7 +365,7 @@ def test_uploads_go_to_the_file_at_the_path(path: Path, local: Engine) -> None:
     backup(sqlite_url(path), saved)
     commit(local, build_upload())  # lost with the old file
     restored_path = path.with_name("restored.sqlite3")
-    restore(saved, sqlite_url(restored_path))
+    restore(saved, sqlite_url(restored_path), today=utc_today(), is_complete=True)
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
     restored_path.rename(path)
