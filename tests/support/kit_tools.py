@@ -133,6 +133,17 @@ QUESTION: Final = "[y/N]"
 CTRL_C: Final = b"\x03"
 """Byte that the key Ctrl-C types. The terminal turns it into a signal."""
 
+THEME = """
+[metrics.theme]
+description = "Light or dark appearance"
+owner = "a@example.org"
+expires = 2099-12-31
+encoding = "onehot"
+categories = ["light", "dark"]
+profile = "strict"
+epoch = "quarter"
+"""
+"""A metric that a maker adds to the registry of `telemetry init`. It costs 8 nats a year."""
 _REGISTRIES: Final[dict[str, bytes]] = {}
 """Maps the source of a program to the registry that `telemetry init` writes for it. A process of
 tests has one entry for each source."""
@@ -215,6 +226,11 @@ class Tool:
         host = kind("mytool", **defaults | settings)
         host.find_obstacle = lambda: ""  # type: ignore[method-assign]
         return host
+
+    def add_theme(self) -> None:
+        """Add a metric of categories, of one report a day, to the registry."""
+        text = self.registry.read_text(encoding="utf-8").replace("total = 48", "total = 56")
+        self.registry.write_text(text + THEME, encoding="utf-8")
 
     def command(self, *words: str) -> list[str]:
         """Return the command line of a run."""

@@ -65,8 +65,13 @@ def _print_lines(command: str, host: Host, words: Sequence[str], uses: Sequence[
         # stores the consent, so a failure of the disk does not hide the description.
         try:
             line = next(lines, None)
-        except (OSError, RapporError) as error:
+        except RapporError as error:
             print(f"{command}: {error}", file=sys.stderr)
+            return 1
+        except OSError as error:
+            # The text of an OSError has Python's form: "[Errno 13] Permission denied: 'PATH'".
+            path = f"{error.filename}: " if error.filename else ""
+            print(f"{command}: {path}{error.strerror or error}", file=sys.stderr)
             return 1
         if line is None:
             return 0

@@ -64,12 +64,14 @@ from rappor_client.switches import find_disabling_variable
 if TYPE_CHECKING:
     import datetime
 
+    from rappor.registry.registry import Registry
     from rappor_client.client import Client
     from rappor_client.network.transport import Transport
 
 METRIC: Final = "command"
-"""Name of the metric under which the kit records every use. The kit has no other metric, and the
-registry of a host must contain this metric."""
+"""Name of the metric under which the kit records every use. The registry of a host must contain
+this metric. The maker of a program may add other metrics. The program itself records their values
+(`Host.open`). The consent question and the section of the README list them."""
 
 _PERSONAL_SWITCHES: Final = ("DO_NOT_TRACK", "RAPPOR_DISABLED")
 """A person disables telemetry with these environment variables."""
@@ -198,7 +200,7 @@ class Host:
         if not os.path.exists(self.registry):
             return f"{self.name} ships no registry of what it collects"
         if not is_owned_by_user(self.folder):
-            return "the folder belongs to another user"
+            return f"{self.folder}, or the folder above it, belongs to another user"
         return _NOT_DISABLED
 
     def is_in_container(self) -> bool:
@@ -299,10 +301,16 @@ class Host:
             self._cooldown.start((self.today + 1) * _DAY)
 
     def open(self, collector: str | Transport | None = None) -> Client:
-        """Open the device of a person who has agreed.
+        """Open the device of a person who has agreed. Call it only while `is_on` returns True.
 
-        Metrics to which the person has not agreed are refused, such as those of a later version of
-        the program.
+        A program opens the device to record values of metrics other than its uses. Metrics to which
+        the person has not agreed are refused, such as those of a later version of the program.
+
+        Parameters
+        ----------
+        collector : str or Transport, optional
+            Where reports are sent by `flush`. Without a collector nothing is sent, and a later run
+            of the program sends what is queued.
         """
         import datetime
         import logging
@@ -405,6 +413,12 @@ class Host:
             "device would send one of them, drawn from one random day, with random noise; never a "
             f"value or an identifier. `{self.name} telemetry preview` shows it."
         )
+        # A yes is stored for every metric of the registry, so the question must name every metric.
+        if others := describe_other_metrics(registry):
+            text += (
+                f" With noise it would also report: {others}. `{self.name} telemetry on` describes "
+                "everything before it agrees."
+            )
         is_yes = consent_question.ask_consent(text, self.folder, self.today)
         if is_yes is not None:
             self.agree() if is_yes else self.refuse()
@@ -518,6 +532,11 @@ class _RunCooldown:
         """
         status = os.stat(self._registry)
         return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def describe_other_metrics(registry: Registry) -> str:
+    """Return the descriptions of all metrics but that of the uses, separated by semicolons."""
+    return "; ".join(metric.description for name, metric in registry.items() if name != METRIC)
 
 
 def is_success(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
 from rappor.registry.registry import Registry
-from rappor_client.kit.host import METRIC, Host
+from rappor_client.kit.host import METRIC, Host, describe_other_metrics
 from rappor_client.kit.payload import find_metric
 from rappor_client.network.address import parse_collector
 
@@ -84,7 +84,7 @@ month: one use, drawn from the uses of one random day. A published share is ther
 devices, not of uses.
 Without a yes nothing is computed or sent, and only the answer is kept. The reports have names of
 {what} only, never a value, a file name or an identifier, and a device adds random noise
-before anything leaves.
+before anything leaves.{others}
 
 {notices}
 
@@ -92,6 +92,10 @@ before anything leaves.
 
 The reports go to {collector}.{public}
 """
+
+_OTHERS: Final = """
+{name} also reports, with noise and only if you agree: {others}."""
+"""Sentence about the metrics that the maker has added to the registry."""
 
 _CHOICES: Final = """\
 | you want to | do this |
@@ -347,10 +351,12 @@ def format_section(host: Host) -> str:
     notices = [privacy_notice(metric) for metric in metrics]
     choices = _CHOICES_OF_ACCOUNTS if host.is_site else _CHOICES
     switches = ", ".join(f"`{name}=1`" for name in host.variables)
+    others = describe_other_metrics(registry)
     public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""
     return _SECTION.format(
         name=host.name,
         what=host.what,
+        others=_OTHERS.format(name=host.name, others=others) if others else "",
         notices="\n\n".join(f"> {text}".replace("\n", "\n> ") for text in notices),
         choices=choices.format(name=host.name, switches=switches),
         collector=host.collector if isinstance(host.collector, str) else "nobody yet",

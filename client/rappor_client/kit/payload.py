@@ -83,8 +83,9 @@ def make_example(registry: Registry) -> bytes:
 
 
 def describe_disclosure(registry: Registry) -> str:
-    """Return a sentence about the information in one upload on the recorded name."""
-    loss = epsilon_1(find_metric(registry).params)
+    """Return a sentence about the information in one upload, of the metric that reveals most."""
+    find_metric(registry)  # raises for a registry without the metric of the uses
+    loss = max(epsilon_1(metric.params) for metric in registry.values())
     return (
         "What anybody could learn from one upload, the collector included: "
         f"{describe_belief(loss)}. While an upload is received, the collector also sees the "

@@ -155,6 +155,45 @@ def test_a_report_leaves_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert "Privacy loss so far: epsilon = 4" in log
 
 
+def test_a_program_records_another_metric_of_its_registry(tool: Tool) -> None:
+    """A value is recorded on the device of the program, and a later run sends its report."""
+    tool.add_theme()
+    transport = MemoryTransport()
+    host = open_host(tool, now="2026-12-01T12:00:00")
+    host.collector = transport
+    with host.open() as client:
+        assert client.record("theme", "dark")
+        assert client.queued_count() == 0
+    host.clock.advance(days=1)  # type: ignore[attr-defined]
+    host.record_and_send("build")
+    assert "theme" in {report.metric for report in transport.reports}
+
+
+def test_the_section_names_the_other_metrics_of_the_registry(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`init` on a registry with another metric writes a section that names it."""
+    sentence = (
+        "mytool also reports, with noise and only if you agree: Light or dark appearance.\n\n"
+    )
+    assert manage(open_host(tool), ["init"], ["build"]) == 0
+    assert sentence not in capsys.readouterr().out
+    tool.add_theme()
+    assert manage(open_host(tool), ["init"], ["build"]) == 0
+    assert sentence in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_created_is_named(
+    tool: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of the system is shown as a path and its reason, without a number."""
+    (tmp_path / "file").touch()
+    host = tool.host(Host, folder=tmp_path / "file" / "telemetry")
+    assert manage(host, ["on"], []) == 1
+    folder = tmp_path / "file" / "telemetry"
+    assert f"mytool telemetry: {folder}: Not a directory\n" == capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_preview_shows_the_bytes_that_are_sent(
     tool: Tool, capsys: pytest.CaptureFixture[str]

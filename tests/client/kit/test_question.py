@@ -31,6 +31,18 @@ def test_a_person_is_asked_once_after_the_output(tool: Tool, response: bytes, wo
     assert ("is on" if word == "yes" else "is off: you said no") in tool.run("telemetry", "status")
 
 
+@pytest.mark.slow
+def test_the_question_names_the_other_metrics_of_the_registry(tool: Tool) -> None:
+    """A yes is stored for all metrics of the registry, so the question names all of them.
+
+    Once it named the commands only, and a yes agreed to the metrics that the maker had added.
+    """
+    tool.add_theme()
+    output = tool.run_on_terminal("build", response=b"y\n")
+    assert "With noise it would also report: Light or dark appearance." in " ".join(output.split())
+    assert tool.consent_path.read_text().split()[2:] == ["command", "theme"]
+
+
 def test_page_shows_the_question(tool: Tool) -> None:
     """The transcript in client/KIT.md is the output that a person sees."""
     output = tool.run_on_terminal("build", response=b"y\n").partition(QUESTION)[0]
