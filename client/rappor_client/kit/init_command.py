@@ -95,7 +95,7 @@ The reports go to {collector}.{public}
 
 _OTHERS: Final = """
 {name} also reports, with noise and only if you agree: {others}."""
-"""Sentence about the metrics that the maker has added to the registry."""
+"""The section contains this sentence if the maker has added metrics to the registry."""
 
 _CHOICES: Final = """\
 | you want to | do this |
