@@ -470,11 +470,23 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
         interval=_build_interval(target, selection, tail, bucket_counts),
         covariance=partial(_compute_covariance, target, design, selection),
         shares=_estimate_posterior_shares(target, selection) if distribution else None,
+        search_factor=_list_search_factors(selection),
         residual=standardise(target, selection.fit),
         breakdown=count_forged_reports(forgery_effects, thresholds.detected, target.n_reports),
     )
     findings = _collect_diagnostics(target, distinct, design, selection, thresholds)
     return build_estimates(entries, target, findings)
+
+
+def _list_search_factors(selection: Selection) -> Floats:
+    """Return rho of each selected entry, and 1 for all other entries, (e,).
+
+    The standard errors of other entries contain rho already. A fit of all candidates has no search.
+    """
+    factors = np.ones(len(selection.estimate))
+    if not isinstance(selection.fit, ShrunkenFit):
+        factors[selection.selected] = selection.fit.search_factor
+    return factors
 
 
 def _compute_p_values(

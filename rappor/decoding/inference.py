@@ -81,6 +81,8 @@ class EntryEstimates:
     interval : function that computes the intervals of the entries.
     covariance : function that computes the covariance of some estimates.
     shares : (2, e) float64. Posterior shares and their errors, or None unless they were requested.
+    search_factor : (e,) float64, or 1 for all entries. The variance of each estimate leaves out the
+        noise of the search for the selection, which divides it by this factor.
     residual : (n,) float64. Residual of each row of the regression, in standard deviations. None if
         nothing was fitted.
     breakdown : (2, e) float64. Numbers of forged reports that make, and that hide, each detected
@@ -96,6 +98,7 @@ class EntryEstimates:
     interval: Interval
     covariance: Covariance
     shares: Floats | None
+    search_factor: Floats | float = 1.0
     residual: Floats | None = None
     breakdown: Floats
 
@@ -188,11 +191,17 @@ def _scale_weights(weights: RankWeights, n_candidates: int) -> Floats:
 
 
 def _compute_detected_entries(entries: EntryEstimates) -> DetectedEntries:
-    """Compute the posterior shares of the detected entries."""
+    """Compute the posterior shares of the detected entries.
+
+    The standard error of a selected entry leaves out the noise of the search: other candidates that
+    pass or miss the threshold of the selection by chance, and share rows with the entry. The noise
+    multiplies the variance by 1 / rho (`rappor.estimator.fit`). A prior that is fitted to scores
+    without this noise takes the largest scores for larger shares, and every sum is too large.
+    """
     return DetectedEntries.of(
         np.flatnonzero(entries.thresholds.detected),
         entries.estimate,
-        entries.std_error,
+        entries.std_error / np.sqrt(entries.search_factor),
         entries.thresholds.p_values,
         entries.covariance,
     )

@@ -77,9 +77,15 @@ _BINS_PER_ERROR: Final = 16
 cost as much as a few hundred. The largest rounding error is 1/32 of a standard error."""
 
 _MASS_SPACING: Final = 0.25
-"""Distance of two point masses, in standard errors. The errors of scores blur closer shares. With
-.5 the errors of sums are the same, and the total variation between the true and the estimated
-distribution of shares is 3 % larger."""
+"""Distance of two point masses of a smoothed prior, in standard errors. The errors of scores blur
+closer shares. With .5 the total variation between the true and the estimated distribution of shares
+is 3 % larger."""
+
+_SUM_SPACING: Final = 0.125
+"""Distance of two point masses of the prior of sums. A string between two masses counts partly as
+the larger one, and more so in the largest scores, which are summed. Example: 2,000 equal strings of
+1.4 standard errors each, of which 250 are detected. Their sum is 1.6 % too large on average of 16
+collections, and 2.1 % with .25. In most collections the number changes little."""
 
 _FARTHEST_MASS: Final = 16.0
 """Standard errors up to which parts of the prior are point masses. If it grows, equal shares are
@@ -195,7 +201,7 @@ def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
     smoothing : number of candidates that are added to each part. 0 is for sums, `SMOOTHING` for
         quantiles of single shares.
     """
-    centers, widths = _place_parts(z)
+    centers, widths = _place_parts(z, _MASS_SPACING if smoothing else _SUM_SPACING)
     n_parts = len(centers)
     weights = np.full(n_parts, 1 / n_parts)
     # The first fit is on the grid. Then the centers move to the scores, and the second fit follows.
@@ -221,8 +227,8 @@ def _move_centers(
 
     A center stays between the middles to its neighbours. The move is one step of the
     expectation-maximisation algorithm, so the likelihood increases. Without it, the share of a
-    single string far from all other strings is rounded to the grid, by up to an eighth of its
-    standard error (half of `_MASS_SPACING`).
+    single string far from all other strings is rounded to the grid, by up to half of the distance
+    of two masses.
 
     Parameters
     ----------
@@ -245,16 +251,16 @@ def _move_centers(
     return np.append(0.0, next_centers)
 
 
-def _place_parts(z: Floats) -> tuple[Floats, Floats]:
+def _place_parts(z: Floats, spacing: float) -> tuple[Floats, Floats]:
     """Compute the centers and the widths of the parts, (t,) float64 each, absence first.
 
-    The distance of two centers is `_MASS_SPACING` up to `_FARTHEST_MASS` standard errors. Beyond,
-    it grows.
+    The distance of two centers is `spacing`, in standard errors, up to `_FARTHEST_MASS`. Beyond, it
+    grows.
     """
-    centers = [_MASS_SPACING]
-    while centers[-1] < z.max() + _MASS_SPACING:
+    centers = [spacing]
+    while centers[-1] < z.max() + spacing:
         distance_beyond = centers[-1] - _FARTHEST_MASS
-        centers.append(centers[-1] + max(_MASS_SPACING, distance_beyond / _DISTANCE_PER_SPACING))
+        centers.append(centers[-1] + max(spacing, distance_beyond / _DISTANCE_PER_SPACING))
     grid = np.array(centers)
     widths = np.maximum(grid - _FARTHEST_MASS, 0.0) / _DISTANCE_PER_WIDTH
     ordered = np.sort(z)

@@ -516,6 +516,10 @@ def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
     *Example.* The smallest score that may enter is t = 4, and six candidates have scores between
     3.5 and 4.5. The search used 4 * 6 = 24 degrees of freedom.
 
+    t is known only to lie between two neighbouring scores. If they are farther apart than the
+    window is wide, no score is near t: the selection is certain and used no degrees of freedom.
+    Otherwise two strings whose scores are 300 would count as 600 degrees.
+
     Parameters
     ----------
     z : (c,) float64. Scores of the screened candidates.
@@ -524,4 +528,7 @@ def _compute_search_degrees(z: Floats, is_significant: Booleans) -> float:
     if not is_significant.any():
         return 0.0
     threshold = float(z[is_significant].min())
+    below = z[z < threshold]
+    if not len(below) or threshold - float(below.max()) > 2 * _WINDOW:
+        return 0.0
     return threshold * float(np.sum(np.abs(z - threshold) < _WINDOW))

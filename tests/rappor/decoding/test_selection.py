@@ -182,6 +182,41 @@ def test_search_of_the_selection_corrects_one_step_estimates() -> None:
     assert influence @ target.proportions == pytest.approx(estimate)
 
 
+@pytest.mark.parametrize(
+    ("scores", "degrees"),
+    [
+        ([300.0, 300.4], 0.0),  # all enter, and none is near the threshold
+        ([300.0, 300.4, 2.9], 0.0),
+        ([8.0, 4.0, 4.3, 3.6, 3.8, 3.1, -2.0], 16.0),  # 4.0 enters, and four are within .5 of it
+        ([2.0, 1.0], 0.0),  # none enters
+    ],
+)
+def test_degrees_of_freedom_of_a_search(scores: list[float], degrees: float) -> None:
+    """The search counts the candidates near the threshold: those that noise moves over it."""
+    z = np.array(scores)
+    assert selection._compute_search_degrees(z, z >= 4) == degrees
+
+
+def test_sums_contain_the_noise_of_the_search() -> None:
+    """The prior of sums gets the standard errors of selected candidates divided by the root of rho.
+
+    Other candidates that jump over the threshold add this noise. The threshold is dense here: each
+    of 300 strings has a share of about two standard errors.
+    """
+    params = Params(k=64, m=32, f=0.0, p=0.1, q=0.9)
+    names = [str(i) for i in range(300)]
+    counts = simulate_counts(Population(names, [1] * 300), params, n_reports=50_000, seed=1)
+    estimates = decode(counts, names)
+    joint = estimates.covariance.detected
+    assert joint is not None
+    row = np.flatnonzero(estimates.detected)
+    order = np.argsort(estimates.covariance.entry[row])
+    assert len(row) > 20
+    ratio = joint.std_error / estimates.std_error[row][order]
+    assert ratio == pytest.approx(ratio[0])
+    assert 1.005 < ratio[0] < 1.1
+
+
 @pytest.mark.acceptance
 def test_estimates_are_unbiased_where_many_strings_are_near_the_threshold() -> None:
     """The mean estimate of 500 equal strings is within 3 % of the truth; a third is selected.
