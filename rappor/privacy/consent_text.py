@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from rappor.base.sentence_numbers import format_count, format_mean, format_times_in_100
 from rappor.privacy.documents import Document, Section
 from rappor.privacy.named_items import CERTAINTY
-from rappor.privacy.notice import describe_certainty
+from rappor.privacy.notice import describe_certainty, describe_recognition
 from rappor.privacy.unchanged_values import compute_unchanged_loss
 from rappor.protocol.loss import epsilon_1
 from rappor.registry.budget import most_reports, scope_loss
@@ -72,15 +72,21 @@ def _quote_description(metric: Metric) -> str:
 def _write_long_text(metrics: tuple[Metric, ...]) -> Iterator[str]:
     """Yield the paragraphs of the long text."""
     yield (
-        "We would like to learn what is common among all devices, without learning what is on "
-        "yours. So your device scrambles each answer at random before it sends it. We add up the "
-        "answers of many devices, and the scrambling cancels out in the sum."
+        "We would like to learn what is common among all devices. Your device scrambles each "
+        "answer at random before it sends it, which limits how much anybody can learn about you. "
+        "We add up the answers of many devices, and the scrambling cancels out in the sum."
     )
     yield from map(_describe_metric, metrics)
     yield (
         "If you have several devices, somebody who links the answers of all of them learns more "
         "than from one device."
     )
+    # Case: an observer does not need to know an answer to recognise the device that sends it.
+    if any(most_reports(metric) != 1 and describe_recognition(metric) for metric in metrics):
+        yield (
+            "A part of the scrambling stays the same from one answer to the next. So somebody who "
+            "has several of your answers may see that they come from the same device."
+        )
     yield (
         "The receiver of the answers can see that your device takes part, and can see its network "
         "address, like any website that you visit. We keep sums, and no address."
@@ -148,7 +154,7 @@ def _describe_year(metric: Metric) -> str:
         text += (
             f". Of the {format_count(metric.params.items, 'item')} of an answer they can name "
             f"{format_mean(unchanged.named_items)} on average, with more than "
-            f"{100 * CERTAINTY:.0f} % certainty"
+            f"{100 * CERTAINTY:.0f} % certainty, if they know how popular each item is"
         )
     if unchanged.named is not None:
         text += (

@@ -235,7 +235,7 @@ def store_rates(db: Connection, metric: str, rules: Mapping[str, Rule], day: dat
 
 
 _RateRow = tuple[str, str, float | None, datetime.date]
-"""A row of `rate_in_force`."""
+"""A row of `rate_in_force`. It contains metric, fingerprint, sampling rate and day of change."""
 
 
 def _list_new_rates(

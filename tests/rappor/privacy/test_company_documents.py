@@ -421,6 +421,39 @@ def test_consent_promises_no_more_than_the_notice() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("encoding", "interval", "is_linked"),
+    [("bloom", "day", True), ("bloom", "epoch", False), ("boolean", "day", False)],
+)
+def test_consent_says_when_answers_show_that_they_are_of_one_device(
+    encoding: str, interval: str, is_linked: bool
+) -> None:
+    """The consent text says that permanent noise links answers if the privacy notice does.
+
+    Neither text promises that nothing is learnt about a person. Bad case: the first sentence once
+    was "We would like to learn what is common, without learning what is on yours", above a metric
+    by which an observer can become almost certain.
+    """
+    registry = load_registry(
+        f"""
+[budget]
+total = 16
+[metrics.theme]
+description = "Dark appearance"
+owner = "design@example.org"
+expires = 2099-12-31
+encoding = "{encoding}"
+profile = "balanced"
+epoch = "quarter"
+interval = "{interval}"
+"""
+    )
+    text = join_text(write_consent_texts(registry))
+    assert ("may see that they come from the same device" in text) is is_linked
+    assert ("permanent noise" in privacy_notice(registry["theme"])) is is_linked
+    assert "without learning" not in text
+
+
 def test_a_metric_for_life_has_no_sentence_about_a_year() -> None:
     """The reports of a metric for life repeat one permanent response, so a year reveals no more."""
     page = REGISTRY.partition("[metrics.editor]")[0].replace('epoch = "quarter"', 'epoch = "life"')
