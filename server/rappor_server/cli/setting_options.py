@@ -42,12 +42,15 @@ _PREFIX: Final = "RAPPOR_SERVER_"
 _CONFIG: Final = f"{_PREFIX}CONFIG"
 """Variable that names the TOML file of settings. It is not a setting itself."""
 _SERVICE_VARIABLE: Final = re.compile(
-    r"SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
+    r"([A-Z0-9_]+_)?"
+    r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-"""Pattern of the variables that Kubernetes sets for a service named rappor-server, without the
-prefix. The pattern lacks the variable PORT, which Kubernetes sets as well. An operator may set the
-same variable, because `port` is a setting. `_is_set_by_kubernetes` decides by the value of PORT who
-has set it."""
+"""Pattern of the variables that Kubernetes sets for a service named rappor-server, or for a service
+such as rappor-server-postgres, without the prefix. The pattern lacks the variable PORT, which
+Kubernetes sets as well. An operator may set the same variable, because `port` is a setting.
+`_is_set_by_kubernetes` decides by the value of PORT who has set it."""
+_PORT_VARIABLE: Final = re.compile(r"([A-Z0-9_]+_)?PORT")
+"""Pattern of the variables that Kubernetes sets to the address of a service, without the prefix."""
 _FIELDS: Final = {field.name: field for field in dataclasses.fields(Settings)}
 """Field of each setting, by name. Its metadata are the arguments of its option."""
 
@@ -138,16 +141,17 @@ class _SettingOption(Option):
 
 
 def _is_set_by_kubernetes(variable: str) -> bool:
-    """Return whether Kubernetes has set a variable to describe a service named rappor-server.
+    """Return whether Kubernetes has set a variable to describe a service of the namespace.
 
     Kubernetes tells all containers of a namespace the addresses of all services, in variables that
     begin with the name of the service. For a service named rappor-server they have the prefix of
     settings: RAPPOR_SERVER_PORT=tcp://10.96.0.12:8080. A collector that took them for settings did
-    not start, because tcp://10.96.0.12:8080 is no port.
+    not start, because tcp://10.96.0.12:8080 is no port. Nor did one beside a database with the
+    service rappor-server-postgres, because RAPPOR_SERVER_POSTGRES_SERVICE_HOST is no setting.
     """
     name = variable.removeprefix(_PREFIX)
-    is_address = name == "PORT" and "://" in os.environ.get(variable, "")
-    return is_address or _SERVICE_VARIABLE.fullmatch(name) is not None
+    is_address = _PORT_VARIABLE.fullmatch(name) and "://" in os.environ.get(variable, "")
+    return bool(is_address or _SERVICE_VARIABLE.fullmatch(name))
 
 
 def _make_option(name: str, *, is_hidden: bool) -> Decorator:

@@ -105,23 +105,26 @@ def test_invalid_settings_are_refused(flags: str, text: str, message: str, tmp_p
     assert message in str(caught.value)
 
 
-def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
+@pytest.mark.parametrize("service", ["", "POSTGRES_", "ADMIN_", "DATABASE_", "PORT_", "V2_EU_"])
+@pytest.mark.parametrize("host", ["10.96.0.12", "[fd00::12]"])
+def test_variables_of_a_service_of_kubernetes_are_no_settings(service: str, host: str) -> None:
     """Variables of a Kubernetes service that is named rappor-server change no setting.
 
-    Kubernetes sets such variables in all containers beside the service. Their names begin with
-    RAPPOR_SERVER_, as those of settings do, and RAPPOR_SERVER_PORT is also the name of a setting.
+    The same holds for a service whose name begins so, such as rappor-server-postgres. Kubernetes
+    sets such variables in all containers beside the service. Their names begin with RAPPOR_SERVER_,
+    as those of settings do, and RAPPOR_SERVER_PORT is also the name of a setting.
     """
     links = {
-        "SERVICE_HOST": "10.96.0.12",
+        "SERVICE_HOST": host,
         "SERVICE_PORT": "8080",
         "SERVICE_PORT_HTTP": "8080",
-        "PORT": "tcp://10.96.0.12:8080",
-        "PORT_8080_TCP": "tcp://10.96.0.12:8080",
+        "PORT": f"tcp://{host}:8080",
+        "PORT_8080_TCP": f"tcp://{host}:8080",
         "PORT_8080_TCP_PROTO": "tcp",
         "PORT_8080_TCP_PORT": "8080",
-        "PORT_8080_TCP_ADDR": "10.96.0.12",
+        "PORT_8080_TCP_ADDR": host,
     }
-    environment = {f"RAPPOR_SERVER_{name}": text for name, text in links.items()}
+    environment = {f"RAPPOR_SERVER_{service}{name}": text for name, text in links.items()}
     assert parse_settings(file=None, **environment).port == parse_settings().port
     assert parse_settings("--port", "3", file=None, **environment).port == 3
 
@@ -131,6 +134,7 @@ def test_variables_of_a_service_of_kubernetes_are_no_settings() -> None:
     [
         # Kubernetes sets SERVICE_HOST, and no SERVICE_HOSTS.
         ("SERVICE_HOSTS", "x", "RAPPOR_SERVER_SERVICE_HOSTS must name a setting"),
+        ("ADMIN_PORT", "9090", "RAPPOR_SERVER_ADMIN_PORT must name a setting"),
         ("PROT", "1", "RAPPOR_SERVER_PROT must name a setting; did you mean port"),
         ("PORT", "x", "'x' is not a valid integer"),
         ("PAGES", "perhaps", "'perhaps' is not a valid boolean"),
