@@ -239,8 +239,7 @@ class _Exchange:
         try:
             self._response = self._request()
         except Exception as error:  # noqa: BLE001 - `run` raises UploadError in the caller's thread
-            # A ParamsError describes the proxy of the system, in a sentence of this library.
-            self._failure = str(error) if isinstance(error, ParamsError) else type(error).__name__
+            self._failure = _name_failure(error)
         finally:
             if self._socket is not None:
                 self._socket.close()
@@ -328,6 +327,17 @@ def _open_tunnel(connected: socket.socket, to: Address, proxy: Address) -> None:
         # refusal.
         if response.status // 100 != _SUCCESS_CLASS:
             raise ParamsError(f"the system's proxy answered with status {response.status}")
+
+
+def _name_failure(error: Exception) -> str:
+    """Return a text for a failure of an exchange, without the address."""
+    if isinstance(error, ParamsError):  # a sentence of this library about the system's proxy
+        return str(error)
+    name = type(error).__name__
+    # Few people know that a misspelt host raises an error of the function getaddrinfo.
+    if isinstance(error, socket.gaierror):
+        return f"the name of its host was not found ({name})"
+    return name
 
 
 def _find_proxy(address: Address) -> Address | None:

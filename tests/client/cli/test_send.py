@@ -117,6 +117,7 @@ def test_refused_report_gives_code_1(
         ("page", "http://example.org", 2, "https"),
         # No program listens on port 9.
         ("page", "http://127.0.0.1:9", 1, "Not sent: the collector was not reached: "),
+        ("page", "https://collector.invalid", 1, "the name of its host was not found (gaierror)"),
         ("old", "http://127.0.0.1:9", 2, "metric 'old' expired on 2001-01-01"),
     ],
 )
@@ -129,7 +130,7 @@ def test_mistakes_and_failures_have_a_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A wrong metric or address gives exit code 2, and a collector without a response gives 1."""
-    words = ["send", "yes", "--registry", str(registry), "--timeout", "0.1"]
+    words = ["send", "yes", "--registry", str(registry), "--timeout", "10"]
     assert main([*words, "--metric", metric, "--collector", address]) == code
     captured = capsys.readouterr()
     assert message in captured.out + captured.err
