@@ -53,6 +53,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 from collections import deque
@@ -70,6 +71,12 @@ from rappor_server.base.request_limits import HAS_WHOLE_BODY
 from rappor_server.base.source_quota import limit_scarce
 from rappor_server.http.device_endpoints import UPLOAD_PATH
 from rappor_server.http.middleware import list_missing_headers
+
+_HOST: Final = re.compile(
+    rb"(\[[A-Za-z0-9:._~%!$&'()*+,;=-]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(:[0-9]*)?[ \t]*"
+)
+"""Matches the value of a Host header: an IP address in brackets or a name, and perhaps a port (RFC
+9110 section 7.2). The name may be empty."""
 
 # Keys of `app_state`, the dict that the lifespan of the application passes to each protocol.
 SETTINGS: Final = "settings"
@@ -179,11 +186,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop the timer and let the application respond. The parser calls this method."""
         self._is_in_head = False
         self._stop_timer()
-        n_hosts = sum(name == b"host" for name, _ in self.headers)
-        if n_hosts != 1 and self.parser.get_http_version() == "1.1":
+        hosts = [value for name, value in self.headers if name == b"host"]
+        least = 1 if self.parser.get_http_version() == "1.1" else 0
+        if not least <= len(hosts) <= 1 or not all(map(_HOST.fullmatch, hosts)):
             # Of two Host headers, a proxy in front of the collector may use one and the collector
-            # the other. RFC 9112, section 3.2, requires the status 400. The exception ends the
-            # parsing, and `send_400_response` responds.
+            # the other. Two programs may also read a wrong value in two ways. RFC 9112, section
+            # 3.2, requires the status 400. The exception ends the parsing, and `send_400_response`
+            # responds.
             raise _HostError
         super().on_headers_complete()
         # The parser reports trailers as headers, too. Nothing reads trailers, and a client could
@@ -400,7 +409,7 @@ class _PipelineFullError(Exception):
 
 
 class _HostError(Exception):
-    """Stops the parser at a request of HTTP/1.1 that has no Host header, or several."""
+    """Stops the parser at a request with a wrong Host header or several, or of HTTP/1.1 without."""
 
 
 class _NullParser:
@@ -430,7 +439,7 @@ class _PipelineFlowControl(FlowControl):
 def _make_not_http() -> Problem:
     """Return the problem 400, one sentence for every failure of the parser."""
     detail = (
-        "requests must be HTTP/1.1 with one Host header, and at most "
+        "requests must be HTTP/1.1 with one valid Host header, and at most "
         f"{_MAX_PIPELINE} must wait for a response"
     )
     return Problem(HTTPStatus.BAD_REQUEST, detail)

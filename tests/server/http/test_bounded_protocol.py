@@ -134,12 +134,22 @@ class Connection(asyncio.Transport):
         (b"GET / HTTP/1.0\r\n", b"200 OK"),  # HTTP/1.0 needs no Host header
         (b"GET / HTTP/1.1\r\n", b"400 Bad Request"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n", b"400 Bad Request"),
+        (b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n", b"400 Bad Request"),
+        *(
+            (b"GET / HTTP/1.1\r\nHost: %b\r\n" % host, b"200 OK")
+            for host in (b"", b"a:80", b"a.b-c_d:", b"[::1]:8080", b"127.0.0.1 ", b"x%20y", b"a,b")
+        ),
+        *(
+            (b"GET / HTTP/1.1\r\nHost: %b\r\n" % host, b"400 Bad Request")
+            for host in (b"a b", b"a/b", b"u@a", b"a:b", b"[::1", b"::1", b"a?b", b'"a"', b"\xe9")
+        ),
     ],
 )
 async def test_a_request_of_http_1_1_has_one_host(head: bytes, status: bytes) -> None:
-    """A request without a Host header, or with two of them, gets 400 (RFC 9112, section 3.2).
+    """A request without a Host header, with two of them or with a wrong one gets 400.
 
-    Of two Host headers, a proxy may use one and the collector the other.
+    RFC 9112, section 3.2, requires it. Of two Host headers, a proxy may use one and the collector
+    the other.
     """
     connection = Connection(PlainTextResponse("yes"))
     connection.receive(head + b"\r\n")
