@@ -85,6 +85,10 @@ from scipy import special
 
 from rappor.counts.arrays import Floats
 
+_ENORMOUS: Final = 1e100
+"""Half width from which an interval counts as infinite. A share is at most 1, so such an interval
+contains all changes, and the square of a larger number could exceed the largest float."""
+
 _CHANGE_ERROR: Final = 0.05
 """Error probability at which a change counts in `estimate_other_changes`, over all values
 (Bonferroni). With a larger probability, noise would count as devices that changed."""
@@ -198,8 +202,10 @@ class ChangeVariance(NamedTuple):
         ----------
         estimate, distance : (n,) float64. `linear` and `square` are already multiplied by z^2.
         """
-        # The counts contain no information about a candidate with an infinite error.
-        is_finite = np.isfinite(distance) & np.isfinite(estimate)
+        # The counts contain no information about a candidate with an infinite error, and almost
+        # none about a candidate with an enormous one, whose square would overflow. Case of the
+        # second: candidates that set all bits in all cohorts.
+        is_finite = (distance < _ENORMOUS) & (np.abs(estimate) < _ENORMOUS)
         center, width = np.where(is_finite, estimate, 0.0), np.where(is_finite, distance, 0.0)
         # |x| is x above 0 and -x below 0. The end is above 0 exactly if `center` exceeds `width`.
         # With s = linear or -linear, both cases are the quadratic equation

@@ -391,3 +391,21 @@ def test_samples_that_cannot_be_compared_are_refused() -> None:
         compare_samples({"a": counts, "b": counts}, NAMES, device_correlation=2)
     with pytest.raises(DecodeError, match="must be Counts"):
         compare_samples({"a": counts, "b": 3}, NAMES)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("k", "h", "m"), [(2, 2, 2), (4, 16, 2), (8, 16, 1)])
+def test_candidates_that_set_all_bits_have_wide_intervals(k: int, h: int, m: int) -> None:
+    """Nothing is known about their changes, and no computation overflows with a warning."""
+    params = Params(k=k, h=h, m=m, f=0.4, p=0.2, q=0.8)
+    population = Population(["a", "b", "c"], [5, 3, 2])
+    samples = {
+        str(seed): simulate_counts(population, params, n_reports=20_000, seed=seed)
+        for seed in range(3)
+    }
+    comparison = compare_samples(samples, [*population.values, *ABSENT[:30]])
+    assert not any(contrast.changed.any() for contrast in comparison.contrasts)
+    for row in comparison.rows(include_all=True):
+        low = -math.inf if row["ci_low"] is None else row["ci_low"]
+        high = math.inf if row["ci_high"] is None else row["ci_high"]
+        assert low <= row["estimate"] <= high
+        assert row["what"] == "share" or high - low > 1
