@@ -326,8 +326,11 @@ class _Collection:
         # The selection has no weights: the ranks of a list change no estimate and no p-value.
         control = ErrorControl(alpha=ENTRY_RATE)
         weights = PlannedWeights.of(frequencies, control)
+        # The iterations change tau^2 and the number of selected strings, on which v does not
+        # depend. v is most of the work.
+        row_noise = self.row_noise(_SHARE_GRID)
         for _ in range(_MAX_ITERATIONS):
-            errors = collection.errors(_SHARE_GRID)
+            errors = collection.errors(_SHARE_GRID, row_noise)
             z = frequencies.shares / np.interp(frequencies.shares, _SHARE_GRID, errors)
             steps = _build_threshold_sequence(z, frequencies, weights, control)
             threshold = _find_fixed_point(z, frequencies, weights, steps, more=0.0)
@@ -342,33 +345,42 @@ class _Collection:
                 break
         return collection
 
-    def errors(self, shares: Floats) -> Floats:
+    def errors(self, shares: Floats, row_noise: Floats | None = None) -> Floats:
         """Compute the standard errors of strings with these shares, (number of shares,) float64.
 
-        The module docstring has the formula.
+        The module docstring has the formula. `row_noise` is the result of `row_noise(shares)`, if
+        the caller has it.
         """
         params = self.params
         information_left = max(1 - self.selected / (params.m * params.k), _MIN_INFORMATION_LEFT)
-        information = self.information(shares)
+        information = self.information(shares, row_noise)
         return np.asarray(
             np.sqrt(
                 1 / (information_left * (1 - params.density) * information) + self.spread(shares)
             )
         )
 
-    def information(self, shares: Floats) -> Floats:
+    def information(self, shares: Floats, row_noise: Floats | None = None) -> Floats:
         """Compute n E[1 / (v + tau^2)] for strings with these shares, (number of shares,) float64.
 
-        The module docstring explains the letters.
+        The module docstring explains the letters. `row_noise` is that of `errors`.
         """
         params = self.params
-        levels, probabilities = compute_bit_levels(self.frequencies, params.density)
-        # The level of a row with the string is
-        #     theta = 1 - (1 - own share) (1 - level) = level + own share (1 - level)
-        # with `level` the level from other strings. The argument is (number of shares, levels).
-        noise = self.noise(levels + np.outer(shares, 1 - levels))
+        _, probabilities = compute_bit_levels(self.frequencies, params.density)
+        noise = self.row_noise(shares) if row_noise is None else row_noise
         n_rows = params.m * params.k * params.density
         return np.asarray(n_rows * ((1 / (noise + self.tau2)) @ probabilities))
+
+    def row_noise(self, shares: Floats) -> Floats:
+        """Compute v of the rows of strings with these shares, (number of shares, levels) float64.
+
+        The columns are the levels of `compute_bit_levels`.
+        """
+        levels, _ = compute_bit_levels(self.frequencies, self.params.density)
+        # The level of a row with the string is
+        #     theta = 1 - (1 - own share) (1 - level) = level + own share (1 - level)
+        # with `level` the level from other strings.
+        return self.noise(levels + np.outer(shares, 1 - levels))
 
     def noise(self, level: Floats) -> Floats:
         """Return v, the variance of a row, for levels of any shape.
