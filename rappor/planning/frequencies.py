@@ -238,16 +238,22 @@ def compute_bit_levels(frequencies: Frequencies, density: float) -> tuple[Floats
     size = int(2 / _GRID_STEP)
     n_strings = frequencies.candidates + frequencies.non_candidates
     steps = frequencies.shares / _GRID_STEP
-    phases = np.exp(-2j * np.pi * np.arange(size // 2 + 1) / size)
+    # The roots of unity. A power of a root is another one: root[i]^n = root[i n modulo size].
+    roots = np.exp(-2j * np.pi * np.arange(size) / size)
+    indices = np.arange(size // 2 + 1)
+    phases = roots[: size // 2 + 1]
     is_large = steps >= 1
     # The sum of the shares below one step of the grid is approximated by a Poisson distribution
     # with the right mean. These shares are so small and so many that their sum hardly varies.
-    log_characteristic = density * float((n_strings * steps)[~is_large].sum()) * (phases - 1)
+    characteristic = np.exp(density * float((n_strings * steps)[~is_large].sum()) * (phases - 1))
     for step, n in zip(steps[is_large], n_strings[is_large], strict=True):
-        whole_steps = np.floor(step)
-        factor = phases**whole_steps * (1 + (step - whole_steps) * (phases - 1))
-        log_characteristic += n * np.log1p(density * (factor - 1))
-    probabilities = np.fft.irfft(np.exp(log_characteristic), size)
+        whole_steps = int(step)
+        powers = roots[indices * whole_steps % size]
+        factor = powers * (1 + (step - whole_steps) * (phases - 1))
+        of_string = 1 + density * (factor - 1)
+        # Most of these classes have one string. A complex power takes ten times as long.
+        characteristic *= of_string if n == 1 else of_string**n
+    probabilities = np.fft.irfft(characteristic, size)
     level_indices = np.flatnonzero(probabilities > _MIN_PROBABILITY)
     remaining: Floats = probabilities[level_indices]
     return np.minimum(level_indices * _GRID_STEP, 1.0), remaining / remaining.sum()

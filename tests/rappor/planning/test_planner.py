@@ -124,13 +124,14 @@ def test_level_of_a_bit_has_its_exact_distribution(parts: list[int], density: fl
 
     The level of a bit is the sum of the shares of the strings that set it. Each string sets the bit
     with probability `density`. The shares here are multiples of 1/4096, the grid on which
-    `compute_bit_levels` computes, so the result must be exact up to rounding.
+    `compute_bit_levels` computes, so the result must be exact up to rounding. Strings with equal
+    shares are one class.
     """
-    shares = np.array(parts) / 4096
+    distinct, sizes = np.unique(parts, return_counts=True)
     frequencies = Frequencies(
-        shares=shares,
-        candidates=np.ones(len(parts)),
-        non_candidates=np.zeros(len(parts)),
+        shares=distinct / 4096,
+        candidates=sizes.astype(float),
+        non_candidates=np.zeros(len(sizes)),
         absent=0,
     )
     exact: dict[int, float] = {}
