@@ -232,6 +232,10 @@ class Tool:
         text = self.registry.read_text(encoding="utf-8").replace("total = 48", "total = 56")
         self.registry.write_text(text + THEME, encoding="utf-8")
 
+    def agree(self) -> None:
+        """Store the consent of the person, as `telemetry on` does, without a process."""
+        self.host(Host).agree()
+
     def command(self, *words: str) -> list[str]:
         """Return the command line of a run."""
         return [sys.executable, str(self.program), *words]

@@ -60,7 +60,7 @@ def test_a_program_works_anywhere(tool: Tool, case: str, *, has_consent: bool) -
     tool.program.write_text(text)
     tool.data.mkdir()
     if has_consent:
-        tool.run("telemetry", "on")
+        tool.agree()
     before = sorted(tool.data.rglob("*"))
     start = f"cd {tool.data.parent} && {shell_line}"
     assert tool.run_on_terminal("build", around=["sh", "-c", start, "sh"]) == "built\n"

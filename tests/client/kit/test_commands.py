@@ -69,13 +69,16 @@ def test_on_and_off(tool: Tool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"])
-def test_status_prints_why_telemetry_is_on_or_off(tool: Tool, name: str) -> None:
+def test_status_prints_why_telemetry_is_on_or_off(tool: Tool) -> None:
     """The reason is the variable of the environment, or the response of the person with its day."""
-    tool.run("telemetry", "on")
-    status = tool.run("telemetry", "status", env={name: "true"})
-    assert re.match(rf"Telemetry of mytool is off: the environment has {name}=true. .* yes", status)
-    assert "is on: you said yes on 2" in tool.run("telemetry", "status", env={name: "0"})
+    tool.agree()
+    for name in ("CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"):
+        status = tool.run("telemetry", "status", env={name: "true"})
+        reason = rf"Telemetry of mytool is off: the environment has {name}=true. .* yes"
+        assert re.match(reason, status)
+    # The value 0 refuses nothing.
+    refuses_nothing = dict.fromkeys(("CI", "DO_NOT_TRACK", "MYTOOL_NO_TELEMETRY"), "0")
+    assert "is on: you said yes on 2" in tool.run("telemetry", "status", env=refuses_nothing)
 
 
 @pytest.mark.slow
@@ -85,14 +88,14 @@ def test_status_states_that_nobody_is_asked_in_a_container(tool: Tool) -> None:
     source = tool.program.read_text().replace("containers=()", 'containers=["/"]')
     tool.program.write_text(source)
     assert "Nobody is asked in a container" in tool.run("telemetry", "status")
-    tool.run("telemetry", "on")
+    tool.agree()
     assert "Nobody is asked" not in tool.run("telemetry", "status")
 
 
 @pytest.mark.slow
 def test_reset_begins_as_a_new_device(tool: Tool) -> None:
     """`reset` erases the secret, and the response to the consent question stays."""
-    tool.run("telemetry", "on")
+    tool.agree()
     tool.run("build")
     wait_until(lambda: peek(tool.folder).has_secret)  # the recording process has opened the device
     assert "is on" in tool.run("telemetry", "reset")
@@ -216,7 +219,7 @@ def test_preview_shows_the_bytes_that_are_sent(
 @pytest.mark.slow
 def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
     """The page has a section for each kind of data, and its folder is private to the user."""
-    tool.run("telemetry", "on")
+    tool.agree()
     tool.run("build")
     page = Path(tool.run("telemetry", "view", "--no-browser").strip())
     text = page.read_text(encoding="utf-8")
@@ -464,7 +467,7 @@ def test_init_states_which_options_an_existing_registry_contradicts(tool: Tool) 
 @pytest.mark.slow
 def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
     """A program whose registry is missing prints its own output. The person's consent stays."""
-    tool.run("telemetry", "on")
+    tool.agree()
     tool.registry.unlink()
     assert tool.run("build") == "built\n"
     assert "ships no registry" in tool.run("telemetry", "status")
@@ -474,7 +477,7 @@ def test_a_program_without_its_registry_does_nothing(tool: Tool) -> None:
 @pytest.mark.slow
 def test_a_damaged_folder_does_not_disturb_the_program(tool: Tool) -> None:
     """The command prints its own output only; `status` names the problem."""
-    tool.run("telemetry", "on")
+    tool.agree()
     (tool.folder / "device").write_text("a file in the device's place")
     assert tool.run("build") == "built\n"
     assert "It cannot work now" in tool.run("telemetry", "status")
@@ -483,7 +486,7 @@ def test_a_damaged_folder_does_not_disturb_the_program(tool: Tool) -> None:
 @pytest.mark.slow
 def test_a_failing_command_keeps_its_exit_code(tool: Tool) -> None:
     """A command that fails keeps its exit code, and telemetry prints nothing."""
-    tool.run("telemetry", "on")
+    tool.agree()
     assert tool.run("fail", code=3) == ""
 
 

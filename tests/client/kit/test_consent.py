@@ -79,8 +79,13 @@ COMMANDS = {
     MCP: (("build",), ("check",), ("telemetry", "status")),
 }
 """The programs of click and typer have the first commands, and the MCP server has the others."""
-LIBRARIES = (("fastmcp", "fastmcp.client", "fastmcp.server.server"), ("typer",), ("click",))
-"""A program of a library imports these modules, beside the kit."""
+LIBRARIES = (
+    ("fastmcp", "fastmcp.client", "fastmcp.server.server"),
+    ("typer", "pydantic.type_adapter", "pydantic.json_schema"),
+    ("click",),
+)
+"""A program of a library imports these modules, beside the kit. typer imports pydantic when a
+program has its first command."""
 NO_CONSENTS = (
     "",
     "no 20000",

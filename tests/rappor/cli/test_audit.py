@@ -66,9 +66,13 @@ def test_rappor_encode_passes_its_audit(registry: str, shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_a_command_with_less_noise_is_a_fault(registry: str, shell: Shell) -> None:
-    """A command with a larger q than the metric's is a fault: exit code 1 and one sentence."""
+    """A command with a larger q than the metric's is a fault: exit code 1 and one sentence.
+
+    A true 1 is reported as 1 with q* = .775 instead of .625. This is a distance of 14 standard
+    deviations over 2,000 devices, and a check needs 6 to 7.
+    """
     words = ["--registry", registry, "page", "--command", encode("loud", registry)]
-    code, out, err = shell("audit", *words, "--trials", "4000", "--json")
+    code, out, err = shell("audit", *words, "--trials", "2000", "--json")
     document = json.loads(out)
     assert (code, document["passed"]) == (1, False)
     faults = {check["name"] for check in document["checks"] if check["verdict"] == "fault"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
-from shell import REGISTRY, Shell, expect_refusal
+from shell import REGISTRY, Shell, expect_refusal, write_inputs
 
 from rappor import Counts, Registry
 
@@ -180,20 +181,31 @@ REFUSED = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", REFUSED)
-def test_a_refused_command_line_gets_one_sentence(shell: Shell, words: str) -> None:
-    """A refused command line gives exit code 2 and one sentence, and writes no file."""
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with all files that the command lines name. No command line changes it."""
+    folder = tmp_path_factory.mktemp("refusals")
+    write_inputs(folder)
     registry = Registry.loads(REGISTRY)
     engine, theme = registry["engine"].params, registry["theme"].params
     bit_counts = np.full((engine.m, engine.k), 50)
-    Counts(engine, bit_counts, np.full(engine.m, 100), "engine").save(shell.path("week.counts"))
-    Counts(theme, [[40, 40, 40]], [100], "theme").save(shell.path("theme.counts"))
-    (shell.folder / "own.txt").write_text("cat\ndog\n")
-    before = set(shell.folder.iterdir())
-    with contextlib.chdir(shell.folder):
+    Counts(engine, bit_counts, np.full(engine.m, 100), "engine").save(folder / "week.counts")
+    Counts(theme, [[40, 40, 40]], [100], "theme").save(folder / "theme.counts")
+    (folder / "own.txt").write_text("cat\ndog\n")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_refused_command_line_gets_one_sentence(
+    inputs: Path, capfd: pytest.CaptureFixture[str], words: str
+) -> None:
+    """A refused command line gives exit code 2 and one sentence, and writes no file."""
+    shell = Shell(inputs, capfd)
+    before = set(inputs.iterdir())
+    with contextlib.chdir(inputs):
         assert REFUSED[words] in expect_refusal(shell(*shlex.split(words)))
-    assert set(shell.folder.iterdir()) == before
+    assert set(inputs.iterdir()) == before
 
 
 @pytest.mark.parametrize("share", ["1e-12", "1e-300"])

@@ -173,8 +173,7 @@ def compute_delta_by_scipy(epsilon: float, local: float, n: int) -> float:
     """Return the delta of the clones by scipy's binomials, over all numbers of clones."""
     share = 2 / (math.exp(local) + 1)
     total = 0.0
-    for clones in range(n):
-        probability = float(stats.binom.pmf(clones, n - 1, share))
+    for clones, probability in enumerate(stats.binom.pmf(np.arange(n), n - 1, share).tolist()):
         if probability < 1e-25:  # too small to change the sum
             continue
         split = stats.binom.pmf(np.arange(clones + 1), clones, 0.5)
