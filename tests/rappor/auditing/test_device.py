@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from audits import list_faulty_checks
@@ -72,7 +71,9 @@ UNSEEN_CHECKS = {
 """Checks that have the verdict "not seen", by kind of metric. For all other kinds, every check
 compares reports."""
 
-SLOW = ("plain", "parts", "sets")
+SLOW = ("parts", "sets")
+"""Kinds of metrics that the second stage audits. All checks of "plain" are made of "parts", too: a
+device of the part "whole" is a device without parts."""
 
 
 @pytest.mark.parametrize(
@@ -235,22 +236,30 @@ STRICT_FAULTS = {
 """Checks that must find each fault in a metric of three categories with strong noise. The audit
 needs many devices for them."""
 
-STAGES: dict[str, Any] = {
-    "": (),
-    "not memoized": pytest.mark.slow,
-    "cohort by value": pytest.mark.slow,
-    "silent once changed": pytest.mark.slow,
-    "first report in the clear": pytest.mark.slow,
-}
-"""Marks of the faults that run before the acceptance stage. A client without a fault, "", has no
-mark of its own."""
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault",
-    [pytest.param(fault, marks=STAGES.get(fault, pytest.mark.acceptance)) for fault in FAULTS],
+    "faults",
+    [
+        ("not memoized", "cohort by value", "first report in the clear"),
+        ("silent once changed",),
+    ],
+    ids=", ".join,
 )
+def test_planted_faults_are_found_together(tmp_path: Path, faults: tuple[str, ...]) -> None:
+    """One audit finds several faults of one client, each by its own check.
+
+    The audits of one fault each are in the stage acceptance (`test_a_planted_fault_is_found`). A
+    client that is silent cannot also report the value that it should not.
+    """
+    command = [*FAULTY_CLIENT, ", ".join(faults)]
+    audit = audit_client(command, *declared(tmp_path, "month"), seed=1)
+    assert set().union(*(FAULTS[fault] for fault in faults)) <= list_faulty_checks(audit)
+    assert not audit.passed
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     """The check for the violated property finds the fault. A client without a fault passes."""
     audit = audit_client([*FAULTY_CLIENT, fault], *declared(tmp_path, "month"), seed=1)
@@ -329,15 +338,15 @@ def test_the_faults_that_parameters_hide_are_listed(tmp_path: Path) -> None:
     ("fault", "expected"),
     [
         pytest.param("", set(), marks=pytest.mark.acceptance),
-        pytest.param("no interval", {"client: one report an interval"}, marks=pytest.mark.slow),
+        ("no interval", {"client: one report an interval"}),
         # 181 of 300 reports indicate a value. 168 of them indicate the first event, instead of
-        # 95 +- 7.
-        pytest.param("first event", {CHOSEN}, marks=pytest.mark.slow),
-        # 168 reports indicate the preferred value, instead of 90.
-        pytest.param("last value", {CHOSEN}, marks=pytest.mark.slow),
-        pytest.param(
-            "odd values late", {"client: times do not depend on the value"}, marks=pytest.mark.slow
+        # 95 +- 7. The time of sending is another property, so one client has both faults.
+        (
+            "first event, odd values late",
+            {CHOSEN, "client: times do not depend on the value"},
         ),
+        # 168 reports indicate the preferred value, instead of 90.
+        ("last value", {CHOSEN}),
         # The client reports every day instead of once an epoch.
         ("day for epoch", {"client: one report an interval"}),
     ],

@@ -343,8 +343,7 @@ def test_number_of_bits_and_cohorts_of_a_plan(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("correction", ["bh", "bonferroni"])
-@pytest.mark.parametrize("share", [0.2, 0.0007])
+@pytest.mark.parametrize(("share", "correction"), [(0.2, "bonferroni"), (0.0007, "bh")])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
     """The planned number of reports detects the share, and 2 % fewer reports do not."""
     target = DetectionTarget(
