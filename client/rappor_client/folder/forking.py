@@ -188,7 +188,10 @@ def _run_before() -> None:
 
     The child could wait without end for a module that another thread of the parent was importing.
     """
-    import encodings.idna  # noqa: F401, PLC0415 - 2 ms with Unicode's tables, for those who fork
+    # Bad case: the program has no free file handle. The error of the import left the hooks out, so
+    # the child had locks that nobody releases, and Python printed a traceback.
+    with contextlib.suppress(ImportError, OSError):
+        import encodings.idna  # noqa: F401, PLC0415 - 2 ms with Unicode's tables, for those who fork
 
     deadline = time.monotonic() + _FORK_SECONDS
     _FORKING.acquire(timeout=_FORK_SECONDS)

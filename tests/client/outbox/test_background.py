@@ -406,6 +406,41 @@ def test_program_without_free_handles_ends(max_delay: float, seconds: float) -> 
     assert run_python("-c", program).stdout == "done"
 
 
+FORK_WITHOUT_HANDLES = """
+import os
+from rappor_client.folder.forking import ForkAware
+
+class HookRecorder(ForkAware):
+    n_hooks = 0
+    def before_fork(self, deadline):
+        self.n_hooks += 1
+    def after_fork_in_parent(self):
+        pass
+    def after_fork_in_child(self):
+        pass
+
+recorder = HookRecorder()
+client = build_client(MemoryTransport(), background=True)
+client.record("page", "x")
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+child = os.fork()
+if child == 0:
+    client.record("page", "y")
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert recorder.n_hooks == 1
+sys.stdout.write("done")
+"""
+"""A program that forks while it has no free file handle."""
+
+
+@IS_LINUX
+def test_program_without_free_handles_forks() -> None:
+    """The hooks of a fork run also if the module that they load beforehand cannot be opened."""
+    ended = run_python("-c", HEAD + FORK_WITHOUT_HANDLES)
+    assert (ended.stdout, "Traceback" in ended.stderr) == ("done", False)
+
+
 def test_close_ends_every_thread(tmp_path: Path) -> None:
     """A program that opens and closes 20 devices in a row has no thread left."""
     before = set(threading.enumerate())
