@@ -14,8 +14,9 @@ restored database would release them in another window, without these reports or
     Tue 00:00    the original releases a window of 121 reports, dated Monday. Its disk fails
     Wed          the restored database would release a window of 120 reports, dated Monday
 
-An analyst who has read both windows would know the report of 23:00. So `restore` sets such reports
-aside, unless the backup is of the same day, or the operator says that no collector ran after it.
+The difference of both windows is the report of 23:00, and an analyst could compute it. So `restore`
+sets such reports aside. Two cases are exempt: a backup of the same day, and a backup after which no
+collector has run, as the operator states.
 """
 
 from __future__ import annotations
