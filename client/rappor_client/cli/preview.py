@@ -99,7 +99,8 @@ COMMAND: Final = Command(
             "values",
             metavar="VALUE",
             nargs="+",
-            help="A value. Of a tuple, FIELD=VALUE for each field; of a set, its items.",
+            help="A value. Of a tuple, FIELD=VALUE for each field; of a set, its items, or '' for "
+            "the empty set.",
         ),
         SEGMENT,
     ),

@@ -111,6 +111,26 @@ def test_preview_of_a_value_that_fits_nowhere() -> None:
     assert "bucket for all other values" in str(make_preview(registry, "editor", "ed", today=DAY))
 
 
+def test_preview_of_an_empty_set(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty text previews the report of a device without an item, as the help says.
+
+    The report of an empty set names one bucket, as that of any other set.
+    """
+    entry = format_entry(
+        "plugins", epoch='"quarter"', encoding='"set"', profile='"once"', interval='"epoch"'
+    )
+    registry.write_text(TOML + entry)
+    assert main(["preview", str(registry), "plugins", ""]) == 0
+    body, _, sentences = capsys.readouterr().out.partition("\n\n")
+    _, (report,) = parse_upload(body.encode(), Registry.load(registry).lookup)
+    assert isinstance(report, Report)
+    assert int.from_bytes(report.bits, "little").bit_count() == 1
+    assert "left out" not in sentences
+    with pytest.raises(SystemExit):
+        main(["preview", "--help"])
+    assert "or '' for the empty set" in " ".join(capsys.readouterr().out.split())
+
+
 def test_mistakes_have_a_message(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown metric, an expired metric and a wrong text have messages without the value.
 
