@@ -17,7 +17,9 @@ The steps are:
 3. Select and fit the changed strings.
 4. Fit all candidates in place of the selection, if very many strings changed
    (`rappor.estimator.near_capacity`).
-5. Compute p-values, standard errors and intervals.
+5. Fit changes of sets again, because a device owns a bucket of two items once
+   (`rappor.estimator.set_refit`).
+6. Compute p-values, standard errors and intervals.
 
 The selection and the fit are those of `decode` (`rappor.estimator.selection`, `fit`), with two
 differences:
@@ -83,6 +85,7 @@ from rappor.estimator.presence_tests import compute_p_values
 from rappor.estimator.score_tests import compute_null_tail
 from rappor.estimator.screening import Screening, ScreeningTask
 from rappor.estimator.selection import Selection, select_candidates
+from rappor.estimator.set_refit import has_sets, refit_set_changes
 
 Interval = Callable[[float], tuple[Floats, ...]]
 """An `Interval` maps the probability that an interval misses the true change to the lower and the
@@ -171,7 +174,11 @@ class _SignedPool:
 
 
 def estimate_string_changes(
-    target: ContrastRows, candidates: Candidates, sampling: Floats, progress: Progress
+    target: ContrastRows,
+    candidates: Candidates,
+    sampling: Floats,
+    shares: Floats | None,
+    progress: Progress,
 ) -> Changes:
     """Estimate the change of every candidate.
 
@@ -183,6 +190,8 @@ def estimate_string_changes(
         that the fit omits. The fit treats the h rows of a string in a cohort as independent, but
         the devices of the string are the same in all h rows. If rho is unknown, it must be the
         largest possible variance of all rho.
+    shares : (c,) float64. Mean share of each candidate over the samples, 0 if no sample detects it.
+        Only sets use it (`refit_set_changes`). None omits the refit of sets.
     progress : function that reports the progress.
     """
     # The test of all rows uses `device_share` = 1, the largest possible device variance. If many
@@ -201,6 +210,9 @@ def estimate_string_changes(
     is_saturated = full_selection is None and len(selection.selected) > most_selected
     # `full_selection` is None unless very many strings changed.
     selection = full_selection or selection
+    # A device with two items of a bucket owns the bucket once, so changes of sets do not add.
+    if shares is not None and has_sets(target):
+        target, selection = refit_set_changes(target, design, selection, shares[strings.first])
     p_value = _compute_p_values(target, selection)
     change_variance = _compute_change_variance(target, selection)
     # The error of the estimate of a string whose share did not change. `sampling` is computed with

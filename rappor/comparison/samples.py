@@ -57,6 +57,11 @@ _STD_ERROR_RANGE: Final = (1e-9, 1e6)
 """Limits to which the standard error of a sample is clipped before it becomes a weight, so that no
 weight of a trend line is infinite or 0."""
 
+_LEAST_BUCKET_REPORTS: Final = 2
+"""Smallest number of reports for each bucket of sets, in each sample, for which changes of sets are
+fitted again (`refit_set_changes`). With fewer reports a decode warns that its errors are not
+reliable (`few_reports`)."""
+
 _SUM_TOLERANCE: Final = 1e-9
 """Largest absolute sum of the weights of a contrast, relative to the largest weight. Rounding
 errors of weights that sum to 0 are smaller. With a larger sum, unchanged strings would not
@@ -255,7 +260,22 @@ class Samples:
             weights[:, None] * np.sqrt(sampling_variance / devices), self.device_correlation
         )
         h = max(parameter_set.h for parameter_set in params)
-        return estimate_string_changes(target, candidates, (1 - 1 / h) * sampled, progress)
+        # Samples of few reports have long tails, for which the refit was not measured. Their errors
+        # are far larger than the shift that it removes.
+        n_bits = max(parameter_set.k for parameter_set in params)
+        mean_shares = None
+        if min(_count_reports(sample) for sample in added) >= _LEAST_BUCKET_REPORTS * n_bits:
+            detected = np.any(
+                [
+                    estimates.detected[order]
+                    for estimates, order in zip(per_sample, orders, strict=True)
+                ],
+                axis=0,
+            )
+            mean_shares = np.where(detected, _compute_mean_shares(shares, errors), 0.0)
+        return estimate_string_changes(
+            target, candidates, (1 - 1 / h) * sampled, mean_shares, progress
+        )
 
     def describe_assumptions(self, sample: str, between: str) -> str:
         """Write one line about the assumed devices within and between samples.
@@ -319,6 +339,27 @@ def _compute_explained_rows(estimates: Estimates, candidates: Candidates, design
     first = np.unique(np.where(group > 0, group, -1 - np.arange(len(group))), return_index=True)[1]
     chosen = np.sort(chosen[first])
     return np.asarray(design.columns(chosen) @ estimates.share[order][chosen])
+
+
+def _count_reports(sample: AddedCollections) -> int:
+    """Return the number of reports of a sample."""
+    return sum(counts.n_reports for counts in sample.counts)
+
+
+def _compute_mean_shares(shares: Floats, errors: Floats) -> Floats:
+    """Compute the mean share of each candidate over the samples, (c,), weighted by precision.
+
+    Shares are clipped to [0, 1]. The mean is 0 if no sample has information about the candidate.
+
+    Parameters
+    ----------
+    shares, errors : (u, c) float64. Separate estimates of each sample, and their standard errors.
+    """
+    # With equal weights, a sample of a few reports would add its noise to the mean.
+    precision = np.maximum(errors, _STD_ERROR_RANGE[0]) ** -2.0  # 0 for infinite errors
+    total = precision.sum(axis=0)
+    weighted = (precision * np.clip(shares, 0.0, 1.0)).sum(axis=0)
+    return np.where(total > 0, weighted / np.where(total > 0, total, 1.0), 0.0)
 
 
 def _add_separate_estimates(

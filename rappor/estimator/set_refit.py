@@ -110,7 +110,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import combinations
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from scipy import sparse, special
@@ -122,6 +122,9 @@ from rappor.estimator.fit import Fit, fit_rows
 from rappor.estimator.screening import estimate_one_step
 from rappor.estimator.selection import Selection
 from rappor.protocol.encodings import get_encoding
+
+_Target = TypeVar("_Target", bound=Target)
+"""`refit_set_changes` returns the same class of target as it gets: the rows of a contrast."""
 
 _STEPS: Final = 3
 """Number of Gauss-Newton steps. The linear fit starts near the solution. For 2,000 items and 1e7
@@ -232,9 +235,64 @@ def refit_sets(
         fit = fit_rows(step_target, columns, start=fit)
         # The first coefficients are the backgrounds, one for each collection.
         shares = fit.coefficients[len(target.counts) :]
-    estimate, std_error = _estimate_all(derivatives, fit, len(selection.estimate))
-    new = dataclasses.replace(selection, fit=fit, estimate=estimate, std_error=std_error)
+    new = _estimate_all(derivatives, fit, selection)
     return step_target, derivatives, new
+
+
+def refit_set_changes(
+    target: _Target, design: Columns, selection: Selection, shares: Floats
+) -> tuple[_Target, Selection]:
+    """Fit the changes of the selected items again, by Gauss-Newton steps.
+
+    A comparison subtracts the rows of samples, and its linear fit adds the changes of all items of
+    a bucket. But if item a shares a bucket with an item b of 60 %, only two fifths of the devices
+    own the bucket through a alone, so a change of a changes the row by about .4 of it. Without this
+    refit, changes of 15 points were wrong by up to 3.6 standard errors (12 items of 10 to 80 % in
+    48 buckets, 16 cohorts, two samples of 1e6 reports).
+
+    By the module docstring, the expected proportion of a row is a constant minus
+    Q_r (k - 1) / (k - A_r). The constant is the same in all rows, also if samples differ in n, and
+    belongs to the background. The contrast delta of the shares is the sum of w_t pi_t, with weights
+    w_t whose sum is 0. With m the mean shares, the contrast of the rows is modelled as the
+    difference of the rows at m + delta / 2 and at m - delta / 2. For two samples these are the rows
+    of the two samples. For more samples the model is exact to first order in delta.
+
+    Parameters
+    ----------
+    target : n rows of a contrast.
+    design : the matrix of zeros and ones of all e candidates.
+    selection : the linear fit of the contrast, with signed coefficients.
+    shares : (e,) float64. Mean share m of each candidate over the samples. 0 for candidates that no
+        sample detects.
+
+    Returns
+    -------
+    target : the rows of the last step, with its `offset`.
+    selection : the same items, the new fit, and estimates of all candidates.
+    """
+    fitted = np.union1d(np.flatnonzero(shares > 0), selection.selected)
+    fitted_columns = design.columns(fitted)
+    is_selected = np.isin(fitted, selection.selected)
+    mean = np.minimum(shares[fitted], _LARGEST_SHARE)
+    _, row_derivative = _compute_rows(target, fitted_columns, mean)
+    derivatives = SetDesign(
+        design=design, row_derivative=row_derivative, selected=fitted, shares=mean
+    )
+    columns = derivatives.columns(selection.selected)
+    fit = selection.fit
+    for _ in range(_STEPS):
+        change = np.zeros(len(fitted))
+        change[is_selected] = fit.coefficients[len(target.counts) :]
+        # An estimate may lie outside the possible shares. The clipped change is then used in both
+        # terms of the offset, so that the offset contains only what the columns do not explain.
+        before, after = (np.clip(mean + sign * change / 2, 0.0, _LARGEST_SHARE) for sign in (-1, 1))
+        difference = _compute_unfilled(target, fitted_columns, before) - _compute_unfilled(
+            target, fitted_columns, after
+        )
+        offset = difference - columns @ (after - before)[is_selected]
+        target = dataclasses.replace(target, offset=offset)
+        fit = fit_rows(target, columns, start=fit)
+    return target, _estimate_all(derivatives, fit, selection)
 
 
 def describe_correlation(
@@ -295,27 +353,54 @@ def _compute_rows(
     y : (n,) float64.
     derivative : (n,) float64. `SetDesign.row_derivative`.
     """
-    # Q: the product of 1 - pi_s over the fitted items of a row, as a sum of logarithms.
-    none_fitted = np.exp(columns @ np.log1p(-shares))
-    theta, derivative = np.empty_like(none_fitted), np.empty_like(none_fitted)
-    first = 0
-    for counts in target.counts:
-        params, rows = counts.params, slice(first, first + counts.params.m * counts.params.k)
-        first = rows.stop
-        n, k = params.items, params.k
-        q = none_fitted[rows].reshape(params.m, k)
-        n_filled = (1 - q).sum(axis=1, keepdims=True)
-        # Estimates are noisy, so the fitted items may fill more than the n buckets of a device.
-        n_others = np.minimum(n_filled - (1 - q), n)  # A
-        padded = (n - n_others) / (k - n_others)  # u
-        theta[rows] = (1 - q + q * padded).ravel()
-        derivative[rows] = (q * (k - 1) / (k - n_others) * (1 + 1 / (k - n_others))).ravel()
+    q, n_others, k = _compute_fills(target, columns, shares)
+    n = np.array([counts.params.items for counts in target.counts])[target.collection_index]
+    padded = (n - n_others) / (k - n_others)  # u
+    theta = 1 - q + q * padded
+    derivative = q * (k - 1) / (k - n_others) * (1 + 1 / (k - n_others))
     # p* and q* of the response, for each row. `target.p_star` and `target.q_star` are p' and q'.
     star = np.array([[c.params.p_star, c.params.q_star] for c in target.counts])
     p_star, q_star = star[target.collection_index].T
     named_probability = p_star + (q_star - p_star) * theta
     y = (named_probability - target.p_star) / (target.q_star - target.p_star)
     return y, derivative
+
+
+def _compute_fills(
+    target: Target, columns: sparse.csc_array, shares: Floats
+) -> tuple[Floats, Floats, Integers]:
+    """Compute how far the fitted items fill the buckets.
+
+    The arguments are those of `_compute_rows`.
+
+    Returns
+    -------
+    q : (n,) float64. Q_r.
+    n_others : (n,) float64. A_r.
+    k : (n,) int64. Number of buckets of the row's collection.
+    """
+    # Q: the product of 1 - pi_s over the fitted items of a row, as a sum of logarithms.
+    none_fitted = np.exp(columns @ np.log1p(-shares))
+    n_others = np.empty_like(none_fitted)
+    first = 0
+    for counts in target.counts:
+        params, rows = counts.params, slice(first, first + counts.params.m * counts.params.k)
+        first = rows.stop
+        q = none_fitted[rows].reshape(params.m, params.k)
+        n_filled = (1 - q).sum(axis=1, keepdims=True)
+        # Estimates are noisy, so the fitted items may fill more than the n buckets of a device.
+        n_others[rows] = np.minimum(n_filled - (1 - q), params.items).ravel()
+    k = np.array([counts.params.k for counts in target.counts])[target.collection_index]
+    return none_fitted, n_others, k
+
+
+def _compute_unfilled(target: Target, columns: sparse.csc_array, shares: Floats) -> Floats:
+    """Compute Q_r (k - 1) / (k - A_r) of each row, (n,): a constant minus the row's expectation.
+
+    The arguments are those of `_compute_rows`.
+    """
+    q, n_others, k = _compute_fills(target, columns, shares)
+    return np.asarray(q * (k - 1) / (k - n_others))
 
 
 def _compute_correlation_variance(columns: sparse.csc_array, shares: Floats) -> Floats:
@@ -342,15 +427,16 @@ def _compute_correlation_variance(columns: sparse.csc_array, shares: Floats) -> 
     return variance
 
 
-def _estimate_all(design: SetDesign, fit: Fit, n_candidates: int) -> tuple[Floats, Floats]:
-    """Compute the estimate and the standard error of every candidate in memory, (c,) each.
+def _estimate_all(design: SetDesign, fit: Fit, selection: Selection) -> Selection:
+    """Return a selection of the same candidates, with another fit and new estimates of all.
 
     The estimate of a selected item is its coefficient of the fit. The estimate of every other
     candidate is the coefficient that it would have if it were added to the fit
     (`estimate_one_step`).
     """
+    n_candidates = len(selection.estimate)
     estimate, std_error = np.empty((2, n_candidates))
-    unselected = np.setdiff1d(np.arange(n_candidates), design.selected)
+    unselected = np.setdiff1d(np.arange(n_candidates), selection.selected)
     score, information = np.empty((2, len(unselected)))
     for start in range(0, len(unselected), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -361,5 +447,5 @@ def _estimate_all(design: SetDesign, fit: Fit, n_candidates: int) -> tuple[Float
     estimate[unselected], std_error[unselected] = estimate_one_step(
         score, information, fit, largest_information
     )
-    estimate[design.selected], std_error[design.selected] = fit.compute_selected_estimates()
-    return estimate, std_error
+    estimate[selection.selected], std_error[selection.selected] = fit.compute_selected_estimates()
+    return dataclasses.replace(selection, fit=fit, estimate=estimate, std_error=std_error)
