@@ -79,8 +79,11 @@ def new_database(server: str, *, copy_of: str = EMPTY) -> Iterator[str]:
 
 
 def create_database(server: str, name: str, *, copy_of: str = EMPTY) -> None:
-    """Create a database as a copy of another database, to which nobody is connected."""
-    _execute(server, f"CREATE DATABASE {name} TEMPLATE {copy_of}")
+    """Create a database as a copy of another database, to which nobody is connected.
+
+    A copy of the files takes half of the CPU time of the default, which writes a log of each page.
+    """
+    _execute(server, f"CREATE DATABASE {name} TEMPLATE {copy_of} STRATEGY FILE_COPY")
 
 
 def has_database(server: str, name: str) -> bool:

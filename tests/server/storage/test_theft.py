@@ -203,7 +203,15 @@ def guess_upload(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
 
 
 @pytest.mark.slow
-def test_no_upload_is_found_by_guessing(loot: Loot) -> None:
+def test_thief_finds_no_upload_id_or_report(loot: Loot) -> None:
+    """Four attacks on one stolen database or backup find no upload, no id and no single report."""
+    check_no_upload_is_found_by_guessing(loot)
+    check_no_id_is_stored(loot)
+    check_no_row_of_counts_is_one_report(loot)
+    check_no_block_is_one_report(loot)  # the last check, because it closes the blocks
+
+
+def check_no_upload_is_found_by_guessing(loot: Loot) -> None:
     """A thief who tries all possible uploads of a boolean or category finds none of them.
 
     The deduplication key is an HMAC whose key is the id of the upload, which is not stored. Two
@@ -224,8 +232,7 @@ def test_no_upload_is_found_by_guessing(loot: Loot) -> None:
     assert set(row) - {"ctid", "writer"} == {"key"}
 
 
-@pytest.mark.slow
-def test_no_id_is_stored(loot: Loot) -> None:
+def check_no_id_is_stored(loot: Loot) -> None:
     """No cell of any table and no SQLite file contains an id, as bytes or as text."""
     stolen = b"\n".join(
         encode_cell(cell)
@@ -243,8 +250,7 @@ def test_no_id_is_stored(loot: Loot) -> None:
     assert key_of_upload(loot.ids[0], loot.bodies[0]) in stolen  # the search finds what is there
 
 
-@pytest.mark.slow
-def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
+def check_no_row_of_counts_is_one_report(loot: Loot) -> None:
     """Every row of counters is the sum of at least ten reports, although collectors restarted.
 
     Each cohort has one row, so no restart began a second row.
@@ -256,8 +262,7 @@ def test_no_row_of_counts_is_one_report(loot: Loot) -> None:
     assert min(totals.values()) >= 10
 
 
-@pytest.mark.slow
-def test_no_block_is_one_report(loot: Loot) -> None:
+def check_no_block_is_one_report(loot: Loot) -> None:
     """All reports that are released the next day are in rows of at least ten reports."""
     engine = loot.engine
     for metric in REGISTRY.values():
