@@ -101,7 +101,8 @@ ones that any of them had on this day or later. Each collector stores its own mi
 Bad case: the registry of host A promises `min_cohort` = 20, host B still has 10 and is the first to
 close the day. A device of A made more than one in 20 reports of a block. The run also closes the
 blocks of fingerprints that only another collector accepts. They would otherwise wait for a night in
-which that collector is the first.
+which that collector is the first. A collector whose task has not run on a day, because it hangs or
+the database refused the task, is not counted for this day, although it may have accepted uploads.
 
 Tables: `block_total` has the number of reports of closed blocks, without sums of bits.
 `release_window` has the windows, `rate_in_force` the sampling rates, and `minimums_in_force` the
