@@ -52,7 +52,7 @@ errors and their squares are shares of all reports. Functions of this module use
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -460,6 +460,10 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
     forgery_effects = compute_string_effects(
         target, design, selection, tail, thresholds, bucket_counts
     )
+    findings = _collect_diagnostics(target, distinct, design, selection, thresholds)
+    shares = None
+    if distribution:
+        shares = _estimate_posterior_shares(target, selection, findings["goodness_of_fit"])
     entries = EntryEstimates(
         names=distinct.candidates.strings,
         entry=distinct.entry,
@@ -469,12 +473,11 @@ def _build_string_estimates(  # noqa: PLR0913 - all results of the steps before
         thresholds=thresholds,
         interval=_build_interval(target, selection, tail, bucket_counts),
         covariance=partial(_compute_covariance, target, design, selection),
-        shares=_estimate_posterior_shares(target, selection) if distribution else None,
+        shares=shares,
         search_factor=_list_search_factors(selection),
         residual=standardise(target, selection.fit),
         breakdown=count_forged_reports(forgery_effects, thresholds.detected, target.n_reports),
     )
-    findings = _collect_diagnostics(target, distinct, design, selection, thresholds)
     return build_estimates(entries, target, findings)
 
 
@@ -602,13 +605,26 @@ def _compute_ones_variance(target: Target) -> float:
     return sum(compute_ones_variance(counts.params, float(devices)) for counts, devices in pairs)
 
 
-def _estimate_posterior_shares(target: Target, selection: Selection) -> Floats:
+def _estimate_posterior_shares(
+    target: Target, selection: Selection, goodness_of_fit: Mapping[str, Any]
+) -> Floats:
     """Compute the posterior shares and their errors, (2, c).
 
     An error is the root of the mean squared difference between the posterior share and the true
     share.
+
+    Parameters
+    ----------
+    target : n rows.
+    selection : the fit, and the estimates of the c entries.
+    goodness_of_fit : the entry of this name in the diagnostics.
     """
-    share, error = estimate_shares(selection.estimate, selection.std_error)
+    fit_p_value = diagnostics.get_decisive_fit_p_value(goodness_of_fit)
+    # A device with a set of several items counts for each of them, so a sum of 1 does not make a
+    # list complete.
+    if has_sets(target):
+        fit_p_value = 0.0
+    share, error = estimate_shares(selection.estimate, selection.std_error, fit_p_value=fit_p_value)
     return np.stack([share, _add_shared_sampling(target, share, error)])
 
 

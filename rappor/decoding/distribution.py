@@ -39,11 +39,44 @@ string causes two errors, in its own share and in the remainder. The method has 
 large by .08.
 
 The prior has no assumed shape and is learnt from all candidates (`prior.py`). It is fitted twice.
-The quantiles of single shares come from the smoothed prior. T comes from the prior of largest
-likelihood, because smoothing adds small shares and T would be too large.
+The quantiles of single shares come from a smoothed prior (`fit_quantile_prior`). T comes from the
+prior of largest likelihood, because smoothing adds small shares and T would be too large.
 
 T is at most 1. Before this limit, T is normal with the moments of `Posterior.sum`, which include
 the error of the fitted prior.
+
+Complete lists
+--------------
+Many lists contain all strings of the devices. Then T is exactly 1. The normal distribution below
+the limit has its median about .67 standard deviations below 1, so a complete list would get a
+remainder of this size. The posterior of T is therefore a mixture of two hypotheses, with equal
+prior probabilities:
+
+- complete: T = 1;
+- incomplete: T has any value below 1, and all values have the same prior density.
+
+The odds of the two hypotheses are multiplied by two Bayes factors.
+
+*The estimated total.* Let the estimate of T be N(T, s^2), with the value t. The densities of t are
+phi((1 - t) / s) / s if the list is complete, and Phi((1 - t) / s) after integration over all T
+below 1 if it is incomplete. Their ratio with x = (1 - t) / s is
+
+    B_T = phi(x) / (s Phi(x))
+
+*The goodness of fit.* Strings that are no candidates lift single rows of the regression, so the
+candidates explain the counts badly. The p-value p of the fit is uniform if the list is complete,
+and small if it is not. Whatever the distribution of p for incomplete lists is, as long as its
+density falls, the Bayes factor for completeness is at least -e p ln p for p < 1/e (Sellke, Bayarri
+and Berger, American Statistician 55, 2001). This bound is used, and 1 for larger p.
+
+*Example.* 90 of 100 strings are candidates, and the ten others have 8.3 % of the devices together.
+Their total is estimated as .917 +- .040, which gives B_T = 1.1: an incomplete list cannot be
+recognised by its total. But the fit has the p-value .001, with the bound .02. The probability that
+the list is complete is 2 %.
+
+A list that lacks many rare strings fits well. If their share is below about two standard errors of
+T, the list counts as complete, and the remainder is 0. If the posterior probability of T = 1
+exceeds the level u at which the estimates sum to 1, the estimates sum to 1.
 
 Estimates are divided by their standard errors (z scores), so that one curve from z to share is
 valid for all candidates. The standard error of a share is the root of its mean squared error under
@@ -59,14 +92,16 @@ import numpy as np
 from scipy import optimize, special
 
 from rappor.counts.arrays import Floats
-from rappor.decoding.prior import NO_NOISE, SMOOTHING, Posterior, fit_prior, round_scores
+from rappor.decoding.prior import NO_NOISE, Posterior, fit_prior, fit_quantile_prior, round_scores
 
 _FINE: Final = 1e-4
 """Largest error of the level u, a probability. It changes a share by at most a thousandth of its
 standard error. With a larger number the search needs fewer steps."""
 
 
-def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats]:
+def estimate_shares(
+    estimate: Floats, std_error: Floats, *, fit_p_value: float = 1.0
+) -> tuple[Floats, Floats]:
     """Estimate the shares of all candidates together, and their standard errors, (c,) each.
 
     Shares are not negative, and their sum is at most 1.
@@ -75,6 +110,8 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     ----------
     estimate, std_error : (c,) float64. De-biased proportions and their standard errors. A candidate
         with an infinite error gets the share 0, and its error stays infinite.
+    fit_p_value : p-value of the goodness of fit of the candidates. It is small if strings are
+        missing from the list. 0 excludes that the list is complete.
 
     Examples
     --------
@@ -92,16 +129,16 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     # `rounded` contains the distinct rounded scores, `bins` the index of each candidate's score in
     # `rounded`, and `counts` the number of candidates with each rounded score.
     rounded, bins, counts = round_scores(z)
-    posterior = Posterior(fit_prior(rounded, counts, smoothing=SMOOTHING), rounded)
+    likeliest = fit_prior(rounded, counts)
+    posterior = Posterior(fit_quantile_prior(rounded, counts, likeliest), rounded)
     mean, variance = posterior.mean[bins], posterior.variance[bins]
     # The posterior is computed at rounded scores. The difference is added back below.
     rounding = z - rounded[bins]
-    moments = Posterior(fit_prior(rounded, counts), rounded).sum(
-        np.bincount(bins, scale) / counts, counts
-    )
+    moments = Posterior(likeliest, rounded).sum(np.bincount(bins, scale) / counts, counts)
     # Mean and standard deviation of T before its limit of 1.
     total_mean = moments.mean + float(rounding @ scale)
     total_spread = max(math.sqrt(moments.variance), NO_NOISE)
+    completeness = _compute_completeness(total_mean, total_spread, fit_p_value)
 
     def compute_quantiles(quantile: float) -> Floats:
         """Compute this posterior quantile of each share with a finite error."""
@@ -113,7 +150,10 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     # The difference of u and the probability rises with u, so it has one zero.
     level = optimize.brentq(
         lambda u: (
-            u - _compute_exceedance(total_mean, total_spread, float(compute_quantiles(u).sum()))
+            u
+            - _compute_exceedance(
+                total_mean, total_spread, float(compute_quantiles(u).sum()), completeness
+            )
         ),
         0.0,
         1.0,
@@ -126,14 +166,36 @@ def estimate_shares(estimate: Floats, std_error: Floats) -> tuple[Floats, Floats
     return share, error
 
 
-def _compute_exceedance(mean: float, spread: float, value: float) -> float:
+def _compute_completeness(mean: float, spread: float, fit_p_value: float) -> float:
+    """Compute the posterior probability that the list is complete, so that T = 1.
+
+    The module docstring derives both Bayes factors.
+
+    Parameters
+    ----------
+    mean, spread : mean and standard deviation of T before its limit of 1.
+    fit_p_value : as in `estimate_shares`.
+    """
+    # phi(x) / Phi(x) = sqrt(2 / pi) / erfcx(-x / sqrt(2)). Far above 1, phi and Phi would both
+    # round to 0. Far below 1, erfcx is infinite and the factor is 0.
+    distance = (1 - mean) / spread
+    total_factor = math.sqrt(2 / math.pi) / (spread * special.erfcx(-distance / math.sqrt(2)))
+    fit_factor = 1.0
+    if fit_p_value < 1 / math.e:
+        fit_factor = float(math.e * special.entr(fit_p_value))  # entr(p) = -p ln p, and entr(0) = 0
+    odds = float(total_factor) * fit_factor
+    return odds / (1 + odds)
+
+
+def _compute_exceedance(mean: float, spread: float, value: float, completeness: float) -> float:
     """Compute the probability that the total T exceeds a value.
 
-    T is normal with this mean and standard deviation, conditional on being at most 1. So the
-    probability is 1 - P(T < value) / P(T < 1), with both probabilities before the condition.
+    With probability `completeness`, T is 1. Otherwise T is normal with this mean and standard
+    deviation, conditional on being at most 1. So it exceeds the value with the probability
+    1 - P(T < value) / P(T < 1), with both probabilities before the condition.
     """
     if value >= 1:
         return 0.0
     # Logarithms: far below its mean, both probabilities would round to 0.
     below, most = (special.log_ndtr((end - mean) / spread) for end in (value, 1.0))
-    return float(-np.expm1(below - most))
+    return completeness + (1 - completeness) * float(-np.expm1(below - most))

@@ -37,6 +37,12 @@ Beyond `_FARTHEST_MASS` standard errors the parts of the mixture become normal d
 standard deviation grows with the distance. Two shares so far from zero need not be distinguished,
 and a grid of point masses would need thousands of them.
 
+Quantiles of single shares need a prior without gaps. `fit_quantile_prior` therefore fits a second
+mixture, whose parts are wide at every distance: the standard deviation of a part is a fixed portion
+of its center. Few parts suffice for shares that differ smoothly, such as Zipf's law, and their
+weights are estimated with less error than the weights of many point masses. Equal shares need point
+masses. Akaike's criterion decides which of the two mixtures is used.
+
 The fitted prior is itself uncertain. `Posterior.sum` therefore computes the moments of a sum of
 shares S = sum a_i theta_i from a profile likelihood:
 
@@ -104,6 +110,23 @@ _DISTANCE_PER_SPACING: Final = 16.0
 """Distance of a part from `_FARTHEST_MASS`, divided by its distance to the next part. The number is
 twice `_DISTANCE_PER_WIDTH`, so two neighbours are half a standard deviation apart, and the mixture
 has no gaps."""
+
+_WIDE_PORTION: Final = 0.4
+"""Standard deviation of a wide part divided by its center. If the number grows, the prior is
+smoother, and lies farther from point masses. With .2 the total variation between the true and the
+estimated distribution is .7 % larger for 150 falling shares (measured)."""
+
+_WIDE_SPACING: Final = 1 + _WIDE_PORTION / 2
+"""Center of a wide part divided by the center of the part before. Neighbours are half a standard
+deviation apart, so the mixture has no gaps."""
+
+_PARAMETERS_PER_PART: Final = 2
+"""Parameters of the prior for each part with a positive weight: its center and its weight. Akaike's
+criterion subtracts the number of parameters from the log-likelihood."""
+
+_LEAST_WEIGHT: Final = 1e-6
+"""Weight from which a part counts as positive. Newton's method leaves smaller weights where the
+likelihood is largest at 0."""
 
 _KEPT_DISTANCE: Final = 4.0
 """Standard deviations around a score within which parts are kept. A part that is farther from every
@@ -207,17 +230,94 @@ def fit_prior(z: Floats, counts: Integers, *, smoothing: float = 0.0) -> Prior:
     # The first fit is on the grid. Then the centers move to the scores, and the second fit follows.
     for is_last in (False, True):
         log_densities = _compute_log_densities(z, centers, widths)
-        numbers = counts
-        if smoothing:
-            # Add one score for each part. It certainly belongs to its part: its density is 1 under
-            # this part and 0 under all other parts. `smoothing` is its number of candidates.
-            added = np.where(np.eye(n_parts, dtype=bool), 0.0, -np.inf)
-            log_densities = np.vstack([log_densities, added])
-            numbers = np.append(counts, np.full(n_parts, smoothing))
-        weights, _ = _maximize_likelihood(log_densities, numbers, weights)
+        weights = _fit_weights(log_densities, counts, weights, smoothing)
         if not is_last:
-            centers = _move_centers(z, counts, log_densities[: len(z)], weights, centers)
+            centers = _move_centers(z, counts, log_densities, weights, centers)
     return Prior(centers=centers, widths=widths, weights=weights)
+
+
+def fit_quantile_prior(z: Floats, counts: Integers, likeliest: Prior) -> Prior:
+    """Fit the smoothed prior for quantiles of single shares: of point masses, or of wide parts.
+
+    Akaike's criterion chooses. A prior with p positive parts has 2 p parameters, and adding a
+    parameter without effect raises the log-likelihood by about 1. Point masses are used if
+
+        log-likelihood of `likeliest` - log-likelihood of wide parts > 2 (p - p of the wide parts)
+
+    *Example.* For 100 equal strings among 400 candidates, four to five point masses have a
+    log-likelihood that is 7 larger than that of two to three wide parts, so point masses are used.
+    For 150 falling shares, 18 point masses are only 6 better than 12 wide parts, so wide parts are
+    used. Eighteen point masses follow the noise of the scores: the shares of two strings with
+    similar scores are drawn together, although nothing makes them equal.
+
+    Parameters
+    ----------
+    z : (u,) float64. Scores.
+    counts : (u,) int64. Number of candidates with each score.
+    likeliest : result of `fit_prior` without smoothing for the same scores.
+    """
+    wide = _fit_wide_prior(z, counts, smoothing=0.0)
+    gain = _compute_log_likelihood(likeliest, z, counts) - _compute_log_likelihood(wide, z, counts)
+    n_further_parts = _count_parts(likeliest) - _count_parts(wide)
+    if gain > _PARAMETERS_PER_PART * n_further_parts:
+        return fit_prior(z, counts, smoothing=SMOOTHING)
+    return _fit_wide_prior(z, counts, smoothing=SMOOTHING)
+
+
+def _fit_wide_prior(z: Floats, counts: Integers, *, smoothing: float) -> Prior:
+    """Fit a mixture of absence and wide parts, whose widths are proportional to their centers.
+
+    The lower tail of a wide part lies below 0: .6 % of its shares. Quantiles replace them by 0.
+    """
+    # Shares below the first center are hardly distinguishable from absence. With a first center of
+    # .5, the many rare strings of a long list got too small a sum.
+    centers = [0.0, _MASS_SPACING]
+    while centers[-1] < z.max():
+        centers.append(centers[-1] * _WIDE_SPACING)
+    grid = np.array(centers)
+    widths = _WIDE_PORTION * grid
+    log_densities = _compute_log_densities(z, grid, widths)
+    equal_weights = np.full(len(grid), 1 / len(grid))
+    weights = _fit_weights(log_densities, counts, equal_weights, smoothing)
+    return Prior(centers=grid, widths=widths, weights=weights)
+
+
+def _fit_weights(
+    log_densities: Floats, counts: Integers, initial_weights: Floats, smoothing: float
+) -> Floats:
+    """Fit the weights of the parts, (t,), with `smoothing` candidates added to each part.
+
+    Parameters
+    ----------
+    log_densities : (u, t) float64, as `_compute_log_densities` returns them.
+    counts : (u,) int64. Number of candidates with each score.
+    initial_weights : (t,) float64, positive.
+    smoothing : as in `fit_prior`.
+    """
+    n_parts = len(initial_weights)
+    numbers: Integers | Floats = counts
+    if smoothing:
+        # Add one score for each part. It certainly belongs to its part: its density is 1 under
+        # this part and 0 under all other parts. `smoothing` is its number of candidates.
+        added = np.where(np.eye(n_parts, dtype=bool), 0.0, -np.inf)
+        log_densities = np.vstack([log_densities, added])
+        numbers = np.append(counts, np.full(n_parts, smoothing))
+    weights, _ = _maximize_likelihood(log_densities, numbers, initial_weights)
+    return weights
+
+
+def _count_parts(prior: Prior) -> int:
+    """Count the parts with a positive weight."""
+    return int((prior.weights > _LEAST_WEIGHT).sum())
+
+
+def _compute_log_likelihood(prior: Prior, z: Floats, counts: Integers) -> float:
+    """Compute the logarithm of the likelihood of all scores under a prior."""
+    log_densities = _compute_log_densities(z, prior.centers, prior.widths)
+    largest = log_densities.max(axis=1)
+    likelihood = np.exp(log_densities - largest[:, None]) @ prior.weights
+    # A score far from all parts with weight must not give the logarithm of 0.
+    return float(counts @ (largest + np.log(np.maximum(likelihood, np.finfo(float).tiny))))
 
 
 def _move_centers(

@@ -13,9 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import integrate, stats
 
-from rappor.decoding.distribution import estimate_shares
-from rappor.decoding.prior import SMOOTHING, Posterior, fit_prior, round_scores
+from benchmarks.populations import POPULATIONS
+from rappor.decoding.decoder import decode
+from rappor.decoding.distribution import _compute_completeness, estimate_shares
+from rappor.decoding.prior import Posterior, fit_prior, fit_quantile_prior, round_scores
+from rappor.protocol.params import Params
+from rappor.simulation.collection import simulate_counts
 
 
 @pytest.mark.slow
@@ -45,7 +50,7 @@ def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
         truth = np.where(rng.random(600) < 0.8, 0.0, rng.exponential(2e-3, 600))
         estimate, error = truth + rng.normal(size=600) * 1e-3, np.full(600, 1e-3)
         z, indices, counts = round_scores(estimate / error)
-        posterior = Posterior(fit_prior(z, counts, smoothing=SMOOTHING), z)
+        posterior = Posterior(fit_quantile_prior(z, counts, fit_prior(z, counts)), z)
         quantiles = [posterior.quantile(q)[indices] * error for q in (0.5, 0.6, 0.7, 0.8, 0.9)]
         shares_by_rule = [estimate_shares(estimate, error)[0], *quantiles]
         losses.append(
@@ -60,6 +65,74 @@ def test_no_other_quantile_has_a_smaller_expected_total_variation() -> None:
     assert (extra_loss.mean(axis=0) > -3 * std_error).all()
     is_other_than_0_6 = [0, 2, 3, 4]
     assert (extra_loss.mean(axis=0) > 3 * std_error)[is_other_than_0_6].all()
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(0.9, 0.05), (1.0, 0.02), (1.1, 0.03), (0.7, 0.01)])
+def test_the_total_is_evidence_of_a_complete_list(mean: float, spread: float) -> None:
+    """The odds of a complete list are the ratio of the densities of the estimated total.
+
+    A complete list has the total 1, and an incomplete list any total below 1 with equal density.
+    """
+    incomplete, _ = integrate.quad(
+        lambda total: stats.norm.pdf(mean, total, spread), mean - 12 * spread, 1
+    )
+    expected = stats.norm.pdf(mean, 1, spread) / incomplete
+    completeness = _compute_completeness(mean, spread, 1.0)
+    assert completeness == pytest.approx(expected / (1 + expected), rel=1e-6)
+
+
+def test_a_bad_fit_is_evidence_of_an_incomplete_list() -> None:
+    """A p-value p of the fit below 1/e multiplies the odds of a complete list by -e p ln p.
+
+    The factor is continuous at 1/e, and 0 for p = 0. Without noise, the total alone decides.
+    """
+
+    def compute_odds(p_value: float) -> float:
+        completeness = _compute_completeness(1.0, 0.02, p_value)
+        return completeness / (1 - completeness)
+
+    assert compute_odds(0.001) / compute_odds(1.0) == pytest.approx(math.e * 0.001 * math.log(1000))
+    assert compute_odds(1 / math.e - 1e-9) == pytest.approx(compute_odds(0.5))
+    assert compute_odds(0.0) == 0
+    assert _compute_completeness(0.9, 1e-12, 1.0) == 0
+    assert _compute_completeness(1.1, 1e-12, 1.0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_complete_list_has_no_remainder_unless_the_fit_is_bad(seed: int) -> None:
+    """The shares of a complete list sum to 1 if the candidates explain the counts.
+
+    If they do not, strings are missing, and the same estimates leave a remainder.
+    """
+    truth = np.concatenate([1 / np.arange(3.0, 103.0), np.zeros(100)])
+    truth /= truth.sum()
+    error = np.full(200, 0.001)
+    estimate = truth + np.random.default_rng([11, seed]).normal(size=200) * error
+    # Without this shift, the sum of the estimates would decide: it varies by 14 errors.
+    estimate += (1 - estimate.sum()) / 200
+    assert estimate_shares(estimate, error, fit_p_value=0.5)[0].sum() > 0.998
+    assert estimate_shares(estimate, error, fit_p_value=1e-12)[0].sum() < 0.995
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "is_complete"), [("exp", True), ("exp_missing", False)])
+def test_decode_recognises_a_list_that_lacks_frequent_strings(name: str, is_complete: bool) -> None:
+    """`decode` gives a complete list no remainder, and an incomplete list a remainder.
+
+    The incomplete list lacks ten of 100 strings, two of them frequent, which fit no candidate.
+    """
+    collection = POPULATIONS[name](3)
+    counts = simulate_counts(
+        collection.population, Params.profile("balanced"), n_reports=1_000_000, seed=3
+    )
+    estimates = decode(counts, collection.candidates, distribution=True)
+    assert estimates.posterior_share is not None
+    remainder = 1 - estimates.posterior_share.sum()
+    if is_complete:
+        assert remainder < 0.002
+    else:
+        assert remainder == pytest.approx(collection.non_candidate_share, abs=0.04)
+        assert remainder > 0.02
 
 
 def test_a_candidate_with_an_infinite_error_has_the_posterior_share_0() -> None:

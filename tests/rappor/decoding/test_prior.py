@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
-from rappor.decoding.prior import Posterior, Prior, fit_prior, round_scores
+from rappor.decoding.prior import Posterior, Prior, fit_prior, fit_quantile_prior, round_scores
 from rappor.simulation.population import english_words
 
 PRIOR: Final = Prior(
@@ -203,3 +203,21 @@ def test_the_influence_is_the_derivative() -> None:
     )
     assert counts @ (influence * coefficients) == pytest.approx(60, rel=0.1)
     assert after - before == pytest.approx(60 * 0.125, rel=0.1)
+
+
+def test_equal_shares_get_point_masses_and_smooth_shares_wide_parts() -> None:
+    """Akaike's criterion chooses point masses for equal shares, and wide parts for smooth shares.
+
+    The scores are quantiles instead of random numbers: of 100 absent strings, and of 100 strings
+    with equal shares of 8 standard errors or with a lognormal distribution of shares. Point masses
+    have the width 0.
+    """
+    normal_quantiles = special.ndtri((np.arange(100) + 0.5) / 100)
+    for scores, has_point_masses in (
+        (8 + normal_quantiles, True),
+        (10 * np.exp(normal_quantiles), False),
+    ):
+        z, _, counts = round_scores(np.append(scores, normal_quantiles))
+        prior = fit_quantile_prior(z, counts, fit_prior(z, counts))
+        assert (prior.widths[1] == 0) == has_point_masses
+        assert prior.weights.sum() == pytest.approx(1)
