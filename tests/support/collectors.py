@@ -7,7 +7,6 @@ import datetime
 import json
 import os
 import secrets
-import shlex
 import shutil
 import signal
 import socket
@@ -38,6 +37,7 @@ from rappor_server.storage.merge import MergeResult, merge, merge_all
 from rappor_server.storage.record import Refusals, encode
 from rappor_server.storage.tallies import Tally
 from sqlalchemy import Engine, select
+from warm_commands import write_commands
 
 from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
@@ -353,18 +353,7 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a bash script in a folder. Commands of this project run the code of the repository."""
     commands = folder / ".commands"
     commands.mkdir(exist_ok=True)
-    for name in ("rappor", "rappor-client", "rappor-server"):
-        module = name.replace("-", "_") + ".cli"
-        program = commands / name
-        program.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom {module} import main\n"
-            "if __name__ == '__main__':\n    sys.exit(main())\n"
-        )
-        program.chmod(0o755)
-    for name in ("python", "python3"):
-        python = commands / name
-        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-        python.chmod(0o755)
+    write_commands(commands)
     bash = shutil.which("bash")
     assert bash, "documents and examples are written for bash"
     return subprocess.run(
