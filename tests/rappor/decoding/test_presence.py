@@ -164,6 +164,8 @@ def test_noise_without_a_share(encoding: str) -> None:
     with_share = 1 / (fit.coin_variance + fit.tau2)
     for i, share in enumerate(fit.coefficients[1:]):
         rows = columns.indices[slice(*columns.indptr[i : i + 2])]
-        without_share = presence_tests._compute_absent_weight(target, fit, rows, share)
+        without_share = presence_tests._compute_absent_weight(
+            target, fit, rows.astype(np.int64), share
+        )
         assert ratios[i] == pytest.approx(without_share.sum() / with_share[rows].sum(), rel=0.01)
     assert ratios.max() > 1.2
