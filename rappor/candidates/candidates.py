@@ -617,6 +617,9 @@ def _encode_blocks(
             f"candidates must be a list of strings, got a {type(strings).__name__}; "
             "to read a file use Candidates.from_file(path)"
         )
+    # Case: a researcher passes the simulated population in place of its values.
+    if not isinstance(strings, Iterable):
+        raise ParamsError(f"candidates must be a list of strings, got a {type(strings).__name__}")
     texts = iter(strings)
     while block := list(itertools.islice(texts, _BLOCK_STRINGS)):
         if field_names:

@@ -56,6 +56,9 @@ _GZIP: Final = b"\x1f\x8b"
 _REGISTRY: Final = re.compile(rb"(?m)^\s*\[(budget|metrics\.)")
 """Matches the heading of a section of a registry, such as [metrics.page]."""
 
+_NUMBERS: Final = re.compile(rb"\d+(,\d+)+\r?")
+"""Matches a line of numbers without a header, as in the counts.csv of google/rappor."""
+
 _EXAMINED_BYTES: Final = 4096
 """Number of bytes of a foreign file that are read to name its format in the error message. The
 first heading of a registry usually stands in the first lines, so 4 KiB are enough. A larger number
@@ -168,6 +171,11 @@ def _describe_other_file(start: bytes) -> str:
         resemblance = (
             " but looks like a table of counts in CSV: read it with Counts.from_csv, or give "
             "--registry and --metric"
+        )
+    elif _NUMBERS.fullmatch(first_line):
+        resemblance = (
+            " but looks like the counts of google/rappor: read it with `rappor decode --format "
+            "google` or rappor.google.files.read_counts"
         )
     elif b"," in first_line and first_line.isascii():
         resemblance = " but looks like CSV: `rappor aggregate` adds reports up"

@@ -239,6 +239,9 @@ class Params:
         """
         profile = get_profile(name)
         encoding_class = get_encoding_class(encoding)
+        # Without this check the error would be of k, which no caller of this function passes.
+        if encoding_class.has_category_values and not categories:
+            raise ParamsError(f"categories must be given for encoding {encoding}, got none")
         k = encoding_class.count_bits(categories)
         m = 128 if encoding_class.is_hashed else 1
         values: dict[str, Any] = {

@@ -220,7 +220,8 @@ def simulate_counts(
 ) -> Counts:
     """Draw the counts of one report from each of many devices.
 
-    The time does not depend on the number of devices.
+    The time does not depend on the number of devices, except for sets: the report of every device
+    is drawn if values are sets.
 
     Parameters
     ----------

@@ -28,6 +28,7 @@ from rappor.candidates.listed_candidates import add_to_list
 from rappor.candidates.texts import Texts
 from rappor.candidates.uncompiled_hashing import hash_texts
 from rappor.protocol.params import Params
+from rappor.simulation.population import Population
 
 MARK = b"\xef\xbb\xbf"
 """The byte-order mark U+FEFF in UTF-8, which some editors write at the beginning of a file."""
@@ -202,6 +203,12 @@ def test_a_single_text_is_refused(text: Any) -> None:
         Candidates.from_list(text)
     with pytest.raises(ParamsError, match="got a"):
         read_strings(Candidates.from_stream(lambda: text))
+
+
+def test_an_object_that_is_no_list_is_refused() -> None:
+    """The message names the argument and the type, for example of a population of a simulation."""
+    with pytest.raises(ParamsError, match="candidates must be a list of strings, got a Population"):
+        Candidates.from_list(Population(["a"], [1]))  # type: ignore[arg-type]
 
 
 def test_candidates_are_normalised_before_they_are_compared(tmp_path: Path) -> None:

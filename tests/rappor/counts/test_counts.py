@@ -348,6 +348,7 @@ def add_digest(line: str, payload: bytes) -> bytes:
     [
         (b"", "it is not a counts file"),
         (b"cohort,reports\n", "it is not a counts file but looks like CSV"),
+        (b"3,1,0,2\r\n3,0,0,1\r\n", "looks like the counts of google/rappor: .*--format google"),
         (b'"COHORT","REPORTS","BIT_0"\n', "looks like a table of counts in CSV: .*--registry"),
         (b"# ours\n[budget]\ntotal = 4\n", "it is not a counts file but looks like a registry"),
         (b"[metrics.page]\n", "looks like a registry"),

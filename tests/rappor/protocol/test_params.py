@@ -347,6 +347,13 @@ def test_categories_that_are_no_product_are_refused_before_a_product_is_built() 
         )
 
 
+@pytest.mark.parametrize("name", ["balanced", "once"])
+def test_a_profile_for_categories_needs_categories(name: str) -> None:
+    """The message names the missing argument, and not k, which a profile computes."""
+    with pytest.raises(ParamsError, match="categories must be given for encoding onehot, got none"):
+        Params.profile(name, encoding="onehot")
+
+
 @pytest.mark.parametrize("empty", [[], None, "", {}])
 def test_categories_of_an_encoding_without_categories_are_the_empty_tuple(empty: Any) -> None:
     """Otherwise two unequal parameter sets would have one fingerprint."""
