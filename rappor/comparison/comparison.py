@@ -210,6 +210,10 @@ class Comparison(DisplayedRecord):
             f"{self.reports} reports, {self.n_changed} changes)"
         )
 
+    def __str__(self) -> str:
+        """Return the changes as text, like `rappor compare` and `rappor trend`."""
+        return str(call_renderer("comparison_text", "comparison_text", self))
+
     @property
     def reports(self) -> int:
         """Number of reports of all samples."""

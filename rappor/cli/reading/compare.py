@@ -142,9 +142,9 @@ def compare(
     change are shown as changed. A newcomer is detected in a sample but not in the baseline, and a
     leaver in the baseline but not in the sample.
 
-    With --by, COUNTS are files of `rappor pull --segments`, for a metric with public properties.
-    Each segment is decoded separately and compared with all others together. The command refuses
-    segments below the metric's minimum number of reports.
+    With --by, COUNTS are files of `rappor pull --segments` or `rappor simulate --segment`, for a
+    metric with public properties. Each segment is decoded separately and compared with all others
+    together. The command refuses segments below the metric's minimum number of reports.
     """
     from rappor.comparison.compare_samples import compare_samples
     from rappor.comparison.compare_segments import compare_segments

@@ -10,7 +10,7 @@ import pytest
 from decodings import build_released_counts
 from shell import Shell, expect_refusal, expect_success
 
-from rappor import Counts, Population, Registry, simulate_counts
+from rappor import Counts, Population, Registry, compare_samples, simulate_counts
 
 DAY = datetime.date(2026, 11, 2)
 
@@ -57,6 +57,10 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert "2 of 3 differences are significant" in out
     assert "significant: from may to june (p = " in " ".join(out.split())
     assert "It is not known how many devices are in both samples" in " ".join(out.split())
+    # `print` of the comparison in Python shows the same text.
+    months = {name: Counts.load(samples.path(f"{name}.counts")) for name in ("may", "june")}
+    engines = Path(samples.path("engines.txt")).read_text(encoding="utf-8").split()
+    assert f"{compare_samples(months, engines)}\n" == out
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from rappor.comparison.overview import OverviewRow, compute_overview
 from rappor.reporting.changes import name_changes
 from rappor.reporting.comparison_page import comparison_page, count_drawings
 from rappor.reporting.comparison_tables import explain_changes
+from rappor.reporting.comparison_text import comparison_text
 from rappor.reporting.footnotes import list_comparison_footnotes
 from rappor.reporting.markup import escape
 from rappor.reporting.numbers import (
@@ -108,6 +109,25 @@ def days() -> Comparison:
 def list_tooltips(root: ElementTree.Element) -> list[str]:
     """Return the tooltips of the marks of a drawing. A tooltip of SVG is an element `title`."""
     return [str(title.text) for title in root.iter(f"{SVG}title")]
+
+
+@pytest.mark.slow
+def test_a_comparison_is_printed_as_text(record: Comparison) -> None:
+    """`print` shows the titles, the changed strings and the footnotes, in lines of 100 columns.
+
+    A control character in a string is replaced, so that a terminal does not execute it.
+    """
+    text = str(record)
+    assert record.primary[0].name in text
+    for i in record.changed.nonzero()[0]:
+        assert record.candidates[i] in text
+    assert " ".join([*list_comparison_footnotes(record)][-1].split()) in " ".join(text.split())
+    assert max(map(len, text.split("\n"))) <= 100
+    assert max(map(len, comparison_text(record, width=70).split("\n"))) <= 70
+    contrast = dataclasses.replace(record.primary[0], name="from a\x1b[2J to b")
+    renamed = dataclasses.replace(record, contrasts=(contrast, *record.contrasts[1:]))
+    assert "\x1b" not in str(renamed)
+    assert "from a" in str(renamed)
 
 
 @pytest.mark.slow
