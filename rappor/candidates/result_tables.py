@@ -49,6 +49,10 @@ _OTHER_FORMS: Final = (
 """Patterns of the first lines of files that are no lists of strings, and their names in messages.
 Every JSON document of a command begins with one of the five keys."""
 
+_POPULATION: Final = re.compile(rb'"?value"?,"?(?:weight|count)"?\r?\n')
+"""First line of a population, the input of a simulation. Its lines, such as `cat,5`, would be read
+as candidates that no device has."""
+
 _MARK: Final = "'"
 """Character that a table of estimates has in front of a text that a spreadsheet would compute as a
 formula. The reader removes the character, so that the candidate is the recorded string again."""
@@ -70,7 +74,7 @@ def is_result_table(head: bytes) -> bool:
 
 
 def check_is_list(head: bytes, path: str) -> None:
-    """Raise FileError if the first bytes of a file are a result in another form than its table.
+    """Raise FileError if a file begins like a population, or like a result in another form.
 
     Parameters
     ----------
@@ -78,6 +82,12 @@ def check_is_list(head: bytes, path: str) -> None:
     path : name of the file in messages.
     """
     start = head.removeprefix(b"\xef\xbb\xbf")
+    if _POPULATION.match(start):
+        raise FileError(
+            path,
+            "it must be a list of strings, got a population with weights; write its values into a "
+            "file, one per line and without the header",
+        )
     for pattern, form in _OTHER_FORMS:
         if pattern.match(start):
             raise FileError(

@@ -280,7 +280,8 @@ def _check_collections(counts: Counts | Sequence[Counts]) -> list[Counts]:
     segments = {collection.params.segment for collection in collections}
     if len(segments) > 1:
         raise DecodeError(
-            f"counts must be of one segment, got {len(segments)}: call rappor.compare_segments"
+            f"counts must be of one segment, got {len(segments)}: call rappor.compare_segments, or "
+            "run `rappor compare --by all`"
         )
     return collections
 

@@ -435,7 +435,9 @@ class Estimates(DisplayedRecord):
         except re.error as error:
             raise DecodeError(f"{pattern!r} must be a regular expression: {error}") from None
         if not matches:
-            raise DecodeError(f"{pattern!r} must be found in a candidate, and is in none")
+            raise DecodeError(
+                f"regular expression {pattern!r} must match a candidate, and matches none"
+            )
         return self.total(matches, name=f"{pattern} ({format_count(len(matches), 'candidate')})")
 
     def difference(self, first: str, second: str) -> Contrast:

@@ -188,7 +188,7 @@ def test_contrasts_that_the_counts_do_not_determine_are_refused() -> None:
         (lambda: strings.total([]), "must be at least 1, got 0"),
         (lambda: strings.difference(names[0], names[0]), "must be two different ones"),
         (lambda: strings.total_like("["), "must be a regular expression"),
-        (lambda: strings.total_like("z"), "is in none"),
+        (lambda: strings.total_like("z"), "regular expression 'z' must match a candidate"),
         (lambda: describe_numbers(themes), "must be of buckets"),
         (lambda: weigh({"a": themes}, {"b": 1.0}), "must have the same names"),
         (

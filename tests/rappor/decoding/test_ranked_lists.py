@@ -595,8 +595,24 @@ def test_results_in_other_forms_are_refused_as_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "header", ["value,weight\n", "value,count\r\n", '"value","weight"\n', "\ufeffvalue,weight\n"]
+)
+def test_a_population_is_no_list(tmp_path: Path, header: str) -> None:
+    """The CSV file of a population is refused: `cat,5` would be a candidate that no device has."""
+    data = f"{header}cat,5\ndog,3\n".encode()
+    path = tmp_path / "list"
+    path.write_bytes(data)
+    with pytest.raises(FileError, match="list: it must be a list of strings, got a population"):
+        Candidates.from_file(path)
+    with pytest.raises(FileError, match=r"standard input: it must be .*, got a population"):
+        Candidates.from_lines(data.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
     "line",
     [
+        "value",
+        "value,emu",
         "candidate",
         "candidate,emu",
         "candidate  emu",
