@@ -246,6 +246,8 @@ def test_commands_create_no_database(tmp_path: Path) -> None:
         assert "database must contain the tables of a collector" in result.stderr
         assert "nowhere.sqlite3, which does not exist: run rappor-server serve" in result.stderr
         assert not missing_database.exists()
+    # `check` needs no database: a registry is checked before the first start, too.
+    assert call_command("check", str(registry), **named).returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.toml", "server.toml"]
     assert call_command("migrate", **named).returncode == 0
     assert "deleted 0 deduplication keys" in call_command("prune", **named).stdout

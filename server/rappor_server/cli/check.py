@@ -54,8 +54,9 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     report at once, and they can subtract these reports from a later sum.
 
     The command also names the metrics that are not in the registry any more and whose sums are
-    still stored. It looks in the database of the variable RAPPOR_SERVER_DATABASE. Without the
-    variable, it looks in the SQLite file beside REGISTRY, or beside the previous registry.
+    still stored. It looks in the database of the variable RAPPOR_SERVER_DATABASE, or of the file of
+    settings that the variable RAPPOR_SERVER_CONFIG names. Without them, it looks in the SQLite file
+    beside REGISTRY, or beside the previous registry.
 
     The exit code is 1 if --against finds a change that is refused: a metric or a category is gone,
     or a metric has another meaning. Such a registry must not be served.
@@ -85,18 +86,28 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
 def _find_database(*registries: str | None) -> str | None:
     """Return the URL of the collector's database, or None if the machine has no database.
 
-    The variable RAPPOR_SERVER_DATABASE names the database. Without the variable, it is the SQLite
-    file beside the first of the registries that has such a file.
+    The first of these databases is returned: the database of the variable RAPPOR_SERVER_DATABASE;
+    the database of the file of settings in RAPPOR_SERVER_CONFIG; an SQLite file beside one of the
+    registries, or beside the registry of the file of settings.
 
     Parameters
     ----------
     registries : paths of registries; None is skipped
     """
-    from rappor_server.storage.database import sqlite_url
+    from rappor_server.cli.setting_options import read_config
+    from rappor_server.storage.database import parse_url, sqlite_url
 
     if variable := os.environ.get("RAPPOR_SERVER_DATABASE"):
         return variable
-    paths = [Path(path).with_suffix(".sqlite3") for path in registries if path is not None]
+    config_path = os.environ.get("RAPPOR_SERVER_CONFIG")
+    config = read_config(config_path) if config_path else {}
+    if configured := config.get("database"):
+        url = parse_url(configured)
+        # SQLite would create the file. Before the first start of the collector, it is missing.
+        is_missing = url.drivername == "sqlite" and not Path(str(url.database)).exists()
+        return None if is_missing else str(configured)
+    candidates = (*registries, config.get("registry"))
+    paths = [Path(path).with_suffix(".sqlite3") for path in candidates if path is not None]
     return next((sqlite_url(path) for path in paths if path.exists()), None)
 
 

@@ -62,6 +62,13 @@ def _load_config(context: click.Context, _: click.Parameter, path: str | None) -
     """Use the values of a TOML file as defaults of the options.
 
     click calls this function before it reads the other options, because `--config` is eager.
+    """
+    if path is not None:
+        context.default_map = read_config(path)
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Return the settings in a TOML file, by name.
 
     Raises
     ------
@@ -69,19 +76,18 @@ def _load_config(context: click.Context, _: click.Parameter, path: str | None) -
         The file is not TOML, or has a key that is not a setting, or has a list for a setting with
         one value, or one value for a setting with a list.
     """
-    if path is None:
-        return
     try:
-        context.default_map = tomllib.loads(read_text(path))
+        config = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} must be TOML: {error}") from None
-    for name, value in context.default_map.items():
+    for name, value in config.items():
         _check_name(f"{path}: {name}", name)
         # Without this check, click would take the string "a.toml" for a list of six characters. A
         # setting whose default is () is a list.
         if isinstance(value, list) != (_FIELDS[name].default == ()):
             expected = "one value" if isinstance(value, list) else "a list"
             raise ConfigError(f"{path}: {name} must be {expected}, got {value!r}")
+    return config
 
 
 def _check_name(subject: str, name: str) -> None:

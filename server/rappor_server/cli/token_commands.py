@@ -15,6 +15,7 @@ import click
 from rappor.cli.commands import Group
 from rappor.cli.options import option
 from rappor.registry.registry import Registry
+from rappor_server.base.errors import ConfigError
 from rappor_server.cli.setting_options import add_database_options, open_database, read_settings
 from rappor_server.storage.database import utc_today
 
@@ -64,6 +65,9 @@ def create(metrics: tuple[str, ...], expires: datetime.datetime | None, **option
     registry = Registry.load(settings.registry, today=utc_today())
     for name in metrics:
         registry.metric(name)
+    # A mistyped year would give a token that never works.
+    if expires is not None and expires.date() < utc_today():
+        raise ConfigError(f"--expires must be at least today, {utc_today()}, got {expires.date()}")
     with open_database(settings) as engine:
         created = tokens.create(
             engine,

@@ -87,6 +87,11 @@ def test_database_commands(tmp_path: Path, database: str) -> None:
     assert mistyped.returncode == 2
     assert "nosuch.toml: it does not exist" in mistyped.stderr
     assert call_command("token", "create", *options, "--metric", "nothing").returncode == 2
+    n_tokens = len(call_command("token", "list", *options).stdout.splitlines())
+    late = call_command("token", "create", *options, "--expires", "2020-01-01")
+    assert (late.returncode, late.stdout) == (2, "")
+    assert "--expires must be at least today" in late.stderr
+    assert len(call_command("token", "list", *options).stdout.splitlines()) == n_tokens
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,8 @@ def test_a_restored_backup_has_the_forgotten_sums(engine: Engine, tmp_path: Path
 def test_commands_forget_and_name_lost_metrics(tmp_path: Path) -> None:
     """`check` names a metric that left the registry until `forget` has deleted its sums.
 
-    A metric whose reports are all in the inbox is known.
+    A metric whose reports are all in the inbox is known. `check` finds the database beside the
+    registry, and by the file of settings.
     """
     registry = tmp_path / "metrics.toml"
     registry.write_text(
@@ -266,6 +268,17 @@ def test_commands_forget_and_name_lost_metrics(tmp_path: Path) -> None:
         lines = call_command("check", str(registry)).stdout.splitlines()
         lost = [line for line in lines if "rappor-server forget" in line]
         assert [line.split(":")[1].strip() for line in lost] == ["page", "small"]
+        # An installed collector has its registry and its database in different folders, and a file
+        # of settings names both.
+        edited = tmp_path / "edit" / "metrics.toml"
+        edited.parent.mkdir()
+        shutil.copy(registry, edited)
+        assert "rappor-server forget" not in call_command("check", str(edited)).stdout
+        for settings in (f'database = "{address}"\n', f'registry = "{registry}"\n'):
+            config = tmp_path / "server.toml"
+            config.write_text(settings)
+            named = call_command("check", str(edited), RAPPOR_SERVER_CONFIG=str(config))
+            assert [line for line in named.stdout.splitlines() if line in lost] == lost
         before = call_command("forget", "small", "--before", str(day(2)), *options)
         assert before.stdout == "deleted 12 reports of small in 4 blocks and 0 counters\n"
         for name in ("small", "page"):
