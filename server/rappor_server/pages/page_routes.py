@@ -78,7 +78,12 @@ ROUTES: Final = (
     CheckedRoute(
         "/metrics/{name}", require_sign_in(result_pages.redirect_to_overview), methods=["GET"]
     ),
-    CheckedRoute("/metrics/{name}/ask", require_sign_in(metric_pages.show_ask), methods=["GET"]),
+    CheckedRoute(
+        "/metrics/{name}/ask",
+        require_sign_in(metric_pages.show_ask),
+        methods=["GET"],
+        query=["question"],
+    ),
     CheckedRoute(
         "/metrics/{name}/health", require_sign_in(metric_pages.show_health), methods=["GET"]
     ),

@@ -87,6 +87,7 @@ def test_visit_of_an_analyst(browser: Any, dashboard: Running, token: str, tmp_p
         save_screenshot(page, "dashboard-ranking")
 
         page.get_by_role("link", name="Ask", exact=True).click()
+        page.get_by_role("link", name="Comparison").click()
         comparison = page.locator("form[action$=comparison]")
         comparison.locator("input[name=to]").fill(str(DAYS[2]))
         comparison.locator("input[name=from_after]").fill(str(DAYS[3]))
