@@ -53,6 +53,14 @@ def is_shown(page_output: str, output: str) -> bool:
     return re.search(pattern, output, re.DOTALL) is not None
 
 
+_ALL_MERGED = (
+    '/^rappor_uploads_total.*status="2/ {accepted += $2} '
+    "/^rappor_(merged|duplicate)_uploads_total/ {merged += $2} "
+    "END {exit !accepted || accepted != merged}"
+)
+"""Program of awk that fails until the counters of a collector contain all accepted uploads."""
+
+
 def build_script(page_blocks: list[Block]) -> str:
     """Return blocks as one script of bash, whose collector runs until the script ends."""
     port = find_free_port()
@@ -84,10 +92,17 @@ def _save(name: str, text: str) -> str:
 
 
 def _make_shell_lines(text: str) -> Iterator[str]:
-    """Yield the commands of a block of `sh`. A collector starts in the background."""
+    """Yield the commands of a block of `sh`. A collector starts in the background.
+
+    A collector accepts an upload before it adds the reports to its counters. A person needs longer
+    for the next command than the collector for the sums. The script waits for them instead.
+    """
     yield "echo"  # the output of the block before, such as JSON, may end without a line feed
     if "rappor-server serve" not in text:
         yield text.rstrip()
+        if " --to http" in text:
+            metrics = f"curl -sf http://{_PUBLIC}/metrics"
+            yield f"until {metrics} | awk '{_ALL_MERGED}'; do sleep 0.2; done"
         return
     yield text.rstrip() + " 2> serve.log &"
     address = _ADMIN if _ADMIN in text else _PUBLIC
