@@ -32,7 +32,8 @@ step away from 0 costs more than it gains. 0 is also the u-quantile of this post
 The estimate of each share is therefore a quantile of its posterior. The level u is the same for all
 shares, and it equals the probability that the total exceeds the sum of the estimates. If many
 strings are perhaps present, each with a small share, then u is well above one half: an omitted
-string causes two errors, in its own share and in the remainder. The method has no tuning constant.
+string causes two errors, in its own share and in the remainder. Beyond the priors, the method has
+no tuning constant.
 
 *Example.* 100 candidates have the share .002 with probability .4 each, and otherwise 0. All medians
 (u = 1/2) are 0, although the expected sum of the shares, E T, is .08. The remainder would be too
@@ -47,13 +48,14 @@ the error of the fitted prior.
 
 Complete lists
 --------------
-Many lists contain all strings of the devices. Then T is exactly 1. The normal distribution below
-the limit has its median about .67 standard deviations below 1, so a complete list would get a
-remainder of this size. The posterior of T is therefore a mixture of two hypotheses, with equal
-prior probabilities:
+Many lists contain all strings of the devices. Then T is exactly 1. If the estimate of T is 1, too,
+the normal distribution below the limit has its median about .67 standard deviations below 1, and
+the list would get a remainder of this size. The posterior of T is therefore a mixture of two
+hypotheses, with equal prior probabilities:
 
 - complete: T = 1;
-- incomplete: T has any value below 1, and all values have the same prior density.
+- incomplete: T has any value below 1, with the prior density 1. Negative values are impossible, but
+  far below the estimates, so they change nothing.
 
 The odds of the two hypotheses are multiplied by two Bayes factors.
 
@@ -65,18 +67,19 @@ below 1 if it is incomplete. Their ratio with x = (1 - t) / s is
 
 *The goodness of fit.* Strings that are no candidates lift single rows of the regression, so the
 candidates explain the counts badly. The p-value p of the fit is uniform if the list is complete,
-and small if it is not. Whatever the distribution of p for incomplete lists is, as long as its
-density falls, the Bayes factor for completeness is at least -e p ln p for p < 1/e (Sellke, Bayarri
-and Berger, American Statistician 55, 2001). This bound is used, and 1 for larger p.
+and small if it is not. If p has a density a p^(a - 1) with a < 1 for incomplete lists, the Bayes
+factor for completeness is at least -e p ln p for p < 1/e (Sellke, Bayarri and Berger, American
+Statistician 55, 2001, who show it for further distributions, too). The factor itself is unknown,
+because the missing strings are. So the bound is used, and 1 for larger p.
 
 *Example.* 90 of 100 strings are candidates, and the ten others have 8.3 % of the devices together.
-Their total is estimated as .917 +- .040, which gives B_T = 1.1: an incomplete list cannot be
-recognised by its total. But the fit has the p-value .001, with the bound .02. The probability that
+Their total is estimated as .917 +- .040, which gives B_T = 1.2: this list cannot be recognised as
+incomplete by its total. But the fit has the p-value .001, with the bound .02. The probability that
 the list is complete is 2 %.
 
-A list that lacks many rare strings fits well. If their share is below about two standard errors of
-T, the list counts as complete, and the remainder is 0. If the posterior probability of T = 1
-exceeds the level u at which the estimates sum to 1, the estimates sum to 1.
+If the posterior probability of T = 1 exceeds the level u at which the estimates sum to 1, the
+estimates sum to 1, and the remainder is 0. Bad case: a list that lacks many rare strings fits well.
+If their share is below about two standard errors of T, the list counts as complete.
 
 Estimates are divided by their standard errors (z scores), so that one curve from z to share is
 valid for all candidates. The standard error of a share is the root of its mean squared error under
@@ -147,7 +150,7 @@ def estimate_shares(
         # where the quantile is not 0, so the rounding of the score is added back.
         return np.asarray(np.where(curve > 0, np.maximum(curve + rounding, 0.0), 0.0) * scale)
 
-    # The difference of u and the probability rises with u, so it has one zero.
+    # The difference of u and the probability rises with u, so it changes its sign once.
     level = optimize.brentq(
         lambda u: (
             u
@@ -176,8 +179,8 @@ def _compute_completeness(mean: float, spread: float, fit_p_value: float) -> flo
     mean, spread : mean and standard deviation of T before its limit of 1.
     fit_p_value : as in `estimate_shares`.
     """
-    # phi(x) / Phi(x) = sqrt(2 / pi) / erfcx(-x / sqrt(2)). Far above 1, phi and Phi would both
-    # round to 0. Far below 1, erfcx is infinite and the factor is 0.
+    # phi(x) / Phi(x) = sqrt(2 / pi) / erfcx(-x / sqrt(2)). If the mean is far above 1, phi and
+    # Phi would both round to 0. If it is far below 1, erfcx is infinite and the factor is 0.
     distance = (1 - mean) / spread
     total_factor = math.sqrt(2 / math.pi) / (spread * special.erfcx(-distance / math.sqrt(2)))
     fit_factor = 1.0

@@ -1,4 +1,4 @@
-"""P-values of all candidates: the probability that an absent candidate has such a score.
+"""P-values of all candidates: the probability that an absent candidate has at least their score.
 
 Hypothesis of each test: no device has the candidate (it is *absent*). The decoder calls
 `compute_p_values`. The input is the final fit and the z score of every candidate (estimate divided
@@ -36,7 +36,7 @@ residuals, and an absent candidate draws from the residuals of all rows, with th
 | in the fit, with more draws | saddlepoint formula, with lifted residuals |
 | any candidate, if a row has no false ones or no false zeros | by the residuals of the fit |
 
-Two things follow from the lifted residuals:
+The lifts change two things:
 
 - The weights of these rows. The fit gives outliers a smaller weight (the taper), and sets rows
   aside that are far above the fit. If the share lifts a row by less than two standard deviations,
@@ -46,7 +46,7 @@ Two things follow from the lifted residuals:
   rows limit the p-value: in one cohort of k bits with one hash function, an absent string sets the
   same bit with probability 1/k.
 
-A p-value of a candidate in the fit is never below the probability that an absent candidate draws,
+A p-value from lifted residuals is never below the probability that an absent candidate draws,
 in every cohort, a residual that is at least as high as the residual of the candidate's own row.
 """
 
@@ -78,13 +78,13 @@ _MANY_ROWS: Final = 50.0
 share of 4 standard errors would lift each of 50 rows by 4 / sqrt(50) = .6 standard deviations, too
 little to change the distribution of the residuals."""
 
-_MOST_NOISE: Final = 1.05
+_MAX_NOISE_RATIO: Final = 1.05
 """Variance of the own rows with the share of a candidate, divided by their variance without it,
 from which its residuals are lifted although it has many rows. The standard error contains the noise
-of the candidate's own reports. If it is absent, these reports do not exist, and z would be too
-small. The ratio is largest for sets: few reports name a certain bucket by chance. Example: 1e5
-devices with sets of at most 8 items, in 128 cohorts. At the limit of detection the ratio is 1.25,
-and without lifts a sixth of the detected items is lost."""
+of the candidate's own reports. If no device had the candidate, these reports would not exist, so z
+is divided by an error that is too large. The ratio is largest for sets: few reports name a certain
+bucket by chance. Example: 1e5 devices with sets of at most 8 items, in 128 cohorts. At the limit of
+detection the ratio is 1.25, and without lifts a seventh of the detected items is lost."""
 
 _STEP: Final = 1e-3
 """Distance of the proportions from which the quadratic function of the variance is computed. The
@@ -143,7 +143,9 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
     # Effective number of rows of each selected candidate: (sum of w)^2 / sum of w^2.
     squares = columns.T @ fit.weight**2
     n_rows = (columns.T @ fit.weight) ** 2 / np.maximum(squares, np.finfo(float).tiny)
-    is_lifted = (n_rows < _MANY_ROWS) | (_compute_noise_ratios(target, fit, columns) > _MOST_NOISE)
+    is_lifted = (n_rows < _MANY_ROWS) | (
+        _compute_noise_ratios(target, fit, columns) > _MAX_NOISE_RATIO
+    )
     if is_lifted.any():
         # The weights and the weighted residuals of all rows before any row is lifted, by psi.
         unlifted_weight = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)

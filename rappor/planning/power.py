@@ -43,8 +43,8 @@ and then it fits their shares. The standard error of the share b of a string is
 - v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q'-p')^2), with N reports, R reports per
   device, and the expected proportion of ones mu = p' + (q'-p') (theta + (1 - S) d). The level theta
   is the share of the devices that set the bit: the string's own share and the shares of other
-  strings on the bit (`rappor.estimator.debias`). The term (1 - S) d is not 0 for sets only: a
-  device owns a fixed number of buckets, so with more items it owns fewer random buckets.
+  strings on the bit (`rappor.estimator.debias`). The term (1 - S) d is 0 except for sets: a device
+  owns a fixed number of buckets, so with more items it owns fewer random buckets.
 - tau^2 = d (1-d) (sum of the squared shares of strings that are not selected). More reports do not
   lower tau^2.
 - The factor 1 - d is the proportion of the information that the free background leaves.
@@ -59,7 +59,7 @@ distribution function and z the normal quantile of the p-value threshold. With c
 | correction | p-value threshold |
 |---|---|
 | Bonferroni | level / c |
-| Benjamini-Hochberg | level (1 + r) / c, with r other detections |
+| Benjamini-Hochberg | level r / c, with r detections; level (1 + r) / c for one further string |
 | adaptive | as Benjamini-Hochberg, with the expected number of absent candidates for c |
 
 In a ranked list the threshold of a string is its weight times this threshold, at most the level
@@ -206,7 +206,7 @@ class Prediction:
         2005).
     parts : proportion of each cause in the variance error^2. The causes are "coins", "sampling" (of
         the devices), "unexplained" (strings that are not selected, on the same bits) and
-        "candidates" (selected strings on the same bits).
+        "candidates" (selected strings on the same bits, and the free background).
     """
 
     found: float
@@ -253,8 +253,8 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
     share_array = np.array([1.0 if share is None else share])
     error = float(collection.errors(share_array)[0])
     error_rate, largest = 1 - target.error_control.confidence, float(frequencies.shares.max())
-    # An adjusted interval has the error probability w R alpha / c, with R of c candidates detected
-    # and w the weight of the string.
+    # An adjusted interval has the error probability w D e / c, with D of c candidates detected, w
+    # the weight of the string, and e the error probability of an interval that is not adjusted.
     weight = float(np.interp(share_array[0], weights.shares, weights.sorted_weights))
     detected_share = min(weight * n_detected / frequencies.n_candidates, 1)
     return Prediction(
@@ -562,8 +562,9 @@ def _find_smallest_share(errors: Floats, thresholds: Floats, power: float) -> fl
     The share, or None if even a string that all devices have is detected with a smaller
     probability.
     """
-    # A share is detected with the power if share / error - z(threshold) >= z(power). The left side
-    # grows with the share, because a more frequent string has no smaller weight.
+    # With z the upper quantile of the normal distribution, a share is detected with the power if
+    # share / error >= z(threshold) + z(1 - power). Errors grow more slowly than shares, and a more
+    # frequent string has no smaller weight. So the condition holds from one share on.
     margin = _SHARE_GRID / errors + special.ndtri(thresholds) - _compute_upper_quantile(1 - power)
     if margin[-1] < 0:
         return None

@@ -49,14 +49,14 @@ def find_metric(registry: Registry) -> Metric:
     Raises
     ------
     MetricError
-        The registry lacks the metric, or the metric lists no name. `telemetry init` writes no such
-        registry, so it was made by other means.
+        The registry lacks the metric, or the metric lists no name. `telemetry init` always writes
+        the metric with names, so a person has edited or made this registry.
     """
     metric = registry.get(METRIC)
     if metric is None:
         raise MetricError(
             f"the registry must have a metric named {METRIC!r}, got {', '.join(registry)}; "
-            "`telemetry init` writes one if the file does not exist"
+            "`telemetry init` writes a registry with it if no file of the registry exists"
         )
     if not (metric.params.categories or metric.listed):
         raise MetricError(f"the metric {METRIC!r} must list names, as `telemetry init` writes them")
@@ -64,7 +64,7 @@ def find_metric(registry: Registry) -> Metric:
 
 
 def make_example(registry: Registry) -> bytes:
-    """Return the upload of an invented device, which has recorded the first name of the registry.
+    """Return the upload of an invented device, which has recorded the first name of its metric.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def make_example(registry: Registry) -> bytes:
     # The names are the categories of the one-hot encoding, or the candidates of the list encoding.
     names = metric.params.categories or metric.listed
     value = parse_value(metric.params, names[0])
-    # The epoch is in the year 1. The secret is new, so the report is as random as in any epoch of a
+    # Any epoch will do, because the secret is new: the report is as random as in any epoch of a
     # real device.
     epoch = metric.epoch_at(datetime.date.min)
     encoded = encode_value(os.urandom(32), metric, value, epoch=epoch)

@@ -1,7 +1,8 @@
 """Endpoints for devices: POST /v1/reports (uploads) and GET /v1/registry.
 
 An upload is one HTTP request with a JSON body. Devices put one report into each upload. An upload
-is checked in this order, from cheap to expensive checks. The first failure ends the request:
+is checked in this order, from cheap to expensive checks. The first failure ends the request. Only a
+report that fails its own checks does not: it is refused alone, and the other reports go on.
 
 | check                                      | status  | reason in the counts of refusals    |
 |--------------------------------------------|---------|-------------------------------------|
@@ -118,7 +119,7 @@ async def get_registry(request: Request) -> Response:
     collector: Collector = request.app.state.collector
     current = collector.accepted_params
     # "no-cache" allows a cache to store the text, but before each use the cache must ask the
-    # collector with the ETag. A reload therefore reaches all clients at once.
+    # collector with the ETag. A reload therefore reaches every client at its next request.
     headers = {"ETag": f'"{current.digest}"', "Cache-Control": "no-cache"}
     if _matches_digest(request.headers.get("if-none-match", ""), current.digest):
         return Response(status_code=HTTPStatus.NOT_MODIFIED.value, headers=headers)
