@@ -182,17 +182,21 @@ def _compute_noise_ratios(target: Target, fit: Fit, columns: sparse.csc_array) -
     -------
     (s,) float64. Sum of the weights of the own rows without the share, divided by the sum with it.
     """
-    variances = [target.compute_noise_variance(fit.fitted + i * _STEP) for i in (0, 1, 2)]
+    # The fit may give impossible proportions. The variance is quadratic between the possible ones,
+    # so rows near the largest one, 1, take their two other values below.
+    fitted = np.clip(fit.fitted, target.least_proportion, 1.0)
+    step = np.where(fitted > 1 - 2 * _STEP, -_STEP, _STEP)
+    variances = [target.compute_noise_variance(fitted + i * step) for i in (0, 1, 2)]
     # A cohort without reports has an infinite variance with and without the share.
-    at_fit, step_above, two_above = (np.where(target.reports > 0, v, 0.0) for v in variances)
-    curvature = (two_above - 2 * step_above + at_fit) / _STEP**2
-    slope = (step_above - at_fit) / _STEP - curvature * _STEP / 2
+    at_fit, one_step, two_steps = (np.where(target.reports > 0, v, 0.0) for v in variances)
+    curvature = (two_steps - 2 * one_step + at_fit) / step**2
+    slope = (one_step - at_fit) / step - curvature * step / 2
     # One element for each own row of each candidate.
     rows = columns.indices
     share = np.repeat(fit.coefficients[len(target.counts) :], np.diff(columns.indptr))
     # No proportion is below the least one, which is negative for sets.
-    least = np.broadcast_to(target.least_proportion, fit.fitted.shape)
-    change = -np.minimum(share, np.maximum(fit.fitted - least, 0.0)[rows])
+    least = np.broadcast_to(target.least_proportion, fitted.shape)[rows]
+    change = np.maximum(fit.fitted[rows] - share, least) - fitted[rows]
     present = variances[0][rows]
     absent = present + slope[rows] * change + curvature[rows] * change**2 / 2
     without_share, with_share = (
