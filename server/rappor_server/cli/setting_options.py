@@ -15,6 +15,7 @@ click refuses a flag, `_load_config` a key of the file, and `read_settings` a va
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import difflib
 import os
@@ -191,10 +192,13 @@ closes by the largest `min_cohort` and `min_reports` of all these registries (`r
 def _show_all_options(context: click.Context, _: click.Parameter, is_set: bool) -> None:
     """Print the help with all options, and exit. click calls this function for `--help-all`."""
     if is_set:
-        for parameter in context.command.params:
+        # A copy: the options of the command itself stay hidden in a later `--help` of this process.
+        command = copy.copy(context.command)
+        command.params = [copy.copy(parameter) for parameter in command.params]
+        for parameter in command.params:
             if isinstance(parameter, click.Option):
                 parameter.hidden = False
-        click.echo(context.get_help())
+        click.echo(command.get_help(context))
         context.exit()
 
 

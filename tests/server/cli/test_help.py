@@ -92,6 +92,7 @@ def test_serve_shows_eight_options_at_first() -> None:
     fields = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(Settings)}
     assert options_at_first < all_options == fields - {"--registry"} | {"--config", "--help-all"}
     assert max(map(len, full_page.splitlines())) <= 80
+    assert call_command("serve", "--help", COLUMNS="80").stdout == short_page
 
 
 _OTHER_EXAMPLES = ((), ("demo",), ("serve",), ("restore",), ("healthy",), ("forget",))
