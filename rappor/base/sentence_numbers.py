@@ -16,7 +16,20 @@ def format_count(n: int, noun: str) -> str:
     >>> format_count(1, "report"), format_count(1000, "report")
     ('1 report', '1,000 reports')
     """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+    return f"{n:,} {noun if n == 1 else format_plural(noun)}"
+
+
+def format_plural(noun: str) -> str:
+    """Return the plural of a noun.
+
+    Examples
+    --------
+    >>> format_plural("string"), format_plural("category"), format_plural("day")
+    ('strings', 'categories', 'days')
+    """
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"
 
 
 def format_mean(mean: float) -> str:

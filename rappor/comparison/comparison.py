@@ -35,6 +35,7 @@ from rappor.base.display import DisplayedRecord, call_renderer
 from rappor.base.errors import DecodeError
 from rappor.base.progress import Progress
 from rappor.base.ranges import check_weights
+from rappor.base.sentence_numbers import format_plural
 from rappor.comparison.per_sample import SampleEstimates
 from rappor.comparison.sample_contrasts import RequestedContrast, SampleContrast, decide_contrasts
 from rappor.comparison.samples import Samples
@@ -225,6 +226,12 @@ class Comparison(DisplayedRecord):
         # All samples have one encoding, and some sample has reports.
         used = [params for sample in self.samples for params in sample.params]
         return get_encoding(used[0]).share_unit
+
+    @property
+    def value_noun(self) -> str:
+        """Noun for a candidate of this comparison, such as "string", "category" or "item"."""
+        used = [params for sample in self.samples for params in sample.params]
+        return get_encoding(used[0]).value_noun
 
     @property
     def has_sets(self) -> bool:
@@ -501,6 +508,7 @@ def build_comparison(
         )
     names = [sample.name for sample in columns]
     saturated = [contrast.name for contrast, changes in pairs if changes.is_saturated]
+    noun = separate.pooled.value_noun
     return Comparison(
         samples=tuple(columns),
         candidates=tuple(separate.candidates[i] for i in order),
@@ -509,7 +517,10 @@ def build_comparison(
         detected_overall=separate.detected[order],
         contrasts=tuple(contrast.ordered(order) for contrast in contrasts),
         device_correlation=samples.device_correlation,
-        warnings=(*samples.collect_warnings(names), *map(_warn_of_many_changes, saturated)),
+        warnings=(
+            *samples.collect_warnings(names),
+            *(_warn_of_many_changes(name, noun) for name in saturated),
+        ),
         error_control=samples.error_control,
         _samples=samples,
         _order=order,
@@ -536,10 +547,10 @@ def _order_candidates(samples: Samples, primary: Sequence[SampleContrast]) -> In
     return np.lexsort((by_share, -np.max(sizes, axis=0)))
 
 
-def _warn_of_many_changes(name: str) -> Caution:
+def _warn_of_many_changes(name: str, value_noun: str) -> Caution:
     """Return the warning that too many strings changed for the number of bits."""
     return Caution(
         "many_changes",
-        f"{name}: too many strings changed for this number of bits. Some may be missed, and "
-        "intervals are too narrow. More cohorts would help.",
+        f"{name}: too many {format_plural(value_noun)} changed for this number of bits. Some may "
+        "be missed, and intervals are too narrow. More cohorts would help.",
     )

@@ -49,6 +49,7 @@ class EditionSummary:
     leader_share, leader_std_error : its share, and the standard error of the share; 0 without a
         leader.
     share_unit : unit of the share, "reports" or "devices".
+    value_noun : noun for a value of the metric, such as "string", "category" or "item".
     """
 
     id: str
@@ -62,6 +63,7 @@ class EditionSummary:
     leader_share: float = 0
     leader_std_error: float = 0
     share_unit: str = "reports"
+    value_noun: str = "string"
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> EditionSummary:
@@ -86,6 +88,7 @@ class EditionSummary:
                 leader_share=float(fields["leader_share"]),
                 leader_std_error=float(fields["leader_std_error"]),
                 share_unit=str(fields["share_unit"]),
+                value_noun=str(fields["value_noun"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             raise FileError(path, "it is not the description of an edition") from None
@@ -202,6 +205,7 @@ class SiteEdition:
             # A detected string has a finite error. The alternative 0 is for the types.
             leader_std_error=(leader.std_error or 0) if leader else 0,
             share_unit=self.trend.share_unit,
+            value_noun=self.trend.value_noun,
         )
 
     def files(self) -> dict[str, bytes]:

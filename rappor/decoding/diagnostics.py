@@ -64,7 +64,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import special
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.counts.arrays import Booleans, Floats
 from rappor.estimator.debias import Target
 from rappor.estimator.fit import Fit
@@ -482,11 +482,12 @@ class Caution:
 
 
 def _list_cautions_of_few_reports(
-    n_reports: int, bucket_reports: float, *, has_fit: bool, has_contrasts: bool
+    n_reports: int, bucket_reports: float, values: str, *, has_fit: bool, has_contrasts: bool
 ) -> Iterator[Caution]:
     """Yield a warning if there are few reports, or few for each bucket of sets.
 
-    The arguments are as in `list_cautions`. `has_fit` is False for a closed form.
+    The arguments are as in `list_cautions`. `values` is the plural of its `value_noun`. `has_fit`
+    is False for a closed form.
     """
     # The tests and intervals of the rows of a closed form are exact with few reports, but contrasts
     # of several rows are normal. Case: three reports that all name the first of two equally
@@ -509,7 +510,7 @@ def _list_cautions_of_few_reports(
     elif n_reports < RELIABLE_FROM:
         yield Caution(
             "few_reports",
-            "Intervals and detections of strings are not reliable below "
+            f"Intervals and detections of {values} are not reliable below "
             f"{RELIABLE_FROM} reports, got {n_reports}.",
         )
 
@@ -530,7 +531,7 @@ def _list_cautions_of_correlation(correlation: Mapping[str, float] | None) -> It
         )
 
 
-def list_cautions(
+def list_cautions(  # noqa: PLR0913 - findings, and facts about the table that they lack
     diagnostics: Mapping[str, Any],
     n_reports: int,
     *,
@@ -538,6 +539,7 @@ def list_cautions(
     uneven_devices: float = math.inf,
     bucket_reports: float = math.inf,
     has_contrasts: bool = False,
+    value_noun: str = "string",
 ) -> Iterator[Caution]:
     """Yield the warnings about the complete table.
 
@@ -551,7 +553,9 @@ def list_cautions(
     bucket_reports : of sets, the expected number of reports of the bucket of an absent item.
         Infinite if the reports are of other values.
     has_contrasts : whether the result displays sums, differences or quantiles of its rows.
+    value_noun : noun for a candidate, such as "string" or "item".
     """
+    values = format_plural(value_noun)
     if not devices_known:
         yield Caution(
             "unknown_devices",
@@ -568,7 +572,7 @@ def list_cautions(
         )
     fit = diagnostics.get("goodness_of_fit")
     yield from _list_cautions_of_few_reports(
-        n_reports, bucket_reports, has_fit=fit is not None, has_contrasts=has_contrasts
+        n_reports, bucket_reports, values, has_fit=fit is not None, has_contrasts=has_contrasts
     )
     if fit is not None and get_decisive_fit_p_value(fit) < FIT_FALSE_ALARM:
         # Only sets have buckets. A cut set lowers the shares of its items.
@@ -579,7 +583,7 @@ def list_cautions(
         yield Caution(
             "bad_fit",
             f"The variance of the bits is {fit['chi2_per_degree']:.3g} times that of honest "
-            f"reports of the fitted strings (p {p_value}). Devices may have strings that are no "
+            f"reports of the fitted {values} (p {p_value}). Devices may have {values} that are no "
             f"candidates, many candidates may be present but too rare to detect, {cut}"
             "devices may have reported more often than assumed, or reports may be forged. "
             "The counts cannot show which. A good fit would not exclude forgeries.",
@@ -596,15 +600,16 @@ def list_cautions(
             "few_patterns",
             f"{format_count(undetected, 'candidate')} with an interval far above 0 "
             f"{'is' if undetected == 1 else 'are'} not detected: with so few cohorts and bits, "
-            "absent strings often have the bits of present strings. Use more cohorts.",
+            f"absent {values} often have the bits of present {values}. Use more cohorts.",
         )
     capacity = diagnostics.get("capacity")
     if capacity is not None and capacity["overfull"]:
         yield Caution(
             "overfull",
-            "Strings collide too often to be distinguished: a candidate has an effective number "
-            f"of {capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits. Intervals may "
-            "cover less than stated, and detected strings may be absent. More cohorts would help.",
+            f"{values.capitalize()} collide too often to be distinguished: a candidate has an "
+            f"effective number of {capacity['rows_per_candidate']:,} of {capacity['rows']:,} bits. "
+            f"Intervals may cover less than stated, and detected {values} may be absent. More "
+            "cohorts would help.",
         )
     if odd := diagnostics.get("odd_popcounts"):
         odd_cohorts = "1 cohort has" if len(odd) == 1 else f"{len(odd):,} cohorts have"

@@ -228,6 +228,7 @@ class Estimates(DisplayedRecord):
                 uneven_devices=n_devices if has_squares else math.inf,
                 bucket_reports=self._count_bucket_reports(),
                 has_contrasts=bool(self.contrasts),
+                value_noun=self.value_noun,
             )
         )
 
@@ -281,6 +282,11 @@ class Estimates(DisplayedRecord):
     def share_unit(self) -> str:
         """Noun of the things of which a share is a proportion: "devices" for sets, or "reports"."""
         return get_encoding(self.collections[0].params).share_unit
+
+    @property
+    def value_noun(self) -> str:
+        """Noun for a candidate of these estimates, such as "string", "category" or "item"."""
+        return get_encoding(self.collections[0].params).value_noun
 
     @property
     def mean_listed_items(self) -> Contrast | None:

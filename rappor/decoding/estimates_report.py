@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.counts.arrays import Floats
 from rappor.decoding.collection_summary import CollectionSummary
 from rappor.decoding.contrasts import Contrast
@@ -426,7 +426,7 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
         "These estimates are for all days together. Do weekdays and holidays differ? A trend by "
         "day shows it.",
     )
-    yield _check_enough_data(estimates.diagnostics.get("detectable_share"))
+    yield _check_enough_data(estimates.diagnostics.get("detectable_share"), estimates.value_noun)
     yield Check(
         "Are comparisons tested, and corrected for their number?",
         f"{_CORRECTIONS[error_control.method]} of {100 * error_control.alpha:.4g} % over all "
@@ -474,8 +474,8 @@ def _answer_checks(estimates: Estimates, origin: Origin) -> Iterator[Check]:
     )
     yield Check(
         "Does each picture answer a question?",
-        "The chart shows which strings are common, residuals whether the candidates explain "
-        "the counts, and cohorts whether reports spread evenly.",
+        f"The chart shows which {format_plural(estimates.value_noun)} are common, residuals "
+        "whether the candidates explain the counts, and cohorts whether reports spread evenly.",
         "yes",
     )
     yield Check(
@@ -502,19 +502,22 @@ _CORRECTIONS: Final = {
 level in percent and the number of tested candidates."""
 
 
-def _check_enough_data(share: float | None) -> Check:
-    """Answer the question of sufficient data by the smallest detectable share."""
+def _check_enough_data(share: float | None, value_noun: str) -> Check:
+    """Answer the question of sufficient data by the smallest detectable share.
+
+    `value_noun` is the noun for a candidate.
+    """
     question = "Are there enough data?"
     # Categories are tested by exact tails, for which no single limit is computed.
     if share is None:
         return Check(question, "No limit is known here. Which share must not be missed?")
     # The noise is larger than any share.
     if share > 1:
-        return Check(question, "No string can be detected here, however common.", "no")
+        return Check(question, f"No {value_noun} can be detected here, however common.", "no")
     return Check(
         question,
-        f"A string of {100 * share:.2g} % is detected with 80 % probability; rarer ones are missed "
-        "more often. Is every group that matters larger?",
+        f"A share of {100 * share:.2g} % is detected with 80 % probability; smaller ones are "
+        "missed more often. Is every group that matters larger?",
     )
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.overview import rank_last_period
 from rappor.reporting.changes import describe_changes
@@ -138,13 +139,14 @@ def _build_ranking(comparison: Comparison) -> Iterator[Markup]:
     sample, rows = ranking
     confidence = format_short_percent(comparison.error_control.confidence)
     days = format_days(sample.first, sample.last)
+    values = format_plural(comparison.value_noun)
     legend = (
         f"Bars are shares of the {comparison.share_unit} of {days} ({sample.reports:,} reports), "
-        f"all on one scale, with {confidence} intervals that hold for all strings that were found. "
-        f"A pale bar is not detected in this {comparison.by} alone."
+        f"all on one scale, with {confidence} intervals that hold for all {values} that were "
+        f"found. A pale bar is not detected in this {comparison.by} alone."
     )
     n_more = len(rows) - _MAX_RANKED
-    omitted_note = f" {n_more:,} more strings are in the table of shares." if n_more > 0 else ""
+    omitted_note = f" {n_more:,} more {values} are in the table of shares." if n_more > 0 else ""
     yield section(
         "Ranking",
         build_ranking(rows[:_MAX_RANKED], comparison.by),
@@ -189,11 +191,11 @@ def _format_legend(comparison: Comparison) -> str:
     by = comparison.by
     intervals = (
         f"{format_short_percent(comparison.error_control.confidence)} intervals, adjusted so that "
-        "they hold for all strings that were found."
+        f"they hold for all {format_plural(comparison.value_noun)} that were found."
     )
     parts = [
-        f"Dots are the share of the {comparison.share_unit} of each {by}, full where the string "
-        f"is detected in that {by}."
+        f"Dots are the share of the {comparison.share_unit} of each {by}, full where the "
+        f"{comparison.value_noun} is detected in that {by}."
     ]
     if by == "segment" or comparison.smoothed is not None:
         parts.append(f"Bars over them are {intervals}")
@@ -218,7 +220,11 @@ def _format_omitted(comparison: Comparison, n: int) -> Iterator[str]:
     `n` is the number of drawn strings.
     """
     n_segments = len(comparison.samples) - MAX_SEGMENTS if comparison.by == "segment" else 0
-    numbers = {"more strings": len(comparison.shown_rows) - n, "smaller segments": n_segments}
+    numbers = {
+        f"more {comparison.value_noun}": len(comparison.shown_rows) - n,
+        "smaller segment": n_segments,
+    }
     for noun, number in numbers.items():
         if number > 0:
-            yield f"{number:,} {noun} are in the table only."
+            verb = "is" if number == 1 else "are"
+            yield f"{format_count(number, noun)} {verb} in the table only."

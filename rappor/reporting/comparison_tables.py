@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from rappor.base.sentence_numbers import format_plural
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.reporting.estimates_tables import format_candidate
@@ -112,9 +113,10 @@ def explain_changes(comparison: Comparison) -> Iterator[str]:
             f"the last, so it is not the {after} ({last_days}) minus the {before} ({first_days})."
         )
     elif any(contrast.how == "rows" for contrast in comparison.primary):
+        values = format_plural(comparison.value_noun)
         yield (
             f'The {change} is not exactly "{after}" minus "{before}", and is more precise: it is '
-            "estimated from the bits of all samples together, in which strings without a change "
+            f"estimated from the bits of all samples together, in which {values} without a change "
             "cancel out, while each share is estimated from its own sample alone."
         )
 

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.comparison.comparison import Comparison, Sample
 from rappor.comparison.sample_contrasts import SampleContrast
 from rappor.decoding.diagnostics import IMBALANCE
 from rappor.decoding.estimates import Estimates
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1
 from rappor.reporting.numbers import (
     format_nats,
@@ -34,7 +35,7 @@ sentence stays readable."""
 
 FORGED: Final = (
     "Nothing in a report proves that a device sent it. 'forged make': this many forged reports "
-    "could create this row although nobody has the string. 'forged hide': this many more could "
+    "could create this row although no device has the value. 'forged hide': this many more could "
     "remove it, and perhaps other rows too."
 )
 """Footnote that explains the columns "forged make" and "forged hide" of a table."""
@@ -223,8 +224,20 @@ def format_unallocated(estimates: Estimates) -> Iterator[str]:
     else:
         yield (
             f"{format_percent(estimates.unallocated)} of the reports are unallocated (standard "
-            f"error {error}): their strings are not candidates, or too rare to detect."
+            f"error {error}): {_explain_unallocated(estimates)}."
         )
+
+
+def _explain_unallocated(estimates: Estimates) -> str:
+    """Return a clause about the values of the unallocated reports."""
+    values = format_plural(estimates.value_noun)
+    params = [collection.params for collection in estimates.collections]
+    if get_encoding(params[0]).is_hashed:
+        return f"their {values} are not candidates, or too rare to detect"
+    # All categories are candidates. The bucket for values outside them has no row.
+    if any(collection_params.has_other_bucket for collection_params in params):
+        return f"their values are outside the {values}, or their {values} are too rare to detect"
+    return f"their {values} are too rare to detect"
 
 
 def _format_changes(comparison: Comparison) -> str:

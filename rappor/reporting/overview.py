@@ -104,7 +104,7 @@ def describe_leader(overview: Overview) -> Markup:
     comparison, changes = overview.comparison, overview.changes()
     detected = [row for row in overview.list_rows() if row.detected]
     if not detected:
-        return join("No listed string is common enough to be detected yet.")
+        return join(f"No listed {comparison.value_noun} is common enough to be detected yet.")
     parts = [name_leader(detected, comparison)]
     if not comparison.primary:
         # With reports in fewer than two periods there is no contrast, and nothing can change.
@@ -163,7 +163,7 @@ def _list_other_shares(estimates: Estimates) -> Iterator[str]:
         share = format_share(max(not_listed.estimate, 0.0), not_listed.std_error)
         yield f"{share} are not in the list ({ends})"
     if math.isfinite(estimates.unallocated) and estimates.unallocated > 0:
-        yield f"{format_percent(estimates.unallocated)} have no detected string"
+        yield f"{format_percent(estimates.unallocated)} have no detected {estimates.value_noun}"
 
 
 def build_ranking(rows: Sequence[OverviewRow], by: str) -> Markup:

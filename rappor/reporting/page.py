@@ -1,9 +1,9 @@
 """Page of a decode: the estimated shares, and in collapsible sections their basis.
 
 `rappor decode --html FILE` and `Estimates.to_html` write the page. The first screen has the number
-of detected strings, the largest share, warnings, a chart and the table of candidates. Sections that
-a reader expands follow: sums of shares, parameters and privacy losses, diagnostics of the fit, the
-questions of a reviewer, and the hashes of all inputs.
+of detected candidates, the largest share, warnings, a chart and the table of candidates. Sections
+that a reader expands follow: sums of shares, parameters and privacy losses, diagnostics of the fit,
+the questions of a reviewer, and the hashes of all inputs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import (
     LARGE_RESIDUAL,
@@ -185,7 +185,8 @@ def _draw_estimates(result: EstimatesReport) -> Markup:
     if not all(row["detected"] for row in charted):
         undetected = "the undetected candidates with the smallest p-values"
         if estimates.listed:
-            undetected = f"undetected strings of the metric's list, and {undetected}"
+            values = format_plural(estimates.value_noun)
+            undetected = f"undetected {values} of the metric's list, and {undetected}"
         sentences.append(f"Hollow dots are {undetected}. Their intervals are not adjusted.")
     n_more = result.n_detected - sum(row["detected"] for row in charted)
     if n_more:
@@ -284,24 +285,26 @@ def _format_loss(loss: Loss) -> str:
 
 def _build_diagnostics(result: EstimatesReport) -> Markup:
     """Return the section of diagnostics."""
-    diagnostics = result.estimates.diagnostics
+    diagnostics, noun = result.estimates.diagnostics, result.estimates.value_noun
     parts = []
     if findings := [tag("li", text) for text in list_findings(diagnostics)]:
         parts.append(tag("ul", *findings))
     if "goodness_of_fit" in diagnostics:
-        fit = table_of_pairs("How well the candidates explain the bits", _list_fit(diagnostics))
+        fit = table_of_pairs(
+            "How well the candidates explain the bits", _list_fit(diagnostics, noun)
+        )
         parts.append(fit.to_html())
     for number, part in enumerate(result.collections):
         parts += _draw_cohorts(part, diagnostics["cohorts"][number])
         if part.residuals is not None and number < _MAX_GRIDS:
-            parts += _draw_residuals(part.residuals)
+            parts += _draw_residuals(part.residuals, noun)
     if len(result.collections) > _MAX_GRIDS:
         words = f"Residuals are drawn for {_MAX_GRIDS} of {len(result.collections)} parameter sets."
         parts.append(tag("p", words))
     if diagnostics.get("unexplained_bits"):
         title = (
-            "Bits that neither candidates nor noise explain: signs of frequent strings that are no "
-            "candidates"
+            "Bits that neither candidates nor noise explain: signs of frequent "
+            f"{format_plural(noun)} that are no candidates"
         )
         parts.append(unexplained_bits_table(title, diagnostics["unexplained_bits"]).to_html())
     if result.groups:
@@ -309,8 +312,11 @@ def _build_diagnostics(result: EstimatesReport) -> Markup:
     return collapsible("Diagnostics", *parts, name="diagnostics")
 
 
-def _list_fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a description and a formatted number of the fit."""
+def _list_fit(diagnostics: Mapping[str, Any], value_noun: str) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a description and a formatted number of the fit.
+
+    `value_noun` is the noun for a candidate.
+    """
     fit = diagnostics["goodness_of_fit"]
     yield (
         "goodness of fit",
@@ -324,7 +330,8 @@ def _list_fit(diagnostics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     # Counts cannot tell an absent string from a present string with the same bits. So no p-value is
     # smaller than the probability that an absent string has such bits.
     yield (
-        "least p-value: the probability that an absent string has the bits of a present string",
+        f"least p-value: the probability that an absent {value_noun} has the bits of a present "
+        f"{value_noun}",
         f"{diagnostics['least_p_value']:.2g}",
     )
 
@@ -363,15 +370,18 @@ def _describe_neighbours(part: CollectionReport) -> str:
     return f" Each mark shows the least and the most of {cohorts_per_mark} neighbouring cohorts."
 
 
-def _draw_residuals(grid: ResidualGrid) -> Iterator[Markup]:
-    """Yield the figure of the residuals, and the table of the largest residuals."""
+def _draw_residuals(grid: ResidualGrid, value_noun: str) -> Iterator[Markup]:
+    """Yield the figure of the residuals, and the table of the largest residuals.
+
+    `value_noun` is the noun for a candidate.
+    """
     chart = draw_residuals("Residuals by cohort and bit: what the candidates do not explain.", grid)
     cells_per_square = grid.cohorts * grid.bits
     yield chart.figure(
         "A square's area is the residual in standard deviations of its noise, up to 5: full where "
         "there are more ones than the candidates explain, hollow where there are fewer. Noise "
-        "alone looks random. A frequent string that is not a candidate gives full squares in "
-        "most rows (cohorts), each at another bit. A full column means that one bit is set in "
+        f"alone looks random. A frequent {value_noun} that is not a candidate gives full squares "
+        "in most rows (cohorts), each at another bit. A full column means that one bit is set in "
         "every cohort, as in forged reports."
         + (
             f" Each square is the most extreme of {cells_per_square} neighbours."

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.planning.plans import ERROR_REMEDIES, Alternative, Plan
 from rappor.planning.repeats import RepeatedReports
 from rappor.protocol.encodings import get_encoding
@@ -39,7 +39,7 @@ _CORRECTIONS: Final = {
 _ERROR_PARTS: Final = {
     "coins": "privacy noise",
     "sampling": "sampling of devices",
-    "unexplained": "strings that no candidate explains",
+    "unexplained": "values that no candidate explains",
     "candidates": "candidates on the same bits",
 }
 """Descriptions of the parts of a standard error. The keys are the keys of `Prediction.parts`."""
@@ -95,6 +95,7 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
     def column_of_dimension(letter: str) -> Column[Alternative]:
         return Column(letter, lambda design: f"{getattr(design.params, letter)}")
 
+    noun = get_encoding(alternatives[0].params).value_noun
     present = {letter for design in alternatives for letter in design.params.letters}
     has_bits = present.issuperset(NOISE_LETTERS)
     noise = NOISE_LETTERS if has_bits else ("keep",)
@@ -104,7 +105,7 @@ def alternatives_table(alternatives: Sequence[Alternative]) -> Table[Alternative
     equal_letters = "epsilon, k and m" if has_equal_items else "epsilon and m"
     return Table(
         title=(
-            f"Other designs with the same {equal_letters} (variance of a rare string's count by "
+            f"Other designs with the same {equal_letters} (variance of a rare {noun}'s count by "
             "its noise alone, per report, and its ratio to the optimum)"
         ),
         columns=(
@@ -207,6 +208,7 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield pairs of a name and a value about the detected share and the parts of its error."""
     prediction = plan.prediction
     target = plan.target.with_decoder_method(plan.params, plan.reports)
+    noun = get_encoding(plan.params).value_noun
     condition = (
         f"in {format_count(plan.reports, 'report')}{_format_devices(plan)}, among "
         f"{format_count(target.frequencies.n_candidates, 'candidate')} "
@@ -218,15 +220,14 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         yield (
             "assumed order",
             "the list is sorted by the shares, with absent candidates evenly in between; an order "
-            "that is less right detects fewer strings",
+            f"that is less right detects fewer {format_plural(noun)}",
         )
     if plan.share is None:
         yield "detects", f"no share {condition}"
         return
     share, power = format_percent(plan.share, 3), format_short_percent(target.power)
     yield "detects", f"a share of {share} with {power} probability {condition}"
-    noun = "items" if get_encoding(plan.params).supports_items else "strings"
-    yield "expected", f"{prediction.found:,.1f} detected {noun}"
+    yield "expected", f"{prediction.found:,.1f} detected {format_plural(noun)}"
     yield (
         "interval",
         f"{format_percent(prediction.width, 3)} wide at "
@@ -236,7 +237,7 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     )
     if not get_encoding(plan.params).is_hashed:
         yield (
-            "largest answer",
+            f"largest {noun}",
             f"a share of {format_percent(prediction.largest, 3)} has a standard error of "
             f"{format_percent(prediction.largest_error, 3)}",
         )
@@ -255,7 +256,7 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         yield (
             "variance",
             f"{format_percent(plan.excess - 1)} above the best known mechanism at this epsilon, "
-            f"for a rare string{_describe_noise_excess(plan)}",
+            f"for a rare {noun}{_describe_noise_excess(plan)}",
         )
 
 

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from rappor.association.association import Association
 from rappor.base.ranges import check_choice
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.comparison.comparison import Comparison
 from rappor.decoding.contrasts import Contrast
 from rappor.decoding.estimates import Estimates, adjusted_interval
 from rappor.decoding.estimates_report import list_joint_shares
 from rappor.planning.plans import Plan
 from rappor.privacy.assessment import Loss, PrivacyReport
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import posterior_bound
 from rappor.reporting.association_tables import build_grids
 from rappor.reporting.charts import Chart, ChartGrid
@@ -297,7 +298,7 @@ def association_plot(association: Association, *, within: str = "") -> Chart:
 
 
 def plan_plot(plan: Plan) -> Chart:
-    """Draw the probability that a string is detected against its share."""
+    """Draw the probability that a candidate is detected against its share."""
     frequencies, probabilities = plan.target.frequencies, plan.prediction.probabilities
     curve = sorted(
         (float(share), float(probability))
@@ -317,7 +318,7 @@ def plan_plot(plan: Plan) -> Chart:
         x=Axis(field="share", title="share of the reports", log=True, percent=True),
         y=Axis(field="probability", title="probability of detection", domain=(0, 1), percent=True),
         series="what",
-        title="Which strings are found",
+        title=f"Which {format_plural(get_encoding(plan.params).value_noun)} are detected",
     )
 
 

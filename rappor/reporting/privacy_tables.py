@@ -229,7 +229,7 @@ def list_costs_of_change(
         yield "Counts before and after cannot be decoded together: their bits mean other values."
         return
     yield (
-        "Give the counts before and after to one decode. The standard error of a rare string's "
+        "Give the counts before and after to one decode. The standard error of a small "
         f"share, from {format_count(devices, 'report')} each, is "
         f"{format_percent(error.before, 4)} before, "
         f"{format_percent(error.after, 4)} after and {format_percent(error.together, 4)} together."

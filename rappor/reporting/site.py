@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.comparison.comparison import Comparison
 from rappor.comparison.overview import find_leader, rank_last_period
 from rappor.comparison.site_edition import EditionSummary, SiteEdition
@@ -24,12 +24,15 @@ from rappor.reporting.tables import table_of_cells, table_of_pairs
 
 _FILES: Final = {
     "counts.json": "the counts: sums of noisy reports, never a report",
-    "candidates.txt": "the strings that were looked for",
-    "trend.json": "all numbers of this page, and those of the strings that it does not draw",
+    "candidates.txt": "the {values} that were looked for",
+    "trend.json": "all numbers of this page, and those of the {values} that it does not draw",
     "trend.csv": "the rows as a table",
     "edition.json": "what this edition is, with hashes",
 }
-"""Descriptions of the files of an edition. The page of the edition lists them."""
+"""Descriptions of the files of an edition. The page of the edition lists them.
+
+"{values}" stands for the noun of the values, such as "strings" or "categories".
+"""
 
 
 def edition_page(edition: SiteEdition) -> str:
@@ -89,9 +92,11 @@ def metric_page(
     entries : summaries of the editions, the newest first.
     program : name of the program that the metric is about; empty without a name.
     """
+    # All editions are of one metric. Without an edition, the table is empty.
+    values = format_plural(entries[0].value_noun) if entries else "values"
     editions = table_of_cells(
         "Editions, the newest days first; none of them ever changes",
-        ("days", "by", "reports", "strings shown", "edition"),
+        ("days", "by", "reports", f"{values} found", "edition"),
         (
             (
                 tag("a", format_days(entry.first, entry.last), href=f"{entry.id}/index.html"),
@@ -178,7 +183,11 @@ def _build_notice(notice: Iterable[str]) -> Markup:
 
 def _build_instructions(edition: SiteEdition) -> Markup:
     """Return the section about computing the numbers of an edition again."""
-    files = [tag("li", tag("a", name, href=name), f": {_FILES[name]}") for name in edition.files()]
+    values = format_plural(edition.trend.value_noun)
+    files = [
+        tag("li", tag("a", name, href=name), f": {_FILES[name].format(values=values)}")
+        for name in edition.files()
+    ]
     hashes = ((name, join(digest)) for name, digest in edition.hashes.items())
     return section(
         "Make it again",

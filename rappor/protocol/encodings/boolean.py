@@ -17,6 +17,7 @@ class Boolean(Encoding):
     """Yes or no: one bit, which True sets."""
 
     name = "boolean"
+    single_value_noun = "value"
     is_exclusive = False
 
     @classmethod

@@ -23,6 +23,7 @@ class Buckets(Encoding):
     """Numbers: one bit for each range (-inf, e1), [e1, e2), ..., [en, inf) of the n edges."""
 
     name = "buckets"
+    single_value_noun = "bucket"
     supports_grr = True
     categories_key = "edges"
 

@@ -141,6 +141,9 @@ class Encoding(ABC):
     """Noun for the population of an estimated share, for texts: "reports", or "devices" for sets. A
     share of a set's item is the proportion of devices that have the item."""
 
+    single_value_noun: ClassVar[str] = "string"
+    """Noun for an estimated value that is no tuple. `value_noun` also names tuples."""
+
     supports_normalizer: ClassVar[bool] = False
     """Whether values are texts, which a normalizer may rewrite."""
 
@@ -312,6 +315,14 @@ class Encoding(ABC):
         up : largest loss of one bit that the first value sets and the second value does not, nats.
         down : largest loss of one bit that only the second value sets, nats.
         """
+
+    @property
+    def value_noun(self) -> str:
+        """Noun for an estimated value in texts: "string", "category", "bucket", "item", "value".
+
+        It is "combination" for a tuple: one text for each field.
+        """
+        return "combination" if self.params.field_names else self.single_value_noun
 
     @property
     def category_labels(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ class OneHot(Encoding):
     """Categories: one bit for each, of which a value sets at most one."""
 
     name = "onehot"
+    single_value_noun = "category"
     supports_grr = True
     supports_normalizer = True
     supports_fields = True

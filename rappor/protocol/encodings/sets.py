@@ -42,6 +42,7 @@ class Sets(Encoding):
     """Sets of strings: each item owns the bucket of its hash in the cohort."""
 
     name = "set"
+    single_value_noun = "item"
     is_hashed = True
     is_exclusive = False
     supports_rappor = False

@@ -94,6 +94,7 @@ async def show_ask(request: Request, analyst: Analyst) -> Response:
         questions=questions,
         question=Form.parse_query(request).get_choice("question", tuple(questions)),
         is_hashed=get_encoding(metric.params).is_hashed,
+        value_noun=get_encoding(metric.params).value_noun,
         lists=await asyncio.to_thread(collector.lists.list_all, metric.name),
         max_lists=candidate_lists.MAX_LISTS,
         list_days=collector.settings.list_days,

@@ -4,7 +4,8 @@ The templates escape every text. They also make invisible characters visible, be
 from an uploaded list may contain any character: two candidates that differ by a zero-width space
 would look the same. HTML of `rappor.reporting` is escaped already, and templates mark it as safe.
 
-Filters of the templates: `number` (1,234), `with_noun` (3 days), `nats` (2.00), `sentence`, `days`.
+Filters of the templates: `number` (1,234), `with_noun` (3 days), `plural` (days), `nats` (2.00),
+`sentence`, `days`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.reporting.markup import replace_invisible
 from rappor.reporting.numbers import format_nats
 
@@ -99,6 +100,7 @@ _TEMPLATES.globals["static"] = _format_static_url
 _TEMPLATES.globals["has_png"] = importlib.util.find_spec("resvg_py") is not None
 _TEMPLATES.filters["number"] = lambda number: f"{number:,}"
 _TEMPLATES.filters["with_noun"] = format_count
+_TEMPLATES.filters["plural"] = format_plural
 _TEMPLATES.filters["nats"] = format_nats
 _TEMPLATES.filters["sentence"] = _format_sentence
 _TEMPLATES.filters["days"] = format_days

@@ -34,9 +34,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rappor.base.errors import ParamsError
-from rappor.base.sentence_numbers import format_count
+from rappor.base.sentence_numbers import format_count, format_plural
 from rappor.counts.calendar_periods import PERIOD_KINDS
 from rappor.estimator.error_control import CORRECTIONS, ErrorControl
+from rappor.protocol.encodings import get_encoding
 from rappor.registry.metric import Metric
 from rappor_server.access import await_while_connected
 from rappor_server.base.problems import RETRY_SECONDS, Problem
@@ -194,7 +195,9 @@ async def find_overview(analyst: Analyst, health: MetricHealth) -> tuple[str, Re
         return "Nothing to show yet: send reports, and results appear the day after.", None
     query = await analyst.collector.make_overview_query(health.metric)
     if not query.subject.has_candidates:
-        return "No candidates yet: add a list under Ask, and its most common strings appear.", None
+        values = format_plural(get_encoding(health.metric.params).value_noun)
+        reason = f"No candidates yet: add a list under Ask, and its most common {values} appear."
+        return reason, None
     results = analyst.collector.results
     result = await results.find(query)
     # Queries of people come first. While many queries are in progress, the list starts no overview;
@@ -227,6 +230,7 @@ async def _render_result(
             status=HTTPStatus(result.status),
             detail=result.step,
             needs_list=not parsed.query.subject.has_candidates,
+            value_noun=get_encoding(metric.params).value_noun,
             running_urls=(),
             **values,
         )
@@ -244,6 +248,7 @@ def _render_busy(analyst: Analyst, parsed: ResultRequest, owner: str) -> Respons
         parsed=parsed,
         tab=parsed.kind,
         needs_list=False,
+        value_noun="",
         detail=f"A token must have at most {format_count(limit, 'question')} in progress.",
         running_urls=analyst.collector.results.list_addresses(owner),
     )

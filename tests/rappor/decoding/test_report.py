@@ -124,7 +124,7 @@ def test_questions_of_a_reviewer_have_honest_verdicts(counts: Counts) -> None:
     enough = checks["Are there enough data?"]
     share = decode(unknown, NAMES[3:]).diagnostics["detectable_share"]
     sentence = (
-        f"A string of {100 * share:.2g} % is detected with 80 % probability; rarer ones are missed"
+        f"A share of {100 * share:.2g} % is detected with 80 % probability; smaller ones are missed"
     )
     assert sentence in enough.answer
 

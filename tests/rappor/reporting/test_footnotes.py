@@ -92,6 +92,8 @@ def test_unallocated_share_has_a_sentence_if_shares_add_up_to_1(
         detected=detected,
         mean_listed_items=None,
         has_sets=False,
+        value_noun="string",
+        collections=[SimpleNamespace(params=Params.profile("balanced"))],
     )
     sentences = list(format_unallocated(estimates))
     assert len(sentences) == len(expected)

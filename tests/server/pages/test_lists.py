@@ -75,8 +75,8 @@ def test_odd_lines_of_a_list_are_counted_on_the_page(reader: Visitor) -> None:
     """
     upload(reader, file="\ufeffbing \n qwant\n\ufeffduckduckgo\nstartpage\n".encode())
     page = reader.get(ASK).text
-    assert "lines that begin or end with white space, which is part of their strings: 2" in page
-    assert "lines that begin with a byte-order mark, which is part of their strings: 1" in page
+    assert "lines that begin or end with white space, which is part of the candidates: 2" in page
+    assert "lines that begin with a byte-order mark, which is part of the candidates: 1" in page
 
 
 @pytest.mark.slow
