@@ -235,6 +235,9 @@ class Collector:
             # A reload replaces `accepted_params`, so the method must be looked up at each call.
             merge_bytes=lambda *sizes: self.accepted_params.merge_bytes(*sizes),  # noqa: PLW0108
             today=self._determine_day_of_receipt,
+            # A reload replaces the rules, too.
+            rules=lambda: self._rules_with_rates,
+            record_rules=functools.partial(record_rules, self.engine),
         )
         # Number of unreadable batches in the last status of the merge process. The log gets a line
         # only if the next status has a larger number.
@@ -360,8 +363,8 @@ class Collector:
         # A clock that is a day ahead would close today's blocks before their last reports came. The
         # earlier day of this host's clock and the database's clock is therefore used.
         today = await self.look_up(earlier_of_clocks, self.today())
-        # Each call stores them, because another host may have another registry (`record_rules`).
-        # `adopt` cannot store them at the start, when the database is not open yet.
+        # Each call stores them, because another host may have another registry (`record_rules`),
+        # and this host may have no upload today. The receiver stores them before the first upload.
         await self.look_up(record_rules, self._rules_with_rates, today)
         return await self.look_up(select_due, self._rules, today)
 

@@ -43,9 +43,13 @@ from rappor.protocol.params import Params
 from rappor_server.base import logs
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
+from rappor_server.storage.block_rules import Rule
+from rappor_server.storage.database import utc_today
 from rappor_server.storage.inbox import Batch, Inbox
 from rappor_server.storage.record import Refusals, encode
 
+RulesByMetric = Mapping[str, Mapping[str, Rule]]
+"""A registry has these rules: the rule of each fingerprint, by the name of the metric."""
 Ticket = TypeVar("Ticket")
 """The type of a ticket, which identifies the request that waits for an upload."""
 Result = bytes | StoreError
@@ -83,6 +87,8 @@ class Receiver:
         *,
         merge_bytes: Callable[[int, int], int],
         today: Callable[[], datetime.date | None],
+        rules: Callable[[], RulesByMetric],
+        record_rules: Callable[[RulesByMetric, datetime.date | None], datetime.date],
     ) -> None:
         """Start the thread.
 
@@ -92,10 +98,18 @@ class Receiver:
         merge_bytes : returns the disk space in bytes that a merge needs, from the size of the inbox
             in bytes and in reports
         today : returns the day of receipt, or None if the database determines the day
+        rules : returns the rules of the registry in force
+        record_rules : stores the minimums of rules for a day, or for the database's present day if
+            the day is None; returns the day (`release_windows.record_rules`)
         """
         self._inbox = inbox
         self._merge_bytes = merge_bytes
         self._today = today
+        self._rules = rules
+        self._record_rules = record_rules
+        # The rules whose minimums are stored, and the last day for which they are stored.
+        self._recorded_rules: RulesByMetric = {}
+        self._recorded_through = datetime.date.min
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rappor-receiver")
         self.waiting_bytes = self.waiting_reports = 0
 
@@ -111,10 +125,17 @@ class Receiver:
         params = {report.fingerprint: report.params for report in reports}
         batch = Batch(self._today(), len(reports), encode(submissions, refusals))
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._append, batch, params)
+        await loop.run_in_executor(self._thread, self._append, batch, params, self._rules())
 
-    def _append(self, batch: Batch, params: Mapping[str, Params]) -> None:
-        """Write a batch if the disk has enough space for merging the whole inbox."""
+    def _append(self, batch: Batch, params: Mapping[str, Params], rules: RulesByMetric) -> None:
+        """Write a batch if the disk has enough space for merging the whole inbox.
+
+        The minimums of the registry in force are stored for the day of receipt before the batch is
+        written. Another host may close the blocks of this day, and must then use minimums that are
+        at least as large (`release_windows`). Bad case: the background task of a host stored the
+        minimums. The task hung, the host accepted uploads all day, and another host released them
+        under smaller minimums.
+        """
         # Refused uploads do less harm than a full disk. Devices keep their reports and retry, but a
         # full disk would stop the merge, which alone can empty the inbox.
         if self.waiting_bytes > _MAX_INBOX_BYTES:
@@ -123,7 +144,27 @@ class Receiver:
         if self._inbox.free_bytes() < needed:
             raise StoreError("the disk is nearly full")
         documents = {fingerprint: item.to_json() for fingerprint, item in params.items()}
-        self._inbox.append(batch, documents)
+        # Numbers of refusals, and probes, have no report that a minimum could protect.
+        if not batch.reports:
+            self._inbox.append(batch, documents)
+            return
+        if rules is not self._recorded_rules:
+            self._record(rules, batch.day)
+        # The day has changed since the minimums were stored.
+        while not self._inbox.append(batch, documents, through=self._recorded_through):
+            self._record(rules, batch.day)
+
+    def _record(self, rules: RulesByMetric, day: datetime.date | None) -> None:
+        """Store the minimums of rules for a day; None is the database's present day."""
+        # Case: an upload of this batch was parsed just before a reload, on a new day. The earlier
+        # registry has accepted it, so the earlier minimums hold on this day, too. Rules that were
+        # last recorded before yesterday are left out: the host has no upload since, or its reload
+        # was longer ago than an upload waits for its commit.
+        is_recent = self._recorded_through >= (day or utc_today()) - datetime.timedelta(days=1)
+        if is_recent and self._recorded_rules is not rules:
+            self._record_rules(self._recorded_rules, day)
+        self._recorded_through = self._record_rules(rules, day)
+        self._recorded_rules = rules
 
     async def close(self) -> None:
         """Close the inbox, and end the thread."""

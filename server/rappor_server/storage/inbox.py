@@ -119,11 +119,16 @@ _CREATE: Final = (
     "CREATE TABLE IF NOT EXISTS params (fingerprint TEXT PRIMARY KEY, document TEXT NOT NULL)",
 )
 """These statements create the tables of an inbox file of SQLite."""
-_APPEND: Final = f"SELECT append_batch(COALESCE(%s::date, {TODAY}), %s, %s)"
+_APPEND: Final = (  # TODAY is a constant
+    f"WITH receipt AS MATERIALIZED (SELECT COALESCE(%s::date, {TODAY}) AS day) "  # noqa: S608
+    "SELECT append_batch(day, %s, %s) FROM receipt WHERE day <= %s"
+)
 """Statement of PostgreSQL that adds a batch to the newest inbox table. Its parameters are a day or
-NULL for the present day, the number of reports, and the bytes of the batch. The function
+NULL for the present day, the number of reports, the bytes of the batch, and the last day on which
+the batch may be added. On a later day the statement adds nothing, and returns no row. The function
 `append_batch` (`schema.py`) chooses the table under a lock, so no newer table is created before the
-batch is added."""
+batch is added. The clock is read once (MATERIALIZED): two readings may lie on both sides of
+midnight."""
 _TOTALS: Final = "SELECT count(*), coalesce(sum(reports), 0), coalesce(sum(length(data)), 0) FROM"
 """A query that begins with this text counts batches, reports and bytes of an inbox table."""
 _SQLITE_TABLE: Final = schema.inbox_table("inbox")
@@ -203,13 +208,25 @@ class SqliteInbox:
         with translate_errors(), self._main.connect() as main:
             return int(main.scalar(select(schema.last_merged.c.seq)) or 0)
 
-    def append(self, batch: Batch, params: Mapping[str, str]) -> None:
+    def append(
+        self,
+        batch: Batch,
+        params: Mapping[str, str],
+        *,
+        through: datetime.date = datetime.date.max,
+    ) -> bool:
         """Write a batch and the parameters of its reports; both are on the disk on return.
 
         Parameters
         ----------
         batch : the batch
         params : canonical JSON of the parameters, by fingerprint
+        through : last day of receipt that is allowed. The day is only known here, because
+            PostgreSQL dates a batch by its own clock.
+
+        Returns
+        -------
+        False if the day of receipt is after `through`. Then the batch was not written.
 
         Raises
         ------
@@ -217,11 +234,15 @@ class SqliteInbox:
             The commit failed or its outcome is unknown. The caller may append the batch again,
             because the keys of the uploads prevent that a merge counts them twice.
         """
+        # An inbox of SQLite gets the day from the receiver.
+        if batch.day is not None and batch.day > through:
+            return False
         with write_transaction(self._inbox) as db:
             # A merge needs the parameters to read the reports. By then, the operator may have
             # replaced the registry by a registry without these parameters.
             insert_rows(db, schema.params, list(params.items()), skip_stored=True)
             db.execute(insert(_SQLITE_TABLE), batch._asdict())
+        return True
 
     def free_bytes(self) -> float:
         """Return the free space of the disk, in bytes."""
@@ -306,7 +327,13 @@ class PostgresInbox:
         self._stored_fingerprints: set[str] = set()
         self._connection: Connection | None = None
 
-    def append(self, batch: Batch, params: Mapping[str, str]) -> None:
+    def append(
+        self,
+        batch: Batch,
+        params: Mapping[str, str],
+        *,
+        through: datetime.date = datetime.date.max,
+    ) -> bool:
         """Write a batch and the parameters of its reports; both are on the disk on return.
 
         A connection may have broken while it was idle. If a connection fails that was opened by an
@@ -315,7 +342,7 @@ class PostgresInbox:
         """
         is_new_connection = self._connection is None
         try:
-            self._append(batch, params)
+            return self._append(batch, params, through)
         except BaseException as error:
             # After any exception the state of the connection is unknown, so the connection is
             # closed. The server may have committed before the connection broke. Writing the batch
@@ -323,10 +350,10 @@ class PostgresInbox:
             self.close()
             if is_new_connection or not isinstance(error, StoreError):
                 raise
-            self.append(batch, params)
+            return self.append(batch, params, through=through)
 
-    def _append(self, batch: Batch, params: Mapping[str, str]) -> None:
-        """Add a batch by one statement that commits itself.
+    def _append(self, batch: Batch, params: Mapping[str, str], through: datetime.date) -> bool:
+        """Add a batch by one statement that commits itself; return whether the batch was added.
 
         The statement takes and releases the append lock. A receiver that hangs between two
         statements of a longer transaction would hold the lock, and `seal` could not create the next
@@ -344,7 +371,8 @@ class PostgresInbox:
             if self._connection is None:
                 connection = self._engine.connect()
                 self._connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            self._connection.exec_driver_sql(_APPEND, tuple(batch))
+            row = self._connection.exec_driver_sql(_APPEND, (*batch, through)).first()
+        return row is not None
 
     def free_bytes(self) -> float:
         """Return infinity: the disk belongs to the database server."""

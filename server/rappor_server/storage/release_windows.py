@@ -97,12 +97,16 @@ Minimums of several collectors
 Collectors on one database may have different registries, for example while one host after the
 other is reloaded. Any of them may close the blocks of a day. The minimums of a day are the largest
 ones that any of them had on this day or later. Each collector stores its own minimums with the day
-(`record_rules`), and the run that closes blocks reads those of all collectors (`combine_rules`).
-Bad case: the registry of host A promises `min_cohort` = 20, host B still has 10 and is the first to
-close the day. A device of A made more than one in 20 reports of a block. The run also closes the
-blocks of fingerprints that only another collector accepts. They would otherwise wait for a night in
-which that collector is the first. A collector whose task has not run on a day, because it hangs or
-the database refused the task, is not counted for this day, although it may have accepted uploads.
+(`record_rules`), before it stores the first upload of the day (`batch_commit.Receiver`). The run
+that closes blocks reads those of all collectors (`combine_rules`). Bad case: the registry of host A
+promises `min_cohort` = 20, host B still has 10 and is the first to close the day. A device of A
+made more than one in 20 reports of a block. The run also closes the blocks of fingerprints that
+only another collector accepts. They would otherwise wait for a night in which that collector is the
+first.
+
+The task that closes blocks also stores the minimums and rates, twice a minute, because a collector
+may have no upload on a day. Bad case: only this task stored the minimums. It hung for a day on one
+host, and another host released the reports of the hanging host under smaller minimums.
 
 Tables: `block_total` has the number of reports of closed blocks, without sums of bits.
 `release_window` has the windows, `rate_in_force` the sampling rates, and `minimums_in_force` the
@@ -191,34 +195,40 @@ def add_block_totals(db: Connection, metric: str, totals: Mapping[BlockKey, Bloc
 
 
 def record_rules(
-    engine: Engine, rules: Mapping[str, Mapping[str, Rule]], today: datetime.date
-) -> None:
+    engine: Engine, rules: Mapping[str, Mapping[str, Rule]], today: datetime.date | None
+) -> datetime.date:
     """Store the sampling rates and the minimums of a registry that is in force today.
 
-    A collector calls the function twice a minute. It writes only if the database has other rates,
-    or does not have the minimums of today.
+    A collector calls the function twice a minute, and before it stores the first upload of a day
+    or of a registry. The function writes only if the database has other rates, or does not have the
+    minimums of today.
 
     Parameters
     ----------
     engine : the database
     rules : rule of each fingerprint, by the name of the metric
     today : day (UTC) by the clock of this machine. PostgreSQL uses the day of its own clock, by
-        which reports are dated
+        which reports are dated. None is the day of the database's clock
+
+    Returns
+    -------
+    The day for which the minimums are stored.
     """
     with translate_errors(), engine.connect() as db:
-        if db.dialect.name == "postgresql":
+        if today is None or db.dialect.name == "postgresql":
             today = read_today(db)
         is_stored = not _list_new_rates(db, rules, today) and not _list_new_minimums(
             db, rules, today
         )
     if is_stored:
-        return
+        return today
     with write_transaction(engine) as db:
         # Another collector may record its registry, or close blocks, at the same time.
         lock_maintenance(db)
         _write_rates(db, _list_new_rates(db, rules, today))
         rows = _list_new_minimums(db, rules, today)
         insert_rows(db, schema.minimums_in_force, rows, update="day = excluded.day")
+    return today
 
 
 def store_rates(db: Connection, metric: str, rules: Mapping[str, Rule], day: datetime.date) -> None:

@@ -6,14 +6,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
 
 import pytest
 from collectors import (
+    ACCEPTED,
     REGISTRY,
     build_report,
     build_upload,
+    close_days,
     parse_submission,
     read_counts_without_minimum,
 )
@@ -22,6 +25,7 @@ from rappor_server.app.collector import Collector, UploadTotals
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.cli.serve import prepare_database
+from rappor_server.ingest.validate import Submission
 from rappor_server.storage import schema
 from rappor_server.storage.database import utc_today
 from rappor_server.storage.merge import merge_all
@@ -134,6 +138,89 @@ async def test_a_registry_in_force_has_its_sampling_rates_in_the_database(
         collector.adopt(InputFiles.read(settings, today=noon))
         assert await read_rates() == [(0.5, noon)]
         assert await read_rates() == [(0.5, noon)]
+    finally:
+        await collector.close()
+
+
+SMALL = ACCEPTED.registry["small"]
+"""This metric has a minimum of 5 reports, and of 2 reports of a cohort."""
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_minimums_of_a_host_whose_task_hangs_hold_at_another_host(
+    tmp_path: Path, database: str
+) -> None:
+    """A host accepts 3 reports of a metric, and its task that closes blocks never runs.
+
+    Another host with smaller minimums closes the day. It releases no window of 3 reports, because
+    the hanging host has promised 5.
+    """
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY)
+    settings = Settings(registry=str(registry), database=database, suspicious="accept")
+    prepare_database(settings)
+    collector = Collector(settings)
+    try:
+        # The task is cancelled before its first step.
+        collector._tasks[-1].cancel()
+        for _ in range(3):
+            body = build_upload(build_report("small"))
+            await collector.enqueue(collector.parse_upload(body))
+        merge_all(collector.engine)
+        loose = dataclasses.replace(SMALL, min_reports=1, min_cohort=1)
+        # Midnight may pass during the test. The day of the reports has ended in both cases.
+        close_days(collector.engine, loose, utc_today() + datetime.timedelta(days=2))
+        window, block = schema.release_window.c, schema.block.c
+        with collector.engine.connect() as db:
+            assert db.execute(select(block.reports)).scalars().all() == [3]
+            assert not db.execute(select(window.reports)).all()
+    finally:
+        await collector.close()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_an_upload_parsed_before_a_reload_keeps_its_minimums(tmp_path: Path) -> None:
+    """The first upload of a day is parsed just before a reload with smaller minimums.
+
+    The minimums of both registries hold on this day. Three days later only the minimums of the
+    new registry hold: the earlier registry has accepted nothing since.
+    """
+    registry, day = tmp_path / "metrics.toml", datetime.date(2026, 11, 23)
+    registry.write_text(REGISTRY)
+    settings = Settings(registry=str(registry), suspicious="accept")
+    prepare_database(settings)
+    collector = Collector(settings, today=lambda: day)
+    collector._tasks[-1].cancel()
+    columns = schema.minimums_in_force.c
+    query = select(columns.min_reports).where(columns.metric == "small")
+
+    def parse() -> Submission:
+        return collector.parse_upload(build_upload(build_report("small")))
+
+    def reload(min_reports: int) -> None:
+        text = REGISTRY.replace("min_reports = 5", f"min_reports = {min_reports}")
+        registry.write_text(text)
+        collector.adopt(InputFiles.read(settings, today=day))
+
+    def list_minimums() -> set[int]:
+        with collector.engine.connect() as db:
+            return set(db.execute(query.where(columns.day >= day)).scalars())
+
+    try:
+        await collector.enqueue(parse())
+        assert list_minimums() == {5}
+        day += datetime.timedelta(days=1)
+        submission = parse()
+        reload(4)
+        await collector.enqueue(submission)
+        assert list_minimums() == {5, 4}
+        await collector.enqueue(parse())
+        day += datetime.timedelta(days=3)
+        reload(3)
+        await collector.enqueue(parse())
+        assert list_minimums() == {3}
     finally:
         await collector.close()
 

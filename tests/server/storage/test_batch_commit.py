@@ -6,6 +6,7 @@ The tests cover batches, limits of the queue, failures of commits, and the end o
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from programs import wait_in_event_loop
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.validate import Submission
 from rappor_server.storage import batch_commit
-from rappor_server.storage.batch_commit import Receiver, Writer
+from rappor_server.storage.batch_commit import Receiver, RulesByMetric, Writer
+from rappor_server.storage.database import utc_today
 from rappor_server.storage.inbox import Batch
 
 pytestmark = pytest.mark.anyio
@@ -219,11 +221,14 @@ class FakeInbox:
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.free = 1e9
+        self.day = TODAY
 
-    def append(self, batch: Batch, params: Any) -> None:
-        """Store a batch."""
+    def append(self, batch: Batch, params: Any, *, through: datetime.date) -> bool:
+        """Store a batch, unless the day of the inbox is after `through`."""
         assert set(params) == {PARAMS.fingerprint}
-        self.batches.append(batch)
+        if self.day <= through:
+            self.batches.append(batch)
+        return self.day <= through
 
     def free_bytes(self) -> float:
         """Return the free space in bytes."""
@@ -247,6 +252,8 @@ async def test_uploads_are_refused_before_a_merge_lacks_space(field: str, value:
         disk,  # type: ignore[arg-type]
         merge_bytes=lambda n, reports: n + 2 * reports,
         today=lambda: TODAY,
+        rules=dict,
+        record_rules=lambda _, day: day or TODAY,
     )
     await receiver.commit(submissions, {})
     disk.free, receiver.waiting_bytes = 1e12, 2_000_000_000
@@ -264,3 +271,39 @@ async def test_uploads_are_refused_before_a_merge_lacks_space(field: str, value:
 
     assert len(disk.batches) == 3
     assert {(batch.day, batch.reports) for batch in disk.batches} == {(TODAY, 1)}
+
+
+async def test_minimums_are_stored_before_the_first_upload_of_a_day_and_of_a_registry() -> None:
+    """The minimums are stored before a batch: at first, after a reload, and on each new day.
+
+    A database with a clock of its own decides on which day a batch is received. Midnight passes
+    between the record and the batch: nothing is written until the minimums of the new day are
+    stored. After a reload, the minimums of the earlier registry hold on this day, too.
+    """
+    inbox, records = FakeInbox(), list[tuple[int, int]]()
+    registries: list[RulesByMetric] = [{"page": {}}, {"sound": {}}]
+    in_force, tomorrow = registries[0], utc_today() + datetime.timedelta(days=1)
+    # The database has these days when the minimums are stored.
+    days = iter([utc_today(), tomorrow, tomorrow, tomorrow])
+
+    def record_rules(rules: RulesByMetric, day: datetime.date | None) -> datetime.date:
+        assert day is None
+        records.append((registries.index(rules), len(inbox.batches)))
+        return next(days)
+
+    receiver = Receiver(
+        inbox,  # type: ignore[arg-type]
+        merge_bytes=lambda *_: 0,
+        today=lambda: None,
+        rules=lambda: in_force,
+        record_rules=record_rules,
+    )
+    inbox.day = tomorrow
+    for _ in range(2):
+        await receiver.commit([parse_submission(build_upload())], {})
+    in_force = registries[1]
+    for _ in range(2):
+        await receiver.commit([parse_submission(build_upload())], {})
+    await receiver.close()
+    assert records == [(0, 0), (0, 0), (0, 2), (1, 2)]
+    assert len(inbox.batches) == 4

@@ -13,6 +13,7 @@ and `local` have an SQLite database.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import shutil
 import stat
 import threading
@@ -22,6 +23,7 @@ from typing import Any
 
 import pytest
 from collectors import (
+    PARAMS,
     TODAY,
     append,
     build_upload,
@@ -315,6 +317,22 @@ def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
             with pytest.raises(StoreError) as caught:
                 inbox.append(make_batch(), {})
             assert caught.value.retryable
+
+
+def test_a_batch_of_a_later_day_is_not_written(engine: Engine) -> None:
+    """A batch is written only if its day of receipt is allowed.
+
+    PostgreSQL determines the day itself, SQLite gets it.
+    """
+    given_day = None if engine.dialect.name == "postgresql" else utc_today()
+    day, params = datetime.timedelta(days=1), {PARAMS.fingerprint: PARAMS.to_json()}
+    batch = make_batch()._replace(day=given_day)
+    with contextlib.closing(open_inbox(engine)) as inbox:
+        assert not inbox.append(batch, params, through=utc_today() - day)
+        assert inbox.count_contents().batches == 0
+        # Midnight may pass during the test.
+        assert inbox.append(batch, params, through=utc_today() + day)
+        assert inbox.count_contents().batches == 1
 
 
 def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
