@@ -4,18 +4,27 @@ An upload is one HTTP request with a JSON body. Devices put one report into each
 is checked in this order, from cheap to expensive checks. The first failure ends the request. Only a
 report that fails its own checks does not: it is refused alone, and the other reports go on.
 
-| check                                      | status  | reason in the counts of refusals    |
-|--------------------------------------------|---------|-------------------------------------|
-| upload key, if the collector has keys      | 401     | `no-key`                            |
-| query: an upload has no query parameters   | 422     | `unprocessable-entity`              |
-| rate of the source                         | 429     | `too-many-requests`                 |
-| media type                                 | 415     | `unsupported-media-type`            |
-| size, time and memory of the body          | 413 ... | name of the status                  |
-| decompression                              | 413 ... | name of the status                  |
-| JSON of an upload                          | 400     | code of the error, e.g. `malformed` |
-| each report by itself: parameters, cohort, | 200     | reason of the report, by metric     |
-| length, last day, stop, popcount           |         |                                     |
-| commit to the inbox                        | 503     | none: the device retries            |
+| check                                          | status | reason in the counts of refusals    |
+|------------------------------------------------|--------|-------------------------------------|
+| upload key, if the collector has keys          | 401    | `no-key`                            |
+| query: an upload has no query parameters       | 422    | `unprocessable-entity`              |
+| rate of the source                             | 429    | `too-many-requests`                 |
+| media type is JSON                             | 415    | `unsupported-media-type`            |
+| declared length is a number, and allowed       | 413    | `request-entity-too-large`          |
+| time in which the body arrives                 | 408    | `request-timeout`                   |
+| the client does not disconnect before the end  | 400    | `bad-request`                       |
+| memory for all bodies of the collector         | 503    | `service-unavailable`               |
+| memory for the bodies of the source            | 429    | `too-many-requests`                 |
+| length of the body that arrives                | 413    | `request-entity-too-large`          |
+| content encoding is gzip, or absent            | 415    | `unsupported-media-type`            |
+| memory for the decompressed body, as above     | 503    | `service-unavailable`               |
+|                                                | 429    | `too-many-requests`                 |
+| the body is one whole gzip stream              | 400    | `bad-request`                       |
+| length of the decompressed body                | 413    | `request-entity-too-large`          |
+| JSON of an upload                              | 400    | code of the error, e.g. `malformed` |
+| each report by itself: parameters, cohort,     | 200    | reason of the report, by metric     |
+| length, last day, stop, popcount               |        |                                     |
+| queue of uploads, and commit to the inbox      | 503    | none: the device retries            |
 
 The response is sent after the upload is on the disk:
 
@@ -74,12 +83,14 @@ class UploadEndpoint:
             # the reports of the upload.
             with collector.body_budget.allocate(_get_address(scope)) as allocation:
                 submission = await _parse_request(scope, receive, collector, allocation)
-                stored = await collector.enqueue(submission)
+                response_body = await collector.enqueue(submission)
         except (Problem, RapporError) as error:
             await _refuse(collector, error)(scope, receive, send)
             return
-        # The stops are added now, because a reload may have changed them during the commit.
-        body = collector.accepted_params.stops.attach(stored, today=collector.today())
+        # `response_body` has the status of each report, as the registry at the time of parsing
+        # decided. The stops are added now, because a reload may have changed them during the
+        # commit.
+        body = collector.accepted_params.stops.attach(response_body, today=collector.today())
         headers = [(b"content-type", _JSON), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -95,6 +106,8 @@ class UploadShortcut:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Call the endpoint for an upload, and the application for any other request."""
         if scope["type"] == "http" and scope["path"] == UPLOAD_PATH and scope["method"] == "POST":
+            # Starlette's router sets this key for all other requests. The middleware that measures
+            # response times finds the path of the endpoint by it.
             scope["endpoint"] = self._endpoint
             await self._endpoint(scope, receive, send)
         else:
@@ -104,10 +117,11 @@ class UploadShortcut:
 def _refuse(collector: Collector, error: Problem | RapporError) -> Response:
     """Count a refused upload by its status, and return the response.
 
-    Its caller keeps no reference to the error. The traceback of the error references the frames
-    that contain the body. If the frame that caught the error referenced the error, too, error and
-    frame would form a cycle, and only the garbage collector would free the body. A flood of refused
-    uploads once used a hundred megabytes in this way.
+    `problem` is a local variable of this function, and not of `UploadEndpoint.__call__`. The
+    traceback of an error references the frame of `__call__`, which contains the body. If a variable
+    of that frame referenced the error, error and frame would form a cycle, and only the garbage
+    collector would free the body. (Python deletes the name `error` at the end of its `except`.) A
+    flood of refused uploads once used a hundred megabytes in this way.
     """
     problem = error if isinstance(error, Problem) else convert_error(error)
     collector.metrics.uploads.labels(problem.status.value).inc()
@@ -187,6 +201,7 @@ def _check_key(collector: Collector, headers: Mapping[bytes, bytes]) -> None:
             "uploading needs the upload key of this collector",
             headers={"WWW-Authenticate": "Bearer"},
         )
+    # The name is empty if the collector has no upload keys. Then there is nothing to count by key.
     if name:
         collector.metrics.key_uploads.labels(name).inc()
 

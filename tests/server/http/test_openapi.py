@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import schemathesis
 from collectors import Running, build_report, build_upload, make_token, run_file_collector
 from hypothesis import HealthCheck, given, settings
+from rappor_server.http import device_endpoints
 from rappor_server.http.application import ROUTES
+from rappor_server.http.device_endpoints import UPLOAD_PATH
+from rappor_server.http.openapi import DESCRIPTION
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -96,3 +100,10 @@ def test_description_lists_every_route(fuzzed: tuple[Running, str]) -> None:
         f"{method.upper()} {path}" for path, methods in paths.items() for method in methods
     }
     assert described == set(OPERATIONS)
+
+
+def test_the_table_of_checks_has_every_status_of_an_upload() -> None:
+    """The table of `device_endpoints` names the statuses that the description of uploads names."""
+    table = re.findall(r"^\|.*\| +(\d{3}) +\|", device_endpoints.__doc__ or "", re.MULTILINE)
+    described = DESCRIPTION["paths"][UPLOAD_PATH]["post"]["responses"]
+    assert set(table) == set(described)
