@@ -30,13 +30,18 @@ def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str
     for row in rows:
         # Python's writer leaves a carriage return without quotes, and some readers start a new row
         # there.
-        fields = [_escape_formula(row.get(name, "")) for name in columns]
+        fields = [_format_field(row.get(name, "")) for name in columns]
         has_carriage_return = any(isinstance(field, str) and "\r" in field for field in fields)
         (quoted if has_carriage_return else plain).writerow(fields)
     return text.getvalue()
 
 
-def _escape_formula(field: Any) -> Any:
-    """Put an apostrophe in front of a text that a spreadsheet would compute."""
+def _format_field(field: Any) -> Any:
+    """Put an apostrophe in front of a text that a spreadsheet would compute.
+
+    A negative zero becomes 0.0. Other numbers are unchanged.
+    """
+    if isinstance(field, float):
+        return field + 0.0
     is_marked = isinstance(field, str) and field.startswith((*_FORMULA, _MARK))
     return f"{_MARK}{field}" if is_marked else field

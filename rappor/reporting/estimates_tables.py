@@ -75,7 +75,7 @@ def estimate_columns(
         "interval": Column(
             interval_title, lambda row: format_interval(*select_interval(row), error(row))
         ),
-        "reports": Column(estimates.share_unit, lambda row: f"{row['count']:,.0f}"),
+        "reports": Column(estimates.share_unit, lambda row: f"{row['count']:z,.0f}"),
         "std_error": Column("std error", lambda row: _format_number(row["std_error"], "unknown")),
         "p_value": Column("p-value", lambda row: format_p_value(row["p_value"])),
         "forged_to_make": _forged_column("forged make", "forged_to_make"),
@@ -145,7 +145,7 @@ def unexplained_bits_table(title: str, bits: Iterable[Row]) -> Table[Any]:
 
 def _format_number(number: float | None, unknown: str) -> str:
     """Format a whole number. None becomes the text `unknown`."""
-    return unknown if number is None else f"{number:,.0f}"
+    return unknown if number is None else f"{number:z,.0f}"
 
 
 def _forged_column(title: str, key: str) -> Column[Row]:
@@ -181,7 +181,7 @@ def _format_estimate(contrast: Contrast, value: float) -> str:
     if contrast.is_share:
         return format_share(value, contrast.std_error)
     if math.isfinite(value):
-        return f"{value:.{_DIGITS}g}"
+        return f"{value:z.{_DIGITS}g}"
     # Case: a mean or a quantile beyond the outer edges of the buckets. Its value is infinite.
     return "above the edges" if value > 0 else "below the edges"
 

@@ -210,7 +210,7 @@ def format_unallocated(estimates: Estimates) -> Iterator[str]:
         )
     if (items := estimates.mean_listed_items) is not None:
         yield (
-            f"A device has {items.estimate:.2f} of the listed items on average (standard error "
+            f"A device has {items.estimate:z.2f} of the listed items on average (standard error "
             f"{items.std_error:.2f})."
         )
     if not math.isfinite(estimates.unallocated):

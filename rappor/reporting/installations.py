@@ -97,7 +97,7 @@ def _describe_latest(installations: Installations, latest: ActiveInterval) -> tu
         description += f", {_format_change(change.ratio)} {before}"
         if change.std_error:
             description += f" (standard error at most {_format_percent(change.std_error)})"
-    return f"{devices:,.0f}", f"{description}."
+    return f"{devices:z,.0f}", f"{description}."
 
 
 def _list_limits(installations: Installations) -> Iterator[str]:
@@ -151,7 +151,7 @@ def _format_row(interval: ActiveInterval) -> tuple[str, ...]:
     if estimate is None:
         return interval.name, "not known", "", released
     devices, error = estimate
-    return interval.name, f"{devices:,.0f}", f"{error:,.0f}", released
+    return interval.name, f"{devices:z,.0f}", f"{error:,.0f}", released
 
 
 def _name_interval(interval: ActiveInterval, pace: str) -> str:

@@ -124,7 +124,7 @@ class Axis:
         for size, letter, least in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
             if abs(value) >= least:
                 return f"{value / size:g}{letter}"
-        return f"{value:.6g}"
+        return f"{value:z.6g}"
 
 
 def draw_lines(  # noqa: PLR0913 - what a chart shows has many parts

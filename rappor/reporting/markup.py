@@ -172,4 +172,4 @@ def _name_character(match: re.Match[str]) -> str:
 
 def _format_attribute(value: str | float) -> str:
     """Format the value of an attribute. Six digits are enough for a position in a drawing."""
-    return replace_invisible(value) if isinstance(value, str) else f"{value:.6g}"
+    return replace_invisible(value) if isinstance(value, str) else f"{value:z.6g}"

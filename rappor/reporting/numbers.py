@@ -3,6 +3,9 @@
 An estimate is written with two significant digits of its standard error, because further digits
 would be noise. Example: the share 0.12345 with the standard error 0.0011 is written as 12.35 %.
 Bounds of beliefs are rounded towards less privacy, because they are promises.
+
+An estimate may be negative, because noise is subtracted. An estimate that rounds to zero is written
+without a minus sign: the option z of a format, as in `f"{-0.3:z.0f}"`, turns -0 into 0.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ and an exponent of three digits would widen the column."""
 
 def format_percent(share: float, digits: int = 1) -> str:
     """Format a share in per cent, with `digits` digits after the decimal point."""
-    return f"{round(100 * share, digits) + 0.0:,.{digits}f} %"
+    return f"{100 * share:z,.{digits}f} %"
 
 
 def format_short_percent(share: float) -> str:
     """Format a share in per cent without trailing zeros: 5 %, 0.1 %, 95 %."""
-    return f"{100 * share:.6g} %"
+    return f"{100 * share:z.6g} %"
 
 
 def count_digits(error: float | None) -> int:
@@ -52,8 +55,7 @@ def format_share(share: float | None, error: float | None) -> str:
 def format_change(difference: float | None, error: float | None) -> str:
     """Format an estimated change in percentage points as precisely as its standard error allows."""
     digits = count_digits(error)
-    # Adding 0.0 turns -0.0 into 0.0, which is written without a minus sign.
-    return "" if difference is None else f"{round(100 * difference, digits) + 0.0:+,.{digits}f}"
+    return "" if difference is None else f"{100 * difference:+z,.{digits}f}"
 
 
 def format_interval(low: float | None, high: float | None, error: float | None) -> str:

@@ -144,7 +144,7 @@ def describe_basis(overview: Overview) -> str:
     if share and share < 1:
         parts.append(f"shares from {format_percent(share)} are usually found")
     if (items := estimates.mean_listed_items) is not None:
-        parts.append(f"a device has {items.estimate:.2f} of the listed items on average")
+        parts.append(f"a device has {items.estimate:z.2f} of the listed items on average")
     parts += [*_list_other_shares(estimates), f"epsilon of one report: {epsilon:.3g}"]
     return "; ".join(parts) + "."
 

@@ -184,7 +184,7 @@ def _make_suggestions_table(suggestions: CandidateSuggestions) -> Table[Any]:
         title="Suggested",
         columns=(
             Column("string", lambda row: row["string"], "name"),
-            Column("reports", lambda row: f"{row['count']:,.0f}"),
+            Column("reports", lambda row: f"{row['count']:z,.0f}"),
             Column("std error", lambda row: f"{row['std_error']:,.0f}"),
             Column("share", lambda row: format_share(row["share"], row["std_error"] / reports)),
             Column("p-value", lambda row: format_p_value(row["p_value"])),
