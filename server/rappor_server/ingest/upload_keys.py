@@ -29,6 +29,12 @@ value of a label in the Prometheus counter of uploads, `rappor_key_uploads`."""
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 """Pattern of a day. `date.fromisoformat` also parses weeks such as 2026-W48-1."""
 
+_EXPECTED_LINE: Final = (
+    "a line must be NAME KEY or NAME KEY LAST-DAY, with a name of small letters, digits, _, . and "
+    "- that no other line has, and a day such as 2026-12-31"
+)
+"""Message for every line that is refused."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadKey:
@@ -54,7 +60,7 @@ class UploadKeys:
 
     @classmethod
     def loads(cls, text: str, *, path: str) -> Self:
-        """Parse lines of the form `KEY`, `NAME KEY` or `NAME KEY LAST-DAY`; # begins a comment.
+        """Parse lines of the form `NAME KEY` or `NAME KEY LAST-DAY`; # begins a comment.
 
         Raises
         ------
@@ -71,9 +77,7 @@ class UploadKeys:
             key = _parse_key(words)
             if key is None or key.name in keys:
                 # The message does not repeat the line, which contains a secret.
-                raise FileError(
-                    path, "a line must be NAME KEY LAST-DAY, each name once", line=number
-                )
+                raise FileError(path, _EXPECTED_LINE, line=number)
             keys[key.name] = key
         if not keys:
             raise FileError(path, "the file must have a key")
@@ -97,9 +101,10 @@ class UploadKeys:
 
 def _parse_key(words: list[str]) -> UploadKey | None:
     """Return the key in the words of a line, or None if the line is malformed."""
-    # A file with one key needs no name. The Prometheus counter of uploads shows the name "key".
+    # A single word may be a key without a name, or a name whose key is missing. Bad case: an
+    # operator wrote the name only, so the public name became the key that programs needed.
     if len(words) == 1:
-        return UploadKey(name="key", key=words[0].encode())
+        return None
     name, key, *days = words
     if not _NAME.fullmatch(name) or len(days) > 1 or not all(map(_DAY.fullmatch, days)):
         return None

@@ -126,14 +126,15 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         assert send("simsim").json()["stop"] == {"page": last}
         stopped = running.post(build_upload(), Authorization="Bearer simsim").json()["reports"]
         assert stopped == [{"status": "refused", "reason": "stopped"}]
-        # Two invalid files: without a key, and with one name twice. Both keys stay valid.
-        for wrong in ("", "old sesame\nold simsim\n"):
+        # Invalid files: without a key, with one word in a line, and with one name twice. Both keys
+        # stay valid.
+        for wrong in ("", "new\n", "old sesame\nold simsim\n"):
             keys.write_text(wrong)
             reload(running)
             assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
         figures = running.get("/metrics").text
         assert 'rappor_key_uploads_total{key="new"}' in figures
-        assert len(running.events("reload refused")) == 2
+        assert len(running.events("reload refused")) == 3
         assert running.events("old parameters refused") == []
         keys.write_text("old sesame\nnew simsim\n")
         (tmp_path / "metrics.toml").write_text(REGISTRY.replace("m = 4", "m = 8"))

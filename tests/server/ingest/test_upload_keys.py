@@ -39,18 +39,14 @@ def test_each_key_is_valid_until_its_last_day() -> None:
     assert "sesame" not in repr(vars(keys))
 
 
-def test_a_file_of_one_word_is_a_key() -> None:
-    """A line of one word is a key with the name `key`, which does not expire."""
-    assert UploadKeys.loads("sesame\n", path="keys").find("Bearer sesame", today=TODAY) == "key"
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("", None),
         ("# nothing but this\n", None),
         ("a sesame\na simsim\n", 2),  # one name twice
-        ("sesame\nsimsim\n", 2),  # twice the name `key`
+        ("sesame\n", 1),  # a key without a name, or a name without a key
+        ("a simsim\nsesame # new\n", 2),
         ("a sesame 2026-13-01\n", 1),
         ("a sesame 2026-W48-1\n", 1),
         ("a sesame 2026-11-30 more\n", 1),
@@ -65,5 +61,8 @@ def test_invalid_files_are_refused_without_showing_a_key(text: str, line: int | 
     with pytest.raises(FileError) as caught:
         UploadKeys.loads(text, path="keys")
     assert caught.value.line == line
+    if line is not None:
+        expected = f"keys, line {line}: a line must be NAME KEY or NAME KEY LAST-DAY"
+        assert str(caught.value).startswith(expected)
     for key in ("sesame", "simsim"):
         assert key not in str(caught.value)
