@@ -65,7 +65,8 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
 
     The site has the format of `rappor publish`. Run the command once a week from a timer. If the
     weeks have not changed, the command writes the same edition again. Everything in the folder is
-    public, including the candidates.
+    public, including the candidates. A line is printed for each metric, and one for the metrics
+    that are not published because their min_reports is 0.
     """
     from rappor_server.storage.blocks import rules_in_force
 
@@ -74,8 +75,6 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
     registry, rules = registries[0], rules_in_force(registries)
     requested = [registry.metric(name) for name in metrics]
     with open_database(settings) as engine:
-        # A metric whose min_reports is 0 is a trial, which shows every report at once. It is
-        # published only if the operator names it.
         for metric in requested or [entry for entry in registry.values() if entry.min_reports]:
             try:
                 click.echo(_publish_metric(engine, registry, metric, rules, settings, out))
@@ -84,6 +83,15 @@ def publish(*, metrics: tuple[str, ...], out: Path, **options: Any) -> None:
                 if requested:
                     raise
                 click.echo(f"{metric.name}: not published: {error}")
+    # A metric whose min_reports is 0 is a trial, which shows every report at once. It is published
+    # only if the operator names it. Bad case: all metrics of a registry were trials, and the
+    # command wrote and printed nothing.
+    trials = [metric.name for metric in registry.values() if not metric.min_reports]
+    if trials and not requested:
+        click.echo(
+            f"not published, because min_reports is 0 as in a trial: {', '.join(trials)}; "
+            "--metric NAME publishes a metric all the same"
+        )
 
 
 def _publish_metric(

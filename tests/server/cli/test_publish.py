@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from collectors import call_command, store_counts
+from collectors import LOUD, UNBOUNDED, call_command, format_entry, store_counts
 from dashboards import TOML
 from rappor_server.storage.database import open_database, utc_today
 from rappor_server.storage.schema_versions import migrate
@@ -59,7 +59,11 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     # Without --metric, `publish` takes the metrics with a minimum of reports. In this registry only
     # the metric `other` has a minimum, and no report of it has come.
     every_metric = call_command("publish", "--registry", str(registry), "--out", str(site))
-    assert every_metric.stdout == "other: no whole week is released yet\n"
+    assert every_metric.stdout == (
+        "other: no whole week is released yet\n"
+        "not published, because min_reports is 0 as in a trial: home_page, theme, setup; "
+        "--metric NAME publishes a metric all the same\n"
+    )
     # The same weeks under a registry that names the program and counts installations, which needs
     # a minimum of reports. All 5,000 reports of a week came on its Monday.
     with_installations = (TABLES + TOML).replace("min_reports = 0", "min_reports = 100")
@@ -73,3 +77,22 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     assert f"<strong>5,000</strong> active installations on {last_monday}." in text
     assert text.index("<strong>5,000</strong>") < text.index("leads with")
     assert call_command("publish", *arguments).stdout == result.stdout
+
+
+def test_a_registry_of_trials_says_why_nothing_is_published(tmp_path: Path) -> None:
+    """If every metric is a trial, the command names them and the reason, and writes no site.
+
+    A metric without a minimum of reports shows every report at once, so it is published only by
+    name. The command once ended without a word.
+    """
+    registry, site = tmp_path / "metrics.toml", tmp_path / "site"
+    entry = format_entry("word", k=32, m=8, candidates=["a", "b"], **LOUD)
+    registry.write_text(UNBOUNDED + entry, encoding="utf-8")
+    migrate(f"sqlite:///{tmp_path / 'metrics.sqlite3'}")
+    result = call_command("publish", "--registry", str(registry), "--out", str(site))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == (
+        "not published, because min_reports is 0 as in a trial: word; "
+        "--metric NAME publishes a metric all the same\n"
+    )
+    assert not site.exists()
