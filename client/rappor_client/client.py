@@ -82,6 +82,7 @@ from rappor_client.folder.tracebacks import hide_frames
 from rappor_client.network.transport import Transport
 from rappor_client.outbox.flush_result import FlushReason, FlushResult, Step, summarize_steps
 from rappor_client.outbox.metric_cache import MetricCache, build_cache, draw_tag
+from rappor_client.outbox.next_report import NextReport, find_next_report
 from rappor_client.outbox.outcome import FAILED, SKIPPED, Outcome, SkipReason
 from rappor_client.outbox.stops import Stops
 from rappor_client.outbox.writer import Writer
@@ -423,6 +424,28 @@ class Client:
             frozenset(),
         )
 
+    def find_next_reports(self) -> dict[str, NextReport]:
+        """Return the first days of the next report of each metric, by its name.
+
+        Queued and pending reports are not considered, because they have been recorded before. A
+        metric is missing if it has ended, if it was opted out, or if no day of the next two years
+        is found. The result is empty without consent, and if the client is disabled.
+        """
+        writer = self._writer
+        if writer is None or not self._consent or self._disabled:
+            return {}
+
+        def find() -> dict[str, NextReport]:
+            state, now = writer.identity.state, self._clock()
+            next_reports = {
+                name: find_next_report(metric, state, now, self._stops, self._find_unaffordable_in)
+                for name, metric in self.registry.items()
+                if name not in self._opted_out
+            }
+            return {name: days for name, days in next_reports.items() if days is not None}
+
+        return self._run_safely(find, {})
+
     def sent_uploads(self) -> list[SentUpload]:
         """Return the uploads that have left the device, byte by byte, the oldest first."""
         return self._read_spool(spool.list_sent_uploads, [])
@@ -577,6 +600,14 @@ class Client:
             names = ", ".join(sorted(metrics))
             warn("the budget of %s has no room for %s: nothing is sent", year, names)
         return metrics
+
+    def _find_unaffordable_in(self, state: State, year: int) -> frozenset[str]:
+        """Return the metrics that do not fit into the budget of a year, without a line in the log.
+
+        The year may be ahead of the clock.
+        """
+        assert self._writer is not None
+        return self._writer.find_unaffordable(state.reservations.advance_to(year), year)
 
     def _begin(self, obstacle: str) -> None:
         """Open the folder, or disable the client.

@@ -208,6 +208,7 @@ ARGUMENTS = {"opt_out": ["page"]}
         "queued_count",
         "privacy_spent",
         "find_unaffordable_metrics",
+        "find_next_reports",
         "sent_uploads",
         "event_counts",
         "opt_out",
