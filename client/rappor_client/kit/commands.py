@@ -4,7 +4,8 @@ The kit (`rappor_client.kit`) adds this command to a program. Example for a prog
 
     $ prog telemetry status
     Telemetry of prog is on: you said yes on 2026-11-18.
-    0 reports sent, 0 waiting, 1 kept until the day is over.
+    0 reports sent, 0 waiting.
+    Nothing can be sent before 2026-12-06 (UTC): this device records nothing before 2026-12-05.
 
 Each subcommand is a function that yields the lines of its output.
 """
@@ -15,7 +16,7 @@ import argparse
 import datetime
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from rappor.base.errors import RapporError
@@ -25,6 +26,8 @@ from rappor.registry.registry import Registry
 from rappor_client.kit import init_command, payload
 from rappor_client.kit.consent_file import ALL_METRICS
 from rappor_client.kit.host import Host
+from rappor_client.outbox.next_report import NextReport
+from rappor_client.periods import day_of
 from rappor_client.person.contents import read_contents
 
 _FIRST_DAY = datetime.date(1970, 1, 1)
@@ -175,12 +178,49 @@ def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -
                 )
             # A report of today is pending and not yet queued. When the status showed only queued
             # reports, it said that nothing waits on the day of the month's only report.
-            n_pending = len(read_contents(host.folder).pending_reports)
+            contents = read_contents(host.folder)
+            n_pending = len(contents.pending_reports)
             pending = f", {n_pending} kept until the day is over" if n_pending else ""
             sent = len(client.sent_uploads())
             yield f"{sent} reports sent, {client.queued_count()} waiting{pending}."
+            # A person who has just agreed sees nothing sent for weeks.
+            if not contents.queued_reports:
+                yield from _describe_earliest_upload(
+                    [day_of(report.interval_end) for report in contents.pending_reports],
+                    client.find_next_reports().values(),
+                    today,
+                )
     elif not host.read_consent().word and host.is_in_container():
         yield "Nobody is asked in a container."
+
+
+def _describe_earliest_upload(
+    pending_ends: Sequence[datetime.date],
+    next_reports: Collection[NextReport],
+    today: datetime.date,
+) -> _Lines:
+    """Yield the first day on which an upload may leave, if it is known and not today.
+
+    Parameters
+    ----------
+    pending_ends
+        Days on which the intervals of pending reports are over.
+    next_reports
+        First days of the next report of each metric.
+    today
+        Present day (UTC).
+    """
+    earliest = min([*pending_ends, *(days.leaves_from for days in next_reports)], default=today)
+    if earliest <= today:
+        return
+    recorded_from = min((days.recorded_from for days in next_reports), default=today)
+    if earliest in pending_ends:
+        reason = "a report leaves when its day or week is over"
+    elif recorded_from == today:
+        reason = "nothing is recorded yet, and a report leaves when its day or week is over"
+    else:
+        reason = f"this device records nothing before {recorded_from}"
+    yield f"Nothing can be sent before {earliest} (UTC): {reason}."
 
 
 def _describe_state(host: Host) -> _Lines:
@@ -219,9 +259,10 @@ def _describe_state(host: Host) -> _Lines:
 
 
 def _preview(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
-    """Print the queued uploads, or an example, and what they reveal."""
+    """Print the queued uploads, examples of all other metrics, and what they reveal."""
     registry, contents = Registry.load(host.registry), read_contents(host.folder)
-    yield from payload.describe_payload(registry, contents.bodies, host.collector)
+    today = host.compute_date()
+    yield from payload.describe_payload(registry, contents.bodies, host.collector, today=today)
 
 
 def _view(host: Host, args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
@@ -231,7 +272,8 @@ def _view(host: Host, args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     state, registry = " ".join(_describe_state(host)), Registry.load(host.registry)
     # `mkdtemp` creates a folder that only the user can read.
     path = Path(tempfile.mkdtemp(prefix="telemetry-"), "telemetry.html")
-    path.write_text(render_page(host.name, state, registry, Path(host.folder)), encoding="utf-8")
+    page = render_page(host.name, state, registry, Path(host.folder), today=host.compute_date())
+    path.write_text(page, encoding="utf-8")
     if not args.no_browser:
         import webbrowser
 

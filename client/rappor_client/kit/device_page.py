@@ -5,6 +5,7 @@ The command `telemetry view` shows the page to the person whose device this is.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -22,7 +23,9 @@ _STYLE: Final = (
 )
 
 
-def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
+def render_page(
+    name: str, state: str, registry: Registry, folder: Path, *, today: datetime.date
+) -> str:
     """Return the HTML page about the device of a folder.
 
     Parameters
@@ -35,10 +38,12 @@ def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
         Registry of the program.
     folder
         Folder of the device.
+    today
+        Present day (UTC).
     """
     body = "\n".join(
         f"<h2>{escape(title)}</h2>\n<pre>{escape(text)}</pre>"
-        for title, text in _list_sections(registry, read_contents(folder))
+        for title, text in _list_sections(registry, read_contents(folder), today)
     )
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Telemetry of {escape(name)}"
@@ -47,7 +52,9 @@ def render_page(name: str, state: str, registry: Registry, folder: Path) -> str:
     )
 
 
-def _list_sections(registry: Registry, contents: Contents) -> Iterator[tuple[str, str]]:
+def _list_sections(
+    registry: Registry, contents: Contents, today: datetime.date
+) -> Iterator[tuple[str, str]]:
     """Yield title and text of each section.
 
     The section "Recorded" names metrics, and the epochs of their noisy responses. It cannot show
@@ -70,7 +77,7 @@ def _list_sections(registry: Registry, contents: Contents) -> Iterator[tuple[str
     sent = [f"{upload.day} {upload.body.decode()}" for upload in contents.sent_uploads]
     yield "Sent", "\n".join(sent) or "This device has no record of anything sent."
     # The folder does not contain the address of the collector, so the text names no collector.
-    would_send = payload.describe_payload(registry, contents.bodies, collector=None)
+    would_send = payload.describe_payload(registry, contents.bodies, collector=None, today=today)
     yield "Would be sent", "\n".join(would_send)
     # A sentence with the privacy loss of each metric so far, as an epsilon.
     yield "Privacy loss", str(contents.spent)

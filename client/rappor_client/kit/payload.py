@@ -9,38 +9,64 @@ from collections.abc import Iterator, Sequence
 from rappor.base.errors import MetricError
 from rappor.encode import encode_value
 from rappor.privacy.notice import describe_belief
-from rappor.protocol.encodings import parse_value
+from rappor.protocol.encodings import get_encoding, parse_value
 from rappor.protocol.loss import epsilon_1
-from rappor.protocol.wire import Upload
+from rappor.protocol.normalizers import FIELD_SEPARATOR
+from rappor.protocol.randomizer import SECRET_BYTES
+from rappor.protocol.wire import Upload, parse_upload_entries
 from rappor.registry.metric import Metric
 from rappor.registry.registry import Registry
 from rappor_client.kit.host import METRIC
 
 
 def describe_payload(
-    registry: Registry, bodies: Sequence[bytes], collector: object
+    registry: Registry, bodies: Sequence[bytes], collector: object, *, today: datetime.date
 ) -> Iterator[str]:
-    """Yield lines with the uploads that may leave a device, or with an example upload.
+    """Yield lines with the uploads that may leave a device, and examples of all other metrics.
+
+    Each metric of the registry has an upload, an example, or a sentence why it has none. A person
+    agrees to all metrics together, so a preview of one metric would hide the others.
 
     Parameters
     ----------
     registry
         Registry of the program.
     bodies
-        Bodies of the queued uploads. Without any, the lines show an example.
+        Bodies of the queued and pending uploads.
     collector
         Address of the collector, or a transport.
+    today
+        Present day (UTC).
     """
+    find_metric(registry)  # raises for a registry without the metric of the uses
     destination = collector if isinstance(collector, str) else "the collector"
     if bodies:
         yield f"This goes to {destination}, each line as an upload of its own:"
         yield from (body.decode() for body in bodies)
-    else:
-        yield (
-            f"Nothing waits. An example of what a device would send to {destination}, made up now:"
-        )
-        yield make_example(registry).decode()
+    uploaded = {entry["metric"] for body in bodies for entry in parse_upload_entries(body)[1]}
+    # The kit passes no properties of a device, so its devices are in the segments "other".
+    entries = registry.in_segment({}).items()
+    others = [metric for name, metric in entries if name not in uploaded]
+    if others:
+        waiting = "Nothing else waits." if bodies else "Nothing waits."
+        examples = "An example" if len(others) == 1 else "For each question, an example"
+        yield f"{waiting} {examples} of what a device would send to {destination}, made up now:"
+    for metric in others:
+        yield from _describe_example(metric, today)
     yield describe_disclosure(registry)
+
+
+def _describe_example(metric: Metric, today: datetime.date) -> Iterator[str]:
+    """Yield a sentence about a metric with the recorded value, and an example of its upload."""
+    heading = f"{metric.name}: {metric.description.rstrip('.')}."
+    if today > metric.expires:
+        yield f"{heading} Nothing is sent: the collection ended on {metric.expires}."
+    elif (value := _choose_value(metric)) is None:
+        yield f"{heading} No example is shown, because the registry lists no value of it."
+    else:
+        shown = value.replace(FIELD_SEPARATOR, " | ")
+        yield f'{heading} If "{shown}" is recorded:'
+        yield make_example(metric, value).decode()
 
 
 def find_metric(registry: Registry) -> Metric:
@@ -63,22 +89,24 @@ def find_metric(registry: Registry) -> Metric:
     return metric
 
 
-def make_example(registry: Registry) -> bytes:
-    """Return the upload of an invented device, which has recorded the first name of its metric.
+def _choose_value(metric: Metric) -> str | None:
+    """Return a value of a metric as text, for an example; None if the registry lists no value."""
+    # The names are the categories of the one-hot encoding, the edges of buckets, or the candidates
+    # of hashed strings and items.
+    if names := metric.params.categories or metric.listed:
+        return names[0]
+    # Case: a boolean. It has no categories, and its values are "false" and "true".
+    pairs = get_encoding(metric.params).most_different_pairs
+    return pairs[0][-1] if pairs else None
 
-    Raises
-    ------
-    MetricError
-        See `find_metric`.
-    """
-    metric = find_metric(registry)
-    # The names are the categories of the one-hot encoding, or the candidates of the list encoding.
-    names = metric.params.categories or metric.listed
-    value = parse_value(metric.params, names[0])
+
+def make_example(metric: Metric, text: str) -> bytes:
+    """Return the upload of an invented device, which has recorded a value, passed as text."""
+    value = parse_value(metric.params, text)
     # Any epoch will do, because the secret is new: the report is as random as in any epoch of a
     # real device.
     epoch = metric.epoch_at(datetime.date.min)
-    encoded = encode_value(os.urandom(32), metric, value, epoch=epoch)
+    encoded = encode_value(os.urandom(SECRET_BYTES), metric, value, epoch=epoch)
     return Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
 
 

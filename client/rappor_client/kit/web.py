@@ -154,7 +154,9 @@ class Site(Host):
 
         registry = Registry.load(self.registry)
         folder = Path(self._locate_account_folder(account))
-        return render_page(self.name, "For your account.", registry, folder)
+        return render_page(
+            self.name, "For your account.", registry, folder, today=self.compute_date()
+        )
 
     def find_route_name(self, endpoint: object, scope: dict[str, Any] | None = None) -> str:
         """Return the name of the route that sent a request to an endpoint; "" without a route.

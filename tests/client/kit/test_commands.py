@@ -25,6 +25,7 @@ from rappor_client.testing import FixedClock, MemoryTransport, peek
 
 from rappor import Params, Registry
 from rappor.protocol.encodings import get_encoder
+from rappor.protocol.wire import Report, parse_upload
 
 WITH_CLICK_AND_TYPER = pytest.mark.parametrize(
     "tool", [CLICK, TYPER], ids=["click", "typer"], indirect=True
@@ -214,6 +215,134 @@ def test_preview_shows_the_bytes_that_are_sent(
     previewed_bodies = [line.encode() for line in lines if line.startswith("{")]
     assert sorted(previewed_bodies) == sorted(transport.bodies)
     assert lines[-1].startswith("What anybody could learn")
+
+
+@pytest.mark.slow
+def test_status_says_from_which_day_on_something_can_be_sent(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the yes, `status` has the day before which nothing can be sent, until it has come.
+
+    The device sends one report a month, of the first day with a use from its drawn day on. The
+    status once said only that telemetry is on and that nothing waits, for weeks.
+    """
+    host = open_host(tool, now="2026-06-01T12:00:00")
+
+    def read_status() -> str:
+        assert manage(host, ["status"], []) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    with host.open() as client:
+        days = client.find_next_reports()["command"]
+    reasons = {
+        True: "nothing is recorded yet, and a report leaves when its day or week is over",
+        False: f"this device records nothing before {days.recorded_from}",
+    }
+    is_today = days.recorded_from == host.compute_date()
+    expected = f"Nothing can be sent before {days.leaves_from} (UTC): {reasons[is_today]}."
+    assert read_status() == expected
+    host.clock.set(f"{days.recorded_from}T12:00:00")  # type: ignore[attr-defined]
+    host.record_and_send("build")
+    expected = f"{days.leaves_from} (UTC): a report leaves when its day or week is over."
+    assert read_status() == f"Nothing can be sent before {expected}"
+    host.clock.advance(days=1)  # type: ignore[attr-defined]
+    transport = MemoryTransport()
+    host.collector = transport
+    host.send()
+    assert len(transport.bodies) == 1
+    # The next report is one of July.
+    assert re.match(r"Nothing can be sent before 2026-07-\d\d \(UTC\): this device ", read_status())
+
+
+MORE_METRICS = """
+[metrics.plugins]
+description = "Installed plugins."
+encoding = "set"
+profile = "once"
+interval = "epoch"
+candidates = ["git", "vim-mode"]
+[metrics.start_seconds]
+description = "Seconds of a start"
+encoding = "buckets"
+edges = [0.5, 1]
+profile = "strict"
+[metrics.dark]
+description = "Dark appearance"
+encoding = "boolean"
+profile = "strict"
+[metrics.setup]
+description = "Editor and system"
+encoding = "onehot"
+categories = {editor = ["vim", "code"], system = ["linux", "mac"]}
+profile = "strict"
+[metrics.word]
+description = "Last word"
+encoding = "bloom"
+profile = "strict"
+segments = {version = ["1", "2"]}
+[metrics.old]
+description = "A question of the past"
+encoding = "boolean"
+profile = "strict"
+expires = 2020-12-31
+"""
+"""Metrics of all encodings: one without a listed value, and one that has ended."""
+
+
+def add_metrics(tool: Tool) -> None:
+    """Add `MORE_METRICS` to the registry, each with an owner, an epoch and an expiry day."""
+    text = tool.registry.read_text(encoding="utf-8").replace("total = 48", "total = 480")
+    for entry in MORE_METRICS.split("\n[")[1:]:
+        expires = "" if "expires" in entry else "expires = 2099-12-31\n"
+        text += f'\n[{entry}\nowner = "a@example.org"\nepoch = "quarter"\n{expires}'
+    tool.registry.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_preview_shows_every_question(tool: Tool, capsys: pytest.CaptureFixture[str]) -> None:
+    """`preview` has an example of each metric with its value, or the reason why it has none.
+
+    A person agrees to all metrics. The preview once showed the metric of the commands only. The
+    bits of an example are a valid report of the metric.
+    """
+    add_metrics(tool)
+    host = tool.host(Host)
+    assert manage(host, ["preview"], []) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Nothing waits. For each question, an example of what a device")
+    headings = [line for line in lines[1:-1] if not line.startswith("{")]
+    assert headings == [
+        'command: Which commands and options of mytool are used. If "--verbose" is recorded:',
+        'plugins: Installed plugins. If "git" is recorded:',
+        'start_seconds: Seconds of a start. If "0.5" is recorded:',
+        'dark: Dark appearance. If "true" is recorded:',
+        'setup: Editor and system. If "vim | linux" is recorded:',
+        "word: Last word. No example is shown, because the registry lists no value of it.",
+        "old: A question of the past. Nothing is sent: the collection ended on 2020-12-31.",
+    ]
+    registry = Registry.load(tool.registry).in_segment({})
+    bodies = [line.encode() for line in lines if line.startswith("{")]
+    reports = [report for body in bodies for report in parse_upload(body, registry.lookup)[1]]
+    names = ["command", "plugins", "start_seconds", "dark", "setup"]
+    assert [report.metric for report in reports if isinstance(report, Report)] == names
+
+
+@pytest.mark.slow
+def test_preview_of_a_waiting_report_shows_the_other_questions(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A metric with a waiting report has its bytes, and each of the others has an example."""
+    tool.add_theme()
+    host = open_host(tool, now="2026-12-30T12:00:00")
+    host.record_and_send("build")
+    assert manage(host, ["preview"], []) == 0
+    first, body, second, heading, example, last = capsys.readouterr().out.splitlines()
+    assert first == "This goes to the collector, each line as an upload of its own:"
+    assert body.encode() in peek(tool.folder).bodies
+    assert second.startswith("Nothing else waits. An example of what a device would send")
+    assert heading == 'theme: Light or dark appearance. If "light" is recorded:'
+    assert '"metric":"theme"' in example
+    assert last.startswith("What anybody could learn")
 
 
 @pytest.mark.slow
