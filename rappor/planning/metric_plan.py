@@ -44,8 +44,10 @@ def adapt_plan(plan: Plan, metric: Metric, *, reports: int | None) -> Plan:
     """
     if metric.listed and reports is not None:
         # Expected reports of one interval, in which each device reports once. If devices report
-        # different parts of a string, the part with the fewest devices counts.
-        expected = metric.smallest_part * reports / plan.target.reports_per_device
+        # different parts of a string, the part with the fewest devices counts. Devices are assumed
+        # to be spread evenly over the segments, as `rappor-server check` assumes.
+        devices = reports / plan.target.reports_per_device
+        expected = metric.smallest_part * devices / metric.n_segments
         m = choose_list_cohorts(expected, min_cohort=metric.min_cohort)
         if m != plan.params.m:
             # `insecure` skips the check that one report cannot reveal the value. The plan's

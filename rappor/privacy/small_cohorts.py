@@ -6,6 +6,12 @@ epoch. The collector releases a block (whole days of one cohort) only if the blo
 `min_cohort` reports for each interval, because the sum of one device would be the report of the
 device. Too many cohorts therefore delay or prevent releases.
 
+Two multiples of `min_cohort` occur. A metric in operation gets a warning if its cohorts expect
+fewer than twice `min_cohort` reports (`CohortFilling.is_m_too_large`). A plan, and the number that
+the warning recommends, have three times as many, because their number of devices is a guess. Both
+are the result of `choose_list_cohorts`: 8 cohorts for 300 devices and `min_cohort` 10. The warning
+once recommended 15, the largest number without a warning, while a plan had 8.
+
 Of n devices that report in an interval, a cohort has Binomial(n, 1/m) devices, m being the number
 of cohorts. Example: with 1,000 devices and 128 cohorts, a cohort has 7.8 devices on average, and
 26 % of the cohorts have 10.
@@ -20,7 +26,7 @@ from typing import Final
 _PLENTY: Final = 2
 """Expected number of reports of a cohort in an interval, as a multiple of `min_cohort`, that
 suffices for a release. With the default `min_cohort` 10, the multiple 2 gives 20 expected reports,
-and 99.5 % of the cohorts have at least 10. A larger multiple recommends fewer cohorts."""
+and 99.5 % of the cohorts have at least 10. A larger multiple warns of more metrics."""
 
 _LIST_PLENTY: Final = 3
 """Expected number of reports of a cohort in an interval, as a multiple of `min_cohort`, for a
@@ -35,7 +41,7 @@ More cohorts gain little accuracy, and a rarer cohort links the reports of a dev
 
 
 def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
-    """Choose the number of cohorts of a string metric with a list.
+    """Choose the number of cohorts of a metric of strings or sets.
 
     The choice is the largest power of 2 in 4 to 128 that gives each cohort three times `min_cohort`
     expected reports.
@@ -73,6 +79,8 @@ class CohortFilling:
     >>> filling = CohortFilling(devices=1000, m=128, min_cohort=10)
     >>> filling.is_m_too_large, filling.largest_m, round(filling.share, 2)
     (True, 50, 0.26)
+    >>> filling.recommended_m
+    32
     """
 
     devices: int
@@ -89,6 +97,11 @@ class CohortFilling:
     def largest_m(self) -> int:
         """Largest number of cohorts with enough expected reports, at least 1."""
         return max(self.devices // (_PLENTY * self.min_cohort), 1)
+
+    @property
+    def recommended_m(self) -> int:
+        """The number of cohorts that a plan chooses. It may exceed `largest_m` for few devices."""
+        return max(choose_list_cohorts(self.devices, min_cohort=self.min_cohort), self.least_m)
 
     @property
     def share(self) -> float:
@@ -115,19 +128,20 @@ class CohortFilling:
 
     @property
     def summary(self) -> str:
-        """Sentence with the share of cohorts that can be released, and a better m.
+        """Sentence with the share of cohorts that can be released, and the recommended m.
 
-        If no m is good, the sentence has the number of devices with which the smallest one is.
+        If the devices are too few for the recommended m, the sentence has the number of devices
+        from which on they are enough.
         """
         share = (
             f"of {self.m:,} cohorts, {100 * self.share:.0f} % have at least {self.min_cohort:,} "
             "reports in an interval; "
         )
-        # Case: 10 devices. One cohort would have enough reports, but two items with one bucket
-        # could not be distinguished. With 9 devices not even one cohort has enough.
-        if self.largest_m < self.least_m or self.devices < self.min_cohort:
+        # Case: 40 devices. Two cohorts would have enough reports, but strings with the same bits in
+        # both cohorts could not be distinguished.
+        if self.recommended_m > self.largest_m:
             return (
-                f"{share}no m would do below {_PLENTY * self.min_cohort * self.least_m:,} devices, "
-                f"which need m = {self.least_m:,}"
+                f"{share}no m would do below {_PLENTY * self.min_cohort * self.recommended_m:,} "
+                f"devices, which need m = {self.recommended_m:,}"
             )
-        return f"{share}m = {self.largest_m:,} would do"
+        return f"{share}m = {self.recommended_m:,} would do"

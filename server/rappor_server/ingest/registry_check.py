@@ -140,11 +140,14 @@ def _check_blocks(metric: Metric) -> Iterator[Finding]:
 def _check_cohorts(metric: Metric, devices: int) -> Iterator[Finding]:
     """Yield a warning if the cohorts of a metric are too many to be filled by its devices."""
     # A segment has a fingerprint of its own, so its blocks contain reports of this segment only.
-    per_segment = devices // metric.n_segments
+    # So does a part of a string.
+    per_part = int(round(metric.smallest_part * devices, 6))  # 0.2 * 10 may be 1.9999999999999998
+    per_segment = per_part // metric.n_segments
     filling = CohortFilling(devices=per_segment, m=metric.params.m, min_cohort=metric.min_cohort)
     if filling.is_m_too_large:
         segments = f" in each of {metric.n_segments:,} segments" if metric.segments else ""
-        population = f"{format_count(per_segment, 'device')}{segments}"
+        part = " with the rarest part" if metric.parts else ""
+        population = f"{format_count(per_segment, 'device')}{part}{segments}"
         text = f"m is too large for {population}: {filling.summary}"
         yield Finding("warning", f"{metric.name}: {text}")
 

@@ -21,7 +21,7 @@ ONCE = Params.profile("once")
 SECRETS = [number.to_bytes(32, "big") for number in range(3)]
 """Secrets of devices. Each draws other days and other samples."""
 START = datetime.date(2026, 11, 18)
-"""First day of every device, a Wednesday."""
+"""The first day of every device is a Wednesday."""
 OBSERVED_DAYS = 200
 """Number of days that a device is observed at most. Two quarters are shorter."""
 

@@ -122,6 +122,26 @@ def test_number_of_cohorts_follows_from_the_number_of_devices(
     assert (metric.params.m, metric.listed) == (cohorts, ("vim", "kate"))
 
 
+def test_plan_and_warning_name_the_same_number_of_cohorts(shell: Shell) -> None:
+    """The m that a warning recommends is the m that a plan of the metric chooses.
+
+    900 devices are 300 in each of three segments, so m is 8. The warning once recommended 15.
+    """
+    text = format_registry(
+        "editor", candidates='["vim", "kate"]', profile='"balanced"', epoch='"quarter"'
+    )
+    path = shell.folder / "list.toml"
+    for segments, devices in (("", 300), ('segments = {version = ["1", "2"]}\n', 900)):
+        path.write_text(text + segments)
+        words = ("--registry", shell.path("list.toml"), "editor", "--devices", str(devices))
+        assert json.loads(expect_success(shell("plan", *words, "--json")))["m"] == 8
+    profile = " ".join(
+        expect_success(shell("plan", "--profile", "strict", *words[-2:-1], "300")).split()
+    )
+    assert "m is too large of 128 cohorts" in profile
+    assert "reports in an interval; m = 8 would do" in profile
+
+
 def test_a_ranked_list_is_planned_with_its_weights(shell: Shell) -> None:
     """A plan with --ranked expects more detections than a plan with equal weights.
 

@@ -130,18 +130,18 @@ def test_few_devices_have_few_cohorts(devices: int, most: int) -> None:
 def test_a_plan_for_ten_devices_promises_nothing() -> None:
     """Ten devices detect no share, and the plan recommends no number of cohorts for them.
 
-    At least three cohorts distinguish 1,000 items of 464 buckets. Each needs 20 reports on average,
-    so 60 devices are the smallest number that some m suits.
+    A plan has at least four cohorts, which distinguish 1,000 items of 464 buckets. Each needs 20
+    reports on average, so 80 devices are the smallest number that some m suits.
     """
     params = Params.profile("once", encoding="set", items=8)
     rows = plan_table(predict_power(params, 1000, reports=10)).rows
     pairs = {row[0]: row[1] for row in rows}
     assert pairs["detects"].startswith("no share in 10 reports")
-    assert pairs["m is too large"].endswith("no m would do below 60 devices, which need m = 3")
+    assert pairs["m is too large"].endswith("no m would do below 80 devices, which need m = 4")
     assert not {"expected", "interval"} & pairs.keys()
-    rows = plan_table(predict_power(params, 1000, reports=60)).rows
+    rows = plan_table(predict_power(params, 1000, reports=80)).rows
     (enough,) = [text for name, text in rows if name == "m is too large"]
-    assert enough.endswith("m = 3 would do")
+    assert enough.endswith("m = 4 would do")
 
 
 def test_a_planned_entry_has_the_planned_parameters() -> None:

@@ -33,17 +33,18 @@ def test_the_summary_has_share_and_better_m() -> None:
     """The summary states the share of cohorts with enough reports, and a better m."""
     summary = CohortFilling(devices=1000, m=128, min_cohort=10).summary
     assert summary.startswith("of 128 cohorts, 26 % have at least 10 reports in an interval")
-    assert summary.endswith("m = 50 would do")
+    assert summary.endswith("m = 32 would do")
 
 
 @pytest.mark.parametrize(
     ("devices", "least_m", "end"),
     [
-        (9, 1, "no m would do below 20 devices, which need m = 1"),
-        (10, 1, "m = 1 would do"),
-        (10, 3, "no m would do below 60 devices, which need m = 3"),
-        (59, 3, "no m would do below 60 devices, which need m = 3"),
-        (60, 3, "m = 3 would do"),
+        (9, 1, "no m would do below 80 devices, which need m = 4"),
+        (79, 3, "no m would do below 80 devices, which need m = 4"),
+        (80, 3, "m = 4 would do"),
+        (119, 6, "no m would do below 120 devices, which need m = 6"),
+        (120, 6, "m = 6 would do"),
+        (300, 1, "m = 8 would do"),
     ],
 )
 def test_the_summary_of_few_devices_recommends_no_useless_m(
@@ -51,8 +52,8 @@ def test_the_summary_of_few_devices_recommends_no_useless_m(
 ) -> None:
     """The summary recommends no m whose cohort has too few reports, or that mixes candidates up.
 
-    With 9 devices no cohort has 10 reports. With one cohort, candidates of one bucket cannot be
-    distinguished. The number of devices in the sentence is the smallest one for which an m is good.
+    With fewer than 4 cohorts, strings that collide in all cohorts cannot be distinguished. The
+    number of devices in the sentence is the smallest one for which an m is good.
     """
     filling = CohortFilling(devices=devices, m=128, min_cohort=10, least_m=least_m)
     assert filling.summary.endswith(f"; {end}")
@@ -83,3 +84,21 @@ def test_number_of_cohorts_follows_from_the_reports(
     little accuracy, and smaller cohorts reveal more about which reports come from one device.
     """
     assert choose_list_cohorts(reports, min_cohort=least) == cohorts
+
+
+@pytest.mark.parametrize("least", [1, 10, 100])
+@pytest.mark.parametrize("devices", [100, 300, 2559, 3000, 1_000_000])
+def test_the_summary_recommends_what_a_plan_chooses(devices: int, least: int) -> None:
+    """The recommended m is the choice of the planner, and causes no warning itself.
+
+    The summary once recommended the largest m without a warning: 15 for 300 devices, where a plan
+    has 8.
+    """
+    filling = CohortFilling(devices=devices, m=65_536, min_cohort=least)
+    planned = choose_list_cohorts(devices, min_cohort=least)
+    assert filling.recommended_m == planned
+    recommended = CohortFilling(devices=devices, m=planned, min_cohort=least)
+    if recommended.is_m_too_large:
+        assert f"no m would do below {8 * least:,} devices" in filling.summary
+    else:
+        assert filling.summary.endswith(f"; m = {planned:,} would do")

@@ -207,7 +207,7 @@ def test_warning_about_too_many_cohorts(devices: int | None, has_warning: bool) 
     assert [finding.level for finding in findings] == ["warning"] * has_warning
     for finding in findings:
         assert finding.text.startswith("page: m is too large for 2,559 devices: of 128 cohorts, ")
-        assert finding.text.endswith("m = 127 would do")
+        assert finding.text.endswith("m = 64 would do")
 
 
 def test_warning_about_a_metric_without_minimum() -> None:
@@ -381,3 +381,16 @@ def test_devices_are_spread_over_segments() -> None:
     (finding,) = explain_cohorts(build_registry(divided), devices=3 * enough - 1)
     assert f"m is too large for {enough - 1:,} devices in each of 3 segments" in finding.text
     assert explain_cohorts(build_registry(divided), devices=3 * enough) == []
+
+
+def test_the_rarest_part_of_a_string_has_the_fewest_devices() -> None:
+    """Each part needs 20 devices in each of its cohorts, like a segment.
+
+    A fifth of the devices report the first three characters. The counts of the parts are not added.
+    """
+    plain = build_metric(params=Params.profile("balanced"))
+    divided = dataclasses.replace(plain, parts=(Part("prefix:3", 0.2), Part("whole")))
+    enough = 20 * plain.params.m
+    (finding,) = explain_cohorts(build_registry(divided), devices=5 * enough - 1)
+    assert f"m is too large for {enough - 1:,} devices with the rarest part: " in finding.text
+    assert explain_cohorts(build_registry(divided), devices=5 * enough) == []
