@@ -130,25 +130,16 @@ class Registry(Mapping[str, Metric]):
         MetricError
             An entry or the budget is wrong. The message begins with the path.
         """
-        name = os.fspath(path)
-        try:
-            return cls.loads(read_text(path), path=name, today=today)
-        except MetricError as error:
-            # A command may read two registries, so every message names the file.
-            if str(error).startswith(name):
-                raise
-            raise MetricError(f"{name}: {error}") from None
+        return cls.loads(read_text(path), path=os.fspath(path), today=today)
 
     @classmethod
-    def loads(
-        cls, text: str, *, path: str = "registry", today: datetime.date | None = None
-    ) -> Self:
+    def loads(cls, text: str, *, path: str = "", today: datetime.date | None = None) -> Self:
         """Read a registry from the text of a TOML file.
 
         Parameters
         ----------
         text : the content of the file.
-        path : name of the file in messages.
+        path : name of the file, with which messages begin; empty for a text without a file.
         today : the present day (UTC), as for the constructor.
 
         Raises
@@ -158,6 +149,18 @@ class Registry(Mapping[str, Metric]):
         MetricError
             An entry is wrong, or the budget is missing or too small.
         """
+        try:
+            return cls._parse(text, path or "registry", today)
+        except MetricError as error:
+            # A command may read two registries, so every message names the file. Some messages
+            # name it already, with the line.
+            if not path or str(error).startswith((f"{path}: ", f"{path}, ")):
+                raise
+            raise MetricError(f"{path}: {error}") from None
+
+    @classmethod
+    def _parse(cls, text: str, path: str, today: datetime.date | None) -> Self:
+        """Read a registry from a text. Messages about a single metric do not have the path."""
         document = read_toml(text, path)
         metrics = [Metric(**fields) for fields in read_entries(document, path)]
         total = read_budget(document, path)

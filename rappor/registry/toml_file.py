@@ -7,6 +7,7 @@ entry must not have, such as f = 0 beside keep. `Metric` and `Params` check rang
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import math
@@ -114,7 +115,10 @@ def read_entries(document: _Entry, path: str) -> Iterator[dict[str, Any]]:
         check_known(key, ("budget", "metrics", *_TEXT_TABLES), "key", prefix=f"{path}: ")
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
-        raise MetricError(f"{path}: metrics must be at least one table [metrics.NAME]")
+        shown_value = "nothing" if tables is None else format_value(tables)
+        raise MetricError(
+            f"{path}: metrics must be at least one table [metrics.NAME], got {shown_value}"
+        )
     for name, entry in tables.items():
         try:
             yield _read_entry(name, entry)
@@ -133,7 +137,9 @@ def read_budget(document: _Entry, path: str) -> float | None:
     if (budget := document.get("budget")) is None:
         return None
     if not isinstance(budget, dict) or list(budget) != ["total"]:
-        raise MetricError(f"{path}: budget must be a table with the one key total")
+        raise MetricError(
+            f"{path}: budget must be a table with the one key total, got {format_value(budget)}"
+        )
     total = budget["total"]
     if not isinstance(total, int | float) or isinstance(total, bool) or not total > 0:
         raise MetricError(
@@ -296,7 +302,8 @@ def _read_parts(name: str, entries: object) -> tuple[Part, ...]:
     for table in tables:
         if not isinstance(table, dict) or not {"name"} <= table.keys() <= {"name", "share"}:
             raise metric_error(name, "parts", "a list of {name = ..., share = ...}", entries)
-        parts.append(Part(table["name"], table.get("share")))
+        with _name_key("parts"):
+            parts.append(Part(table["name"], table.get("share")))
     return tuple(parts)
 
 
@@ -306,7 +313,17 @@ def _read_segments(name: str, entries: object) -> tuple[Dimension, ...]:
         isinstance(values, list) for values in entries.values()
     ):
         raise metric_error(name, "segments", "a table of lists, as {version = [...]}", entries)
-    return tuple(Dimension(dimension, tuple(values)) for dimension, values in entries.items())
+    with _name_key("segments"):
+        return tuple(Dimension(dimension, tuple(values)) for dimension, values in entries.items())
+
+
+@contextlib.contextmanager
+def _name_key(key: str) -> Iterator[None]:
+    """Add the key of an entry to the message of a ParamsError, which names a part of its value."""
+    try:
+        yield
+    except ParamsError as error:
+        raise ParamsError(f"{key}: {error}") from None
 
 
 def _read_date(value: object) -> object:

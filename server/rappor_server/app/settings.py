@@ -258,7 +258,7 @@ class Settings:
         if self.admin and not _ADDRESS.fullmatch(self.admin):
             raise ConfigError(f"admin must be HOST:PORT, got {self.admin!r}")
         if self.admin and self.admin_address[1] > _MAX_PORT:
-            raise ConfigError(f"the port of admin must be in [0, {_MAX_PORT}], got {self.admin!r}")
+            raise ConfigError(f"admin must have a port in [0, {_MAX_PORT}], got {self.admin!r}")
         # `PublicPathFilter` distinguishes the two addresses by their ports. With one port on two
         # hosts, devices could reach the endpoints of operators.
         if self.admin and self.port and self.admin_address[1] == self.port:

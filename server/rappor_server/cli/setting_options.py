@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from rappor.base.atomic_files import read_text
 from rappor.base.errors import FileError
@@ -66,6 +67,7 @@ def _load_config(context: click.Context, _: click.Parameter, path: str | None) -
     """
     if path is not None:
         context.default_map = read_config(path)
+        context.meta[_CONFIG] = path  # for `_name_source`
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -74,8 +76,8 @@ def read_config(path: str) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        The file is not TOML, or has a key that is not a setting, or has a list for a setting with
-        one value, or one value for a setting with a list.
+        The file is not TOML, or has a key that is not a setting, or a value has the wrong type or
+        is out of range. The message names the file.
     """
     try:
         config = tomllib.loads(read_text(path))
@@ -83,12 +85,49 @@ def read_config(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} must be TOML: {error}") from None
     for name, value in config.items():
         _check_name(f"{path}: {name}", name)
-        # Without this check, click would take the string "a.toml" for a list of six characters. A
-        # setting whose default is () is a list.
-        if isinstance(value, list) != (_FIELDS[name].default == ()):
-            expected = "one value" if isinstance(value, list) else "a list"
-            raise ConfigError(f"{path}: {name} must be {expected}, got {value!r}")
+        if not _is_valid(name, value):
+            # A URL of a database may contain a password.
+            shown_value = f"a {type(value).__name__}" if name == "database" else repr(value)
+            raise ConfigError(f"{path}: {name} must be {_describe_valid(name)}, got {shown_value}")
     return config
+
+
+def _is_valid(name: str, value: Any) -> bool:
+    """Return whether a value of a TOML file has the type and the range of a setting.
+
+    click would convert values of other types, and name no file in its errors. Bad cases: "a.toml"
+    became a list of six characters, 2.5 the port 2, true the port 1, and a date ended the command
+    with a traceback.
+    """
+    field = _FIELDS[name]
+    if field.default == ():
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    # TOML has integers for numbers of seconds, too: body_seconds = 3.
+    types = (int, float) if isinstance(field.default, float) else type(field.default)
+    # bool is a subclass of int in Python.
+    if not isinstance(value, types) or isinstance(value, bool) != (field.default is False):
+        return False
+    try:
+        click.types.convert_type(field.metadata["type"]).convert(value, None, None)
+    except click.BadParameter:
+        return False
+    return True
+
+
+def _describe_valid(name: str) -> str:
+    """Return the type and the range of a setting in words, such as "an integer of at least 1"."""
+    default, value_type = _FIELDS[name].default, _FIELDS[name].metadata["type"]
+    if default == ():
+        return "a list of texts"
+    if isinstance(value_type, click.IntRange):
+        if value_type.max is None:
+            return f"an integer of at least {value_type.min}"
+        return f"an integer in [{value_type.min}, {value_type.max}]"
+    if isinstance(value_type, click.Choice):
+        return f"one of {', '.join(value_type.choices)}"
+    if default is False:
+        return "true or false"
+    return "a number of seconds above 0" if isinstance(default, float) else "a text"
 
 
 def _check_name(subject: str, name: str) -> None:
@@ -138,7 +177,21 @@ def add_setting_options(*names: str, hidden: tuple[str, ...] = ()) -> Decorator:
 
 
 class _SettingOption(Option):
-    """Option of a setting. It ignores an environment variable that Kubernetes has set."""
+    """Option of a setting. It ignores an environment variable that Kubernetes has set.
+
+    An error names the source of the value: click itself names the flag, even if nobody has passed
+    it and the value is in a variable. `read_config` checks the values of a file.
+    """
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert the value; raise ConfigError with the name of the variable if it is invalid."""
+        try:
+            return super().process_value(ctx, value)
+        except click.BadParameter:
+            if ctx.get_parameter_source(self.name or "") is not ParameterSource.ENVIRONMENT:
+                raise
+            expected = _describe_valid(self.name or "")
+            raise ConfigError(f"{self.envvar} must be {expected}, got {value!r}") from None
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Return the value of the variable, or None if no operator has set it."""
@@ -232,7 +285,7 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     # Every account of a machine can list the flags of all processes. A password there would leak
     # while the command runs, even if the command fails.
     source = click.get_current_context().get_parameter_source("database")
-    is_flag = source is click.core.ParameterSource.COMMANDLINE
+    is_flag = source is ParameterSource.COMMANDLINE
     if is_flag and parse_url(options["database"]).password:
         raise ConfigError(
             "database must have no password in a flag, which everybody on the machine can read: "
@@ -245,7 +298,26 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
         raise ConfigError(
             f"registry must be given {source_name}, in {_PREFIX}REGISTRY or in the file of settings"
         )
-    return Settings(**options)
+    try:
+        return Settings(**options)
+    except ConfigError as error:
+        raise ConfigError(f"{_name_source(str(error))}{error}") from None
+
+
+def _name_source(message: str) -> str:
+    """Return the file or the variable of the first setting that a message names, with a colon.
+
+    The text is empty if the value comes from a flag. `Settings` does not know the sources, and its
+    messages begin with the names of settings: "admin must be HOST:PORT, got 'x'".
+    """
+    context = click.get_current_context()
+    for name in re.findall(r"\w+", message.partition(" must ")[0]):
+        source = context.get_parameter_source(name)
+        if source is ParameterSource.ENVIRONMENT:
+            return f"{_PREFIX}{name.upper()}: "
+        if source is ParameterSource.DEFAULT_MAP:
+            return f"{context.meta[_CONFIG]}: "
+    return ""
 
 
 @contextlib.contextmanager

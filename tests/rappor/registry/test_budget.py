@@ -230,14 +230,14 @@ ENTRY = format_entry("page", epoch='"quarter"')
     ("head", "reason"),
     [
         ("", r"r.toml: the budget .* must be written, in nats: \[budget\] with total = 16 or more"),
-        ("budget = 3\n", "r.toml: budget must be a table with the one key total"),
+        ("budget = 3\n", "r.toml: budget must be a table with the one key total, got 3"),
         ("[budget]\n", "r.toml: budget must be a table with the one key total"),
         ("[budget]\ntotal = 16\nper = 1\n", "r.toml: budget must be a table with the one key"),
         ("[budget]\ntotal = 0\n", "r.toml: total must be a number above 0, in nats, got 0"),
         ("[budget]\ntotal = nan\n", "r.toml: total must be a number above 0, in nats, got nan"),
         ('[budget]\ntotal = "9"\n', "r.toml: total must be a number above 0, in nats, got '9'"),
         ("[budget]\ntotal = true\n", "r.toml: total must be a number above 0, in nats, got True"),
-        ("[budget]\ntotal = 15.999\n", "budget: total must be at least 16 nats"),
+        ("[budget]\ntotal = 15.999\n", "r.toml: budget: total must be at least 16 nats"),
     ],
 )
 def test_a_budget_must_be_written(head: str, reason: str) -> None:

@@ -418,7 +418,10 @@ def test_an_entry_of_a_tuple_of_strings() -> None:
             "parts must be a list of {name = ..., share = ...}",
         ),
         (BLOOM + 'parts = [{name = "whole"}]', "parts must be one prefix or more, and then whole"),
-        (BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]', "a part must be prefix:N with N in"),
+        (
+            BLOOM + 'parts = [{name = "prefix:0", share = 0.1}]',
+            "parts: a part must be prefix:N with N in",
+        ),
         (BLOOM + "ranked = true", "ranked must be false without candidates"),
         (BLOOM + 'candidates = "x.txt"\nranked = 1', "ranked must be true or false, got 1"),
         (BLOOM + "candidates = 3", "candidates must be a non-empty text, got 3"),
@@ -566,8 +569,20 @@ def test_a_name_with_a_bare_dot_is_explained() -> None:
     ("text", "reason"),
     [
         ("", r"r.toml: metrics must be at least one table \[metrics.NAME\]"),
-        ("metrics = 3", "r.toml: metrics must be at least one table"),
-        ("[metrics]\na = 3", r"metric 'a' must be a table \[metrics.NAME\], got 3"),
+        ("metrics = 3", r"r.toml: metrics must be at least one table \[metrics.NAME\], got 3"),
+        ("[metrics]\na = 3", r"r.toml: metric 'a' must be a table \[metrics.NAME\], got 3"),
+        (
+            f"{BUDGET}[metrics.a]\n{BLOOM}min_reports = 'x'",
+            "r.toml: metric 'a': min_reports must be an integer of at least 0, got 'x'",
+        ),
+        (
+            f"{BUDGET}[metrics.a]\n{BLOOM}segments = {{version = [1]}}",
+            "r.toml: metric 'a': segments: a dimension's value must be .*, got 1",
+        ),
+        (
+            f"{BUDGET}[metrics.a]\n{BLOOM}parts = [{{name = 3}}]",
+            "r.toml: metric 'a': parts: a part must be .*, got 3",
+        ),
         ("[metric.a]\nx = 1", "r.toml: unknown key 'metric'; did you mean 'metrics'"),
         (
             f"[metrics.a]\n{BLOOM}[other]",

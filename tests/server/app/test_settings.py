@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from rappor_server.app.settings import Settings
+from rappor_server.base.errors import ConfigError
 from rappor_server.cli.setting_options import add_setting_options, read_settings
 
 from rappor.base.errors import RapporError
@@ -75,10 +76,22 @@ def test_defaults_are_those_of_the_record() -> None:
 # Flags, text of the file of settings, and a part of the message.
 INVALID = (
     ("", "prot = 1", "prot must name a setting; did you mean port"),
-    ("", 'port = "x"', "'x' is not a valid integer"),
+    ("", 'port = "x"', "server.toml: port must be an integer in [0, 65535], got 'x'"),
+    ("", "port = true", "server.toml: port must be an integer in [0, 65535], got True"),
+    ("", "port = 2.5", "server.toml: port must be an integer in [0, 65535], got 2.5"),
+    ("", "max_body = 0", "server.toml: max_body must be an integer of at least 1, got 0"),
+    ("", "body_seconds = nan", "body_seconds must be a number of seconds above 0, got nan"),
+    ("", "pages = 1", "server.toml: pages must be true or false, got 1"),
+    ("", "host = 5", "server.toml: host must be a text, got 5"),
+    ("", 'suspicious = "x"', "suspicious must be one of refuse, accept, got 'x'"),
+    ("", 'admin = "x"', "server.toml: admin must be HOST:PORT, got 'x'"),
+    ("", 'tls_key = "k"', "server.toml: tls_certificate and tls_key must be set together"),
     ("", "port = ", "must be TOML"),
-    ("", 'origins = "https://a"', "origins must be a list"),
-    ("", "port = [1]", "port must be one value"),
+    ("", 'origins = "https://a"', "server.toml: origins must be a list of texts"),
+    ("", "older = [1]", "server.toml: older must be a list of texts, got [1]"),
+    ("", "port = [1]", "server.toml: port must be an integer in [0, 65535], got [1]"),
+    # A URL may contain a password.
+    ("", 'database = ["postgresql://a:b@c/d"]', "database must be a text, got a list"),
     ("--port 70000", "", "70000 is not in the range"),
     ("--database postgresql://a:b@c/d", "", "no password in a flag"),
     ("--rate -1", "", "-1 is not in the range"),
@@ -86,7 +99,7 @@ INVALID = (
     ("--body-seconds nan", "", "nan is not a number of seconds above 0"),
     ("--suspicious maybe", "", "is not one of 'refuse', 'accept'"),
     ("--pages", "", "such as --admin 127.0.0.1:9090"),
-    ("--admin 127.0.0.1:65536", "", "the port of admin must be in [0, 65535]"),
+    ("--admin 127.0.0.1:65536", "", "admin must have a port in [0, 65535]"),
     ("--proxies proxy.example", "", "must be addresses or networks, separated by commas"),
     ("--proxies 127.0.0.1,10.0.0.5/8", "", "got '10.0.0.5/8'"),
     ("--proxies *,127.0.0.1", "", "got '*'"),
@@ -103,6 +116,18 @@ def test_invalid_settings_are_refused(flags: str, text: str, message: str, tmp_p
     with pytest.raises((RapporError, click.BadParameter)) as caught:
         parse_settings(*flags.split(), file=path)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", ["2030-01-01", "{a = 1}"])
+def test_a_value_of_a_wrong_type_is_named_with_its_file(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    """A date and a table are values of no setting. The error has file, key, and type or value."""
+    path = tmp_path / "server.toml"
+    path.write_text(f"{name} = {text}\n")
+    with pytest.raises(ConfigError, match=rf"^{path}: {name} must be .*, got ."):
+        parse_settings(file=path)
 
 
 @pytest.mark.parametrize("service", ["", "POSTGRES_", "ADMIN_", "DATABASE_", "PORT_", "V2_EU_"])
@@ -136,15 +161,17 @@ def test_variables_of_a_service_of_kubernetes_are_no_settings(service: str, host
         ("SERVICE_HOSTS", "x", "RAPPOR_SERVER_SERVICE_HOSTS must name a setting"),
         ("ADMIN_PORT", "9090", "RAPPOR_SERVER_ADMIN_PORT must name a setting"),
         ("PROT", "1", "RAPPOR_SERVER_PROT must name a setting; did you mean port"),
-        ("PORT", "x", "'x' is not a valid integer"),
-        ("PAGES", "perhaps", "'perhaps' is not a valid boolean"),
+        ("PORT", "x", "RAPPOR_SERVER_PORT must be an integer in [0, 65535], got 'x'"),
+        ("RATE", "-1", "RAPPOR_SERVER_RATE must be an integer of at least 0, got '-1'"),
+        ("PAGES", "perhaps", "RAPPOR_SERVER_PAGES must be true or false, got 'perhaps'"),
+        ("BODY_SECONDS", "x", "BODY_SECONDS must be a number of seconds above 0, got 'x'"),
+        ("SUSPICIOUS", "x", "SUSPICIOUS must be one of refuse, accept, got 'x'"),
+        ("ADMIN", "x", "RAPPOR_SERVER_ADMIN: admin must be HOST:PORT, got 'x'"),
+        ("PROXIES", "x", "RAPPOR_SERVER_PROXIES: proxies must be addresses or networks"),
     ],
 )
 def test_invalid_variables_are_refused(name: str, text: str, message: str) -> None:
-    """A variable with an unknown name or a wrong value is refused.
-
-    The error names the variable or the value.
-    """
+    """A variable with an unknown name or a wrong value is refused. The error names the variable."""
     with pytest.raises((RapporError, click.BadParameter)) as caught:
         parse_settings(file=None, **{f"RAPPOR_SERVER_{name}": text})
     assert message in str(caught.value)
