@@ -47,6 +47,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 
+from rappor.base.progress import Progress, no_progress
 from rappor.estimator.error_control import ErrorControl
 from rappor.registry.metric import Metric
 from rappor_server.app.input_files import InputFiles
@@ -397,19 +398,25 @@ class Collector:
         )
         return OverviewQuery(subject=subject, through=through)
 
-    async def prepare_overviews(self) -> None:
+    async def prepare_overviews(self, progress: Progress = no_progress) -> None:
         """Compute the overviews of all metrics that are not computed yet; delete unused lists.
 
         The collector calls this method after blocks were closed, because new blocks change the
         overviews. Without it, the first reader of a day would wait for each overview. A metric
         without `min_reports` (a trial) is left out, because its counts change with every report.
+
+        `progress` is called on the event loop with the number of computed overviews.
         """
         await asyncio.to_thread(self.lists.delete_unused)
         metrics = list(self.accepted_params.registry.values())
         queries = [
             await self.make_overview_query(metric) for metric in metrics if metric.min_reports
         ]
-        await self.results.prepare(query for query in queries if query.subject.has_candidates)
+        queries = [query for query in queries if query.subject.has_candidates]
+        for number, query in enumerate(queries):
+            progress("results", number, len(queries))
+            await self.results.prepare(query)
+        progress("results", len(queries), len(queries))
 
     def allocate_for_analyst(self) -> BodyAllocation:
         """Return an allocation for the body of an analyst's request.

@@ -35,6 +35,7 @@ from typing import Any, Final, cast
 import uvicorn
 
 from rappor.base.errors import RapporError
+from rappor.base.progress import Progress, no_progress
 from rappor_server.app.collector import Collector
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
@@ -189,16 +190,19 @@ class Server(uvicorn.Server):
         """Port of the admin address, or None."""
         return self._sockets.admin_port
 
-    def prepare_overviews(self) -> None:
+    def prepare_overviews(self, progress: Progress = no_progress) -> None:
         """Compute the overview pages of all metrics; return when the pages show them.
 
         Another thread than the thread of the server calls this method, after the start. It also
-        returns when the server ends, without the remaining pages.
+        returns when the server ends, without the remaining pages. The thread of the server calls
+        `progress` with the number of computed pages.
         """
         if self._loop is None:
             raise RuntimeError("the server must have started")
         collector: Collector = self._app.state.collector
-        computation = asyncio.run_coroutine_threadsafe(collector.prepare_overviews(), self._loop)
+        computation = asyncio.run_coroutine_threadsafe(
+            collector.prepare_overviews(progress), self._loop
+        )
         while not self.should_exit:
             if concurrent.futures.wait([computation], timeout=_POLL_SECONDS).done:
                 return

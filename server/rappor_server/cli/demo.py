@@ -155,7 +155,7 @@ def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
     # `url` is the address for devices. The pages are at the admin address.
     def print_link(server: Server, url: str) -> None:  # noqa: ARG001 - argument of the callback
         click.echo("Decoding the reports ...")
-        server.prepare_overviews()
+        server.prepare_overviews(_print_progress)
         if server.should_exit:
             return
         admin = f"http://127.0.0.1:{server.admin_port}"
@@ -165,6 +165,18 @@ def _serve_pages(settings: Settings, *, open_browser: bool) -> None:
             webbrowser.open(link)
 
     _run_collector(settings, utc_today, print_link)
+
+
+def _print_progress(stage: str, done: int, total: int | None) -> None:
+    """Print the number of finished steps to standard error: one line on a terminal.
+
+    Without a terminal, each number has a line of its own, as a log needs it.
+    """
+    text = f"{done} of {total} {stage}"
+    if sys.stderr.isatty():
+        click.echo(f"\r{text}", err=True, nl=done == total)
+    else:
+        click.echo(text, err=True)
 
 
 def _run_collector(

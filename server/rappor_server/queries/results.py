@@ -33,7 +33,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -257,29 +257,28 @@ class Results:
         """Stop a page's query."""
         self._stop(await self._look_up(query.compute_key))
 
-    async def prepare(self, queries: Iterable[Query]) -> None:
-        """Compute the results of pages in advance, one after another.
+    async def prepare(self, query: Query) -> None:
+        """Compute the result of a page in advance, unless it was prepared before.
 
-        At most one query of each metric is prepared. The method is called every 30 seconds. It
-        passes over a query whose repr has not changed since it was prepared, because computing the
-        key would read the file of candidates each time.
+        At most one query of each metric is prepared. The method is called every 30 seconds for each
+        metric. It passes over a query whose repr has not changed since it was prepared, because
+        computing the key would read the file of candidates each time.
         """
-        for query in queries:
-            name, text = query.metric.name, repr(query)
-            if self._prepared.get(name) == text:
-                continue
-            state = await self.find_or_start(query, owner=BACKGROUND)
-            if state is not None and state.key in self._runs:
-                await asyncio.wait({self._runs[state.key].task})
-                state = await self._find(state.key, failed_seconds=_BACKGROUND_FAILED_SECONDS)
-            # The query was stopped, or a reader has started the query again in the meantime. The
-            # next call of this method looks again.
-            if state is None or state.state == "running":
-                continue
-            # A status of 500 or more is a fault of the server, such as a database that is away.
-            # The query is tried again, and may succeed then.
-            if state.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                self._prepared[name] = text
+        name, text = query.metric.name, repr(query)
+        if self._prepared.get(name) == text:
+            return
+        state = await self.find_or_start(query, owner=BACKGROUND)
+        if state is not None and state.key in self._runs:
+            await asyncio.wait({self._runs[state.key].task})
+            state = await self._find(state.key, failed_seconds=_BACKGROUND_FAILED_SECONDS)
+        # The query was stopped, or a reader has started the query again in the meantime. The next
+        # call of this method looks again.
+        if state is None or state.state == "running":
+            return
+        # A status of 500 or more is a fault of the server, such as a database that is away. The
+        # query is tried again, and may succeed then.
+        if state.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._prepared[name] = text
 
     async def close(self) -> None:
         """Stop all queries."""

@@ -173,7 +173,7 @@ async def test_a_query_runs_once(tmp_path: Path) -> None:
         second = require_found(await first_process.find_or_start(query(), owner="b"))
         assert (second.state, second.step) == ("running", "decoding")
         pool.may_finish.set()
-        await first_process.prepare([query()])
+        await first_process.prepare(query())
         result = require_found(await second_process.find_or_start(query(), owner="b"))
         assert (result.state, result.page) == ("done", RESULT.page)
         assert await second_process.read_files(result) == RESULT.files
@@ -184,9 +184,10 @@ async def test_a_query_runs_once(tmp_path: Path) -> None:
 async def test_results_are_prepared_one_after_another(tmp_path: Path) -> None:
     """A query that fails is not prepared again, and stops no other query."""
     async with process(tmp_path) as (results, pool):
-        await results.prepare([query(b"bad", fail), query(b"a"), query(b"b")])
+        for prepared in (query(b"bad", fail), query(b"a"), query(b"b")):
+            await results.prepare(prepared)
         assert pool.names == [b"bad", b"a", b"b"]
-        await results.prepare([query(b"bad", fail)])
+        await results.prepare(query(b"bad", fail))
         assert pool.names == [b"bad", b"a", b"b"]
         failed = require_found(await results.find(query(b"bad")))
         assert (failed.state, failed.step, failed.status) == ("failed", "from must be a day", 422)
