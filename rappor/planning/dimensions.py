@@ -18,10 +18,12 @@ be another number, the largest number of bits in the allowed bytes.
   less than `NEGLIGIBLE_VARIANCE` to the variance of a rare string. The largest allowed length of a
   report limits k.
 - m: grows until collisions add less than `NEGLIGIBLE_VARIANCE`. Collisions with unexplained strings
-  and collisions between candidates both decrease as 1 / m. Two more rules apply. With few reports m
-  is smaller, so that a cohort has at least 100 reports. But m is at least 16, and never so small
-  that two candidates often have all bits in common. This rule wins over the other two, so with less
-  than 1,600 reports a cohort has fewer than 100.
+  and collisions between candidates both decrease as 1 / m. Three more rules apply, the later ones
+  before the earlier ones. With few reports m is smaller, so that a cohort has at least 100 reports.
+  But m is at least 16, so with less than 1,600 reports a cohort has fewer than 100. With few
+  devices m is smaller again, so that a collector can release most cohorts in each interval
+  (`rappor.privacy.small_cohorts`). And m is never so small that two candidates often have all bits
+  in common.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from rappor.planning.detection_limit import compute_rare_variance
 from rappor.planning.noise import Budget, choose_noise
 from rappor.planning.power import DetectionTarget, error_without_collisions, predict
 from rappor.planning.set_design import design_sets
+from rappor.privacy.small_cohorts import choose_list_cohorts
 from rappor.protocol.params import MAX_HASHES, Params
+from rappor.registry.metric import MIN_COHORT
 
 NEGLIGIBLE_VARIANCE: Final = 0.04
 """Largest relative increase of a rare string's variance that a finite k, and again a finite m, may
@@ -51,8 +55,8 @@ _MAX_BITS: Final = 1024
 variance by less than 0.2 %."""
 
 _MIN_COHORTS: Final = 16
-"""Smallest number of cohorts. With fewer cohorts, an absent candidate has too few possible sets of
-bits for small p-values."""
+"""Smallest number of cohorts, if the devices suffice for it. With fewer cohorts, an absent
+candidate has fewer possible sets of bits, and a collision in one cohort weighs more."""
 
 _MAX_COHORTS: Final = 4096
 """Largest number of cohorts. Each doubling doubles the time of a decode, and adds a bit of
@@ -223,6 +227,15 @@ def _choose_cohorts(
     cohorts_for_collisions = added_variance * _MAX_COHORTS / NEGLIGIBLE_VARIANCE
     cohorts_for_reports = n_reports / _MIN_COHORT_REPORTS
     cohorts_for_candidates = compute_min_cohorts(params.k, target.frequencies.n_candidates)
-    # Few reports limit m, except that candidates must stay distinguishable.
-    m = max(cohorts_for_candidates, _MIN_COHORTS, min(cohorts_for_collisions, cohorts_for_reports))
-    return min(1 << math.ceil(math.log2(m)), _MAX_COHORTS)
+    # Few reports limit m.
+    m = _round_up(max(_MIN_COHORTS, min(cohorts_for_collisions, cohorts_for_reports)))
+    # Few devices limit m too: each reports once in an interval.
+    devices = n_reports / target.reports_per_device
+    largest_m = choose_list_cohorts(devices, min_cohort=MIN_COHORT, largest_m=_MAX_COHORTS)
+    # Candidates must stay distinguishable.
+    return min(max(min(m, largest_m), _round_up(cohorts_for_candidates)), _MAX_COHORTS)
+
+
+def _round_up(number: float) -> int:
+    """Return the smallest power of two that is at least a number of 1 or more."""
+    return 1 << math.ceil(math.log2(number))

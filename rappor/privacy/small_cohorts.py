@@ -40,24 +40,27 @@ of a thousand strings may have the same bits in all cohorts, and counts could no
 More cohorts gain little accuracy, and a rarer cohort links the reports of a device better."""
 
 
-def choose_list_cohorts(reports: float, *, min_cohort: int) -> int:
+def choose_list_cohorts(
+    reports: float, *, min_cohort: int, largest_m: int = _MOST_LIST_COHORTS
+) -> int:
     """Choose the number of cohorts of a metric of strings or sets.
 
-    The choice is the largest power of 2 in 4 to 128 that gives each cohort three times `min_cohort`
-    expected reports.
+    The choice is the largest power of 2 from 4 to `largest_m` that gives each cohort three times
+    `min_cohort` expected reports. It is 4 if no power of 2 does.
 
     Parameters
     ----------
     reports : expected reports in an interval. For a metric with parts, expected reports of its
         smallest part.
     min_cohort : number of reports in an interval below which no block of a cohort is released.
+    largest_m : largest number of cohorts, a power of 2.
 
     Examples
     --------
     >>> choose_list_cohorts(300, min_cohort=10), choose_list_cohorts(1e6, min_cohort=10)
     (8, 128)
     """
-    m = _MOST_LIST_COHORTS
+    m = largest_m
     while m > _LEAST_LIST_COHORTS and reports < _LIST_PLENTY * min_cohort * m:
         m //= 2
     return m

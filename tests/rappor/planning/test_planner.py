@@ -317,7 +317,7 @@ HIDDEN = DetectionTarget(frequencies=Frequencies.of_shares(1 / np.arange(1.0, 10
 @pytest.mark.parametrize(
     ("target", "limit_1", "reports", "shape"),
     [
-        (1, 2, 100, (64, 16)),
+        (1, 2, 100, (64, 4)),
         (1000, 0.02, 1e5, (32, 16)),
         (1000, 10, 1e7, (1024, 32)),
         (HIDDEN, 8, 5000, (1024, 64)),
@@ -333,8 +333,8 @@ def test_number_of_bits_and_cohorts_of_a_plan(
     With strong noise (epsilon_1 = .02), collisions add little, and 32 bits suffice. With weak noise
     (10), 1,024 bits are needed. Frequent strings that are no candidates bias the estimates of the
     candidates that collide with them, so HIDDEN needs more cohorts. With few reports, m is so small
-    that a cohort has about a hundred reports: 5,000 reports give 64 cohorts. But m is at least 16,
-    so each cohort of the first row has only 6 of 100 reports.
+    that a cohort has about a hundred reports: 5,000 reports give 64 cohorts. With the few devices
+    of the first row, m is the least, 4.
 
     The parameter `shape` is (k, m).
     """
@@ -343,6 +343,21 @@ def test_number_of_bits_and_cohorts_of_a_plan(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("days", [1, 30])
+@pytest.mark.parametrize("devices", [80, 119, 300, 479, 700, 5_000])
+def test_a_plan_chooses_no_number_of_cohorts_of_which_it_warns(devices: int, days: int) -> None:
+    """The planned cohorts have enough devices in each interval, also if devices report repeatedly.
+
+    A plan for 300 devices once chose m = 16, and said that m was too large. With 30 reports of each
+    device the plan has 30 times as many reports, but in an interval no more of them. The smallest m
+    is 4, which needs 80 devices.
+    """
+    target = DetectionTarget(frequencies=Frequencies.zipf(1_000), reports_per_device=days)
+    planned = plan(target, epsilon_1=2, epsilon_inf=4, reports=devices * days)
+    assert not planned.filling.is_m_too_large
+    assert planned.params.m == min(planned.filling.recommended_m, 16)
+
+
 @pytest.mark.parametrize(("share", "correction"), [(0.2, "bonferroni"), (0.0007, "bh")])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
     """The planned number of reports detects the share, and 2 % fewer reports do not."""
