@@ -10,6 +10,9 @@ force or none, so a collector never runs with a new registry and old keys:
 
     start   read, check            an invalid file ends the command with status 2
     SIGHUP  read, check, adopt     an invalid file changes nothing; the log has `reload refused`
+
+A reload also checks that the files of candidates exist, which the registry names and analysts use.
+`rappor-server reload` makes the same checks before it sends SIGHUP.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pathlib import Path
 from typing import Self
 
 from rappor.base.atomic_files import read_text
+from rappor.candidates.entry_candidates import list_files
 from rappor.registry.registry import Registry
 from rappor_server.app.settings import Settings
 from rappor_server.base.errors import ConfigError
@@ -112,6 +116,25 @@ class InputFiles:
         if settings.stop_file:
             stops = Stops.loads(self.stops, path=settings.stop_file, metrics=current, today=today)
         return AcceptedParams(current, older, text=self.registry, digest=self.digest, stops=stops)
+
+    def check_candidate_files(self, settings: Settings, *, today: datetime.date) -> None:
+        """Raise ConfigError if a file of candidates of the current registry cannot be read.
+
+        A reload checks the files: the registry before stays in force, and the pages of the metric
+        keep their candidates. A start does not check them, because devices report without
+        candidates, and a collector that did not start would lose more than a page.
+        """
+        folder = Path(settings.registry).parent
+        registry = self.parse_accepted_params(settings, today=today).registry
+        for metric in registry.values():
+            for name in list_files(metric.candidates or ()):
+                try:
+                    (folder / name).open("rb").close()
+                except OSError as error:
+                    raise ConfigError(
+                        f"{settings.registry}: metric {metric.name!r}: candidates must be a file "
+                        f"that can be read, got {name}: {error.strerror}"
+                    ) from None
 
     def parse_upload_keys(self, settings: Settings) -> UploadKeys | None:
         """Return the upload keys, or None if uploads need no key; raise FileError if invalid."""

@@ -310,7 +310,9 @@ class Server(uvicorn.Server):
         """
         collector: Collector = self._app.state.collector
         try:
-            inputs = InputFiles.read(self._settings, today=collector.today())
+            today = collector.today()
+            inputs = InputFiles.read(self._settings, today=today)
+            inputs.check_candidate_files(self._settings, today=today)
             # The certificate is loaded first, because loading may fail, and a failed reload must
             # change nothing. `adopt` checks the files again, and seldom fails, because
             # `read` has just found no fault. Case: a new year begins between the two checks, and

@@ -6,7 +6,7 @@ completion would otherwise wait a second for SQLAlchemy and numpy.
 
 - command_group: the group of all commands, and their exit codes
 - setting_options: options for the settings of a collector
-- serve, healthy, check, publish, token_commands, database_commands, demo: the commands
+- serve, reload, healthy, check, publish, token_commands, database_commands, demo: the commands
 - demo_devices, demo_metrics: devices and metrics of the demo
 """
 

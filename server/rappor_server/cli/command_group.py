@@ -21,6 +21,7 @@ from rappor_server.cli.database_commands import backup, export, forget, migrate,
 from rappor_server.cli.demo import demo
 from rappor_server.cli.healthy import healthy
 from rappor_server.cli.publish import publish
+from rappor_server.cli.reload import reload
 from rappor_server.cli.serve import serve
 from rappor_server.cli.token_commands import token
 
@@ -69,6 +70,7 @@ def completion(shell: str) -> None:
 for command in (
     demo,
     serve,
+    reload,
     healthy,
     check,
     token,

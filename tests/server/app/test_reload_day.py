@@ -16,17 +16,23 @@ DAY = datetime.date(2020, 2, 29)
 def test_a_reload_reads_the_files_on_the_day_of_the_collector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reload passes the collector's day to the reader of the files, and adopts the files.
+    """A reload passes the collector's day to the reader and the check of files, and adopts them.
 
     A collector may have another clock than the machine, such as the demo's. Stubs take the place of
     the application and the files, because a real server would need a process.
     """
     days: list[datetime.date] = []
-    adopted: list[str] = []
+    adopted: list[Any] = []
 
-    def read(settings: Any, *, today: datetime.date) -> str:
+    def check_candidate_files(_: Any, *, today: datetime.date) -> None:
         days.append(today)
-        return f"files of {settings}"
+
+    inputs = SimpleNamespace(check_candidate_files=check_candidate_files)
+
+    def read(settings: Any, *, today: datetime.date) -> Any:
+        assert settings == "settings"
+        days.append(today)
+        return inputs
 
     monkeypatch.setattr(InputFiles, "read", read)
     server = object.__new__(Server)
@@ -35,4 +41,4 @@ def test_a_reload_reads_the_files_on_the_day_of_the_collector(
     server._settings = "settings"  # type: ignore[assignment]
     server._tls = None
     server._reload_files()
-    assert (days, adopted) == ([DAY], ["files of settings"])
+    assert (days, adopted) == ([DAY, DAY], [inputs])

@@ -26,6 +26,7 @@ from collectors import (
     build_command,
     build_report,
     build_upload,
+    call_command,
     find_free_port,
     launch,
     make_token,
@@ -143,6 +144,39 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         assert ("warning", "page") in [(event["level"], event["metric"]) for event in narrowed]
         # The secret is in no message of a refusal and in no label of Prometheus.
         assert "sesame" not in running.log.read_text() + figures
+
+
+@pytest.mark.slow
+def test_reload_command_refuses_a_missing_file_of_candidates(tmp_path: Path) -> None:
+    """`rappor-server reload` fails with one sentence, and the registry before stays in force.
+
+    SIGHUP without the command changes nothing either. With the file, the command succeeds.
+    """
+    registry, candidates = tmp_path / "metrics.toml", tmp_path / "pages.txt"
+    with run_file_collector(tmp_path) as running:
+        words = ("reload", f"{running.process.pid}", "--registry", str(registry))
+        before = read_registry_digest(running)
+        registry.write_text(OTHER_REGISTRY)
+        candidates.unlink()
+        result = call_command(*words)
+        fault = "metric 'page': candidates must be a file that can be read, got pages.txt: "
+        sentence = f"{registry}: {fault}No such file or directory"
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr == f"rappor-server: {sentence}\n"
+        assert not running.events("reload refused")
+        reload(running)
+        (refusal,) = running.events("reload refused")
+        assert refusal["reason"] == sentence
+        assert read_registry_digest(running) == before
+        # `check` names the same file.
+        assert (
+            "its candidates file pages.txt cannot be used"
+            in call_command("check", str(registry)).stdout
+        )
+        candidates.write_text("a\n")
+        assert call_command(*words).returncode == 0
+        wait_until(lambda: read_registry_digest(running) != before)
+        assert call_command(*words[:1], "999999999", *words[2:]).returncode == 2
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_serve_shows_eight_options_at_first() -> None:
     assert call_command("serve", "--help", COLUMNS="80").stdout == short_page
 
 
-_OTHER_EXAMPLES = ((), ("demo",), ("serve",), ("restore",), ("healthy",), ("forget",))
+_OTHER_EXAMPLES = ((), ("demo",), ("serve",), ("reload",), ("restore",), ("healthy",), ("forget",))
 """Commands whose examples need more than a folder with a registry: a running collector, a backup,
 or counters. Other tests run these commands."""
 
