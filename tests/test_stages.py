@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
-import subprocess
-import sys
+import json
 import tomllib
 from pathlib import Path
 
@@ -12,35 +12,41 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from places import ROOT
-from stages import may_have_slow_test
+from programs import run_python
+from stages import TESTS, may_have_slow_test
 from tools import PACKAGES
 
 FAST = {"tests/rappor/protocol", "tests/rappor/registry", "tests/rappor/privacy"}
 
-LEFT_OUT = [path for path in (ROOT / "tests").rglob("test_*.py") if not may_have_slow_test(path)]
+LEFT_OUT = [path for path in TESTS.rglob("test_*.py") if not may_have_slow_test(path)]
 """Files that `pytest -m slow` does not import."""
 
+LIST_TESTS = """
+import json, sys
+import pytest
 
-def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Let pytest list the files that have tests for these arguments."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+class Listing:
+    def pytest_collection_finish(self, session):
+        for item in session.items:
+            marks = [mark.name for mark in item.iter_markers()]
+            print(json.dumps([str(item.path.parent.relative_to(session.config.rootpath)), marks]))
+
+options = ["--collect-only", "-qqq", "-p", "no:cacheprovider", "-m", "fast"]
+sys.exit(pytest.main(options, plugins=[Listing()]))
+"""
+"""Program that prints the folder and the markers of each test of the fast stage, as JSON lines."""
 
 
 @pytest.mark.slow
 def test_fast_stage_is_three_folders() -> None:
-    """`pytest -m fast` runs tests of each of the three folders, and of no other folder."""
-    lines = [line for line in collect("-m", "fast").stdout.splitlines() if line]
-    assert {str(Path(line.split(":")[0]).parent) for line in lines} == FAST
+    """`pytest -m fast` runs tests of each of the three folders, and of no other folder.
 
-
-@pytest.mark.slow
-def test_slow_tests_are_not_in_the_fast_stage() -> None:
-    """A test of the three folders with the marker `slow` or `acceptance` does not run."""
-    process = collect("-m", "fast and (slow or acceptance)", *sorted(FAST))
-    assert process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, process.stdout
+    Tests of these folders with the marker `slow` or `acceptance` do not run.
+    """
+    output = run_python("-c", LIST_TESTS, folder=ROOT).stdout
+    tests = [json.loads(line) for line in output.splitlines() if line.startswith("[")]
+    assert {folder for folder, _ in tests} == FAST
+    assert not [marks for _, marks in tests if {"slow", "acceptance"} & set(marks)]
     # The folders have such tests, so the stage leaves them out.
     texts = [path.read_text("utf-8") for folder in FAST for path in (ROOT / folder).glob("*.py")]
     assert any("@pytest.mark.slow\n" in text for text in texts)
@@ -51,13 +57,33 @@ def test_slow_tests_are_not_in_the_fast_stage() -> None:
 def test_slow_stage_has_every_slow_test() -> None:
     """The stage of slow tests is the same set of tests with and without the files that it skips.
 
-    pytest collects the skipped files alone, and finds no slow test in them. The parentheses keep
-    the expression from being recognised as a stage, so pytest imports all these files.
+    A test gets the marker from an attribute `slow` or from a text "slow" in its file, in the
+    fixtures of a folder above it, in a helper, or in a plugin. The skipped files and the files that
+    they depend on contain neither.
     """
     assert len(LEFT_OUT) > 50
-    process = collect("-v", "-m", "(slow)", *map(str, LEFT_OUT))
-    assert process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, process.stdout
-    assert "deselected" in process.stdout
+    folders = {folder for path in LEFT_OUT for folder in path.parents if TESTS in folder.parents}
+    fixtures = [path for folder in folders if (path := folder / "conftest.py").exists()]
+    helpers = (TESTS / "support").glob("*.py")
+    plugin = ROOT / "client" / "rappor_client" / "pytest_plugin.py"
+    sources = (*LEFT_OUT, *fixtures, *helpers, plugin)
+    assert [str(path) for path in sources if names_slow(path)] == []
+    assert names_slow(Path(__file__))
+
+
+def names_slow(path: Path) -> bool:
+    """Return whether a file has an attribute `slow`, or a text that is "slow".
+
+    `stages.py` compares the value of the option `-m` with this text, and marks no test.
+    """
+    text = path.read_text(encoding="utf-8")
+    if "slow" not in text or path.name == "stages.py":
+        return False
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "slow")
+        or (isinstance(node, ast.Constant) and node.value == "slow")
+        for node in ast.walk(ast.parse(text))
+    )
 
 
 def test_stage_without_a_slow_file() -> None:

@@ -26,16 +26,16 @@ def test_show_prints_what_left(home: Home, capsys: pytest.CaptureFixture[str]) -
     """Bytes, parameters, losses, waiting reports and counters, and no recorded value.
 
     The value of 2026-11-18 is sent on 2026-11-19. The second value is recorded on that day, and its
-    report waits. The third value, of the metric "slow", is recorded last. Its day never ends, so
+    report waits. The third value, of the metric "pending", is recorded last. Its day never ends, so
     its report is pending, and it is still in the events that `close` writes.
     """
     client = home.open(
-        build_metric(), build_metric("slow", interval="day"), collector=home.transport
+        build_metric(), build_metric("pending", interval="day"), collector=home.transport
     )
     record_days(client, "page", ["telltale"])
     client.flush()
     record_days(client, "page", ["telltale"])
-    client.record("slow", "telltale")
+    client.record("pending", "telltale")
     client.close()
     assert main(["show", str(home.folder)]) == 0
     printed = capsys.readouterr().out
