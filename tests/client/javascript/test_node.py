@@ -1,12 +1,9 @@
-"""Tests that run in Node: all files `*.test.mjs`, and a check of the client's types."""
+"""Tests that run in Node: all files `*.test.mjs`."""
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from node import TESTS, run_node, summarize_failure
-from tools import need
 
 
 @pytest.mark.slow
@@ -17,15 +14,6 @@ def test_file_of_node_passes(path: object) -> None:
     lines = output.splitlines()
     (n_passed,) = (int(line.split()[2]) for line in lines if line.startswith("# pass "))
     assert n_passed > 0
-
-
-@pytest.mark.slow
-def test_types_hold() -> None:
-    """TypeScript checks sources, declarations and a program that uses them, under `strict`."""
-    process = subprocess.run(
-        [str(need("tsc")), "--project", str(TESTS)], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 0, process.stdout
 
 
 def test_summary_of_a_failure_begins_with_the_failed_tests() -> None:

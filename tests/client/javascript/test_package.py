@@ -10,10 +10,10 @@ import re
 import subprocess
 import tarfile
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
-from node import CLIENT, run_node
+from node import CLIENT, TESTS, run_node
 from tools import need
 
 MAX_BYTES: Final = 16_300
@@ -41,8 +41,17 @@ def test_a_page_loads_little() -> None:
     assert 5_000 < len(bundle("index.js")) < MAX_BYTES
 
 
-def install_package(folder: Path) -> set[str]:
-    """Pack the package, install it into a folder, and return the paths of its files."""
+class InstalledPackage(NamedTuple):
+    """The package as npm installs it: the folder of a program that imports it, and its files."""
+
+    folder: Path
+    files: set[str]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> InstalledPackage:
+    """Pack the package, and install it into a folder."""
+    folder = tmp_path_factory.mktemp("installed")
     npm = need("node").parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     run_node(str(npm), "pack", str(CLIENT), "--offline", "--pack-destination", str(folder))
     (archive,) = folder.glob("rappor-client-*.tgz")
@@ -50,16 +59,15 @@ def install_package(folder: Path) -> set[str]:
         names = {name.removeprefix("package/") for name in tar_file.getnames()}
         tar_file.extractall(folder / "node_modules", filter="data")
     (folder / "node_modules" / "package").rename(folder / "node_modules" / "rappor-client")
-    return names
+    return InstalledPackage(folder, names)
 
 
 @pytest.mark.slow
-def test_the_package_is_complete(tmp_path: Path) -> None:
+def test_the_package_is_complete(installed: InstalledPackage) -> None:
     """The package has all files of its folder, and its entry points can be imported."""
-    names = install_package(tmp_path)
     files = {str(path.relative_to(CLIENT)) for path in CLIENT.rglob("*") if path.is_file()}
-    assert names == files
-    program = tmp_path / "program.mjs"
+    assert installed.files == files
+    program = installed.folder / "program.mjs"
     program.write_text(
         'import { Client } from "rappor-client";\n'
         'import { fileStore } from "rappor-client/file";\n'
@@ -70,10 +78,13 @@ def test_the_package_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_declarations_are_complete(tmp_path: Path) -> None:
-    """TypeScript accepts a program that uses the declarations of the installed package."""
-    install_package(tmp_path)
-    program = tmp_path / "program.mts"
+def test_types_hold(installed: InstalledPackage) -> None:
+    """TypeScript accepts the sources, the declarations and two programs, under `strict`.
+
+    One program uses the declarations of the repository, the other those of the installed package.
+    One run of TypeScript checks all of them, because each run reads the declarations of browsers.
+    """
+    program = installed.folder / "declared.mts"
     program.write_text(
         'import { Client, type OpenOptions } from "rappor-client";\n'
         'import { fileStore } from "rappor-client/file";\n'
@@ -87,11 +98,20 @@ def test_the_declarations_are_complete(tmp_path: Path) -> None:
         "// @ts-expect-error a document that does not exist\n"
         "export const nothing = store.documents.nothing;\n"
     )
-    words = ("--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", str(program))
+    settings = json.loads((TESTS / "tsconfig.json").read_text(encoding="utf-8"))
+    include = [str(TESTS / pattern) for pattern in settings["include"]]
+    project = installed.folder / "tsconfig.json"
+    project.write_text(json.dumps({**settings, "include": [*include, str(program)]}))
     process = subprocess.run(
-        [str(need("tsc")), *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        [str(need("tsc")), "--project", str(project), "--listFiles"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert process.returncode == 0, process.stdout
+    checked = process.stdout.splitlines()
+    assert {str(program), str(TESTS / "usage.mts"), str(CLIENT / "src" / "client.js")} <= set(checked)
+    assert [path for path in checked if "node_modules/rappor-client" in path]
 
 
 def test_the_package_has_no_dependency() -> None:
