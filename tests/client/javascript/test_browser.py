@@ -413,15 +413,27 @@ def test_a_withdrawal_does_not_wait_for_a_tab_that_hangs(profile: BrowserContext
 
 
 BLOCK_STORE = """() => new Promise((resolve) => {
-  const request = indexedDB.open("rappor telemetry");
-  request.onsuccess = () => {
-    const table = request.result.transaction("documents", "readwrite").objectStore("documents");
-    const again = () => { globalThis.isOver || (table.get("device").onsuccess = again); };
-    again();
-    resolve();
+  const block = () => {
+    const { buffer } = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+    const request = indexedDB.open("rappor telemetry");
+    request.onsuccess = () => {
+      const table = request.result.transaction("documents", "readwrite").objectStore("documents");
+      const again = () => {
+        Atomics.wait(new Int32Array(buffer), 0, 0, 50);
+        table.get("device").onsuccess = again;
+      };
+      table.get("device").onsuccess = () => { postMessage("blocked"); again(); };
+    };
   };
+  const source = new Blob([`(${block})()`], { type: "text/javascript" });
+  globalThis.blocker = new Worker(URL.createObjectURL(source));
+  blocker.onmessage = resolve;
 })"""
-"""Keeps a transaction on the store open until `isOver` is true."""
+"""Keeps a transaction on the store open until `blocker` is terminated.
+
+A transaction ends when it has no request, so a worker makes one request after the other. It sleeps
+50 ms in between: without the sleep, the requests took all the time of a processor.
+"""
 
 
 def test_a_tab_that_blocks_the_store_does_not_delay_other_tabs(profile: BrowserContext) -> None:
@@ -432,13 +444,12 @@ def test_a_tab_that_blocks_the_store_does_not_delay_other_tabs(profile: BrowserC
     second.evaluate(OPEN, {})
     assert second.evaluate("client.disabledReason") == "it cannot be opened: TimeoutError"
     assert second.evaluate("client.flush({ timeout: 0.5 })")["reason"] == "failed"
-    first.evaluate("globalThis.isOver = true")
+    first.evaluate("blocker.terminate()")
     second.wait_for_function("!client.disabledReason")
     assert second.evaluate(RECORD, ["qwant"]) == ["recorded"]
-    first.evaluate("globalThis.isOver = false")
     first.evaluate(BLOCK_STORE)
     assert not second.evaluate("client.withdraw()")["done"]
-    first.evaluate("globalThis.isOver = true")
+    first.evaluate("blocker.terminate()")
     wait_until(lambda: set(first.evaluate(READ_DOCUMENTS)) == {"device"})
 
 

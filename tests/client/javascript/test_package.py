@@ -110,7 +110,9 @@ def test_types_hold(installed: InstalledPackage) -> None:
     )
     assert process.returncode == 0, process.stdout
     checked = process.stdout.splitlines()
-    assert {str(program), str(TESTS / "usage.mts"), str(CLIENT / "src" / "client.js")} <= set(checked)
+    assert {str(program), str(TESTS / "usage.mts"), str(CLIENT / "src" / "client.js")} <= set(
+        checked
+    )
     assert [path for path in checked if "node_modules/rappor-client" in path]
 
 
