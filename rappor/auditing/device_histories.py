@@ -493,7 +493,10 @@ class ClientProgram:
 
         With `n_last`, only the states after the last `n_last` runs are parsed and returned.
         """
-        output_lines = run_command(self.command, list(lines), max_bytes=_MAX_LINE_BYTES)
+        lines = list(lines)
+        if not lines:  # a group without devices: the start of the command would tell nothing
+            return []
+        output_lines = run_command(self.command, lines, max_bytes=_MAX_LINE_BYTES)
         return [_parse_state(line, self.metric.name) for line in output_lines[-n_last:]]
 
 

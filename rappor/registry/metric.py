@@ -266,7 +266,7 @@ class Metric:
 
     def part_params(self, part: str) -> Params:
         """Return the parameters of a part. For an empty name, the parameters of the metric."""
-        return dataclasses.replace(self.params, part=part, insecure=True) if part else self.params
+        return _select_part(self.params, part) if part else self.params
 
     @property
     def listed(self) -> tuple[str, ...]:
@@ -488,6 +488,13 @@ class Metric:
         self.part_params(self.parts[0].name)
         if self.params.part:
             raise MetricError(f"metric {self.name!r}: params must name no part beside parts")
+
+
+@functools.lru_cache(maxsize=256)
+def _select_part(params: Params, part: str) -> Params:
+    """Return the parameters of a part. A device and a collector need them for each report."""
+    # `Params` checks all its fields, which takes a twentieth of a millisecond.
+    return dataclasses.replace(params, part=part, insecure=True)
 
 
 @functools.lru_cache(maxsize=256)

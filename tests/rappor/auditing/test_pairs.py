@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from audits import ENCODINGS
+from audits import ENCODINGS, SMALL_METRIC, build_audited_metric
 
 from rappor import Metric
 from rappor.auditing.pairs import (
@@ -15,6 +15,7 @@ from rappor.auditing.pairs import (
     list_special_values,
 )
 from rappor.protocol.encodings import get_encoder
+from rappor.protocol.normalizers import MAX_TEXT_BYTES, normalize
 
 
 @pytest.mark.parametrize("audited", ENCODINGS.values(), ids=ENCODINGS)
@@ -33,6 +34,22 @@ def test_pairs_differ_most_and_set_every_bit(audited: Metric) -> None:
         assert ((bits[0::2] ^ bits[1::2]).sum(axis=1) == most).all()
         is_set |= bits.any(axis=0)
     assert is_set.all()
+
+
+@pytest.mark.parametrize("normalizer", ["nfc", "casefold", "strip", "host"])
+def test_each_normalizer_has_another_spelling(normalizer: str) -> None:
+    """The audit has two different texts that the normalizer makes equal."""
+    spellings = choose_spellings(build_audited_metric(normalize=normalizer).params)
+    assert spellings
+    for text, respelled in spellings:
+        assert text != respelled
+        assert normalize(normalizer, text) == normalize(normalizer, respelled)
+
+
+def test_empty_and_long_texts_are_sent() -> None:
+    """The special texts are the empty text, one of 257 bytes, and the longest text."""
+    texts = list_special_values(SMALL_METRIC.params, np.random.default_rng(1))
+    assert [len(text.encode()) for text in texts] == [0, 257, MAX_TEXT_BYTES]
 
 
 @pytest.mark.parametrize("kind", ["pair", "choice"])
