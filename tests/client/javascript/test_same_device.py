@@ -424,11 +424,12 @@ def compare_outcomes(
 def test_the_same_history_leaves_the_same_reports(tmp_path: Path) -> None:
     """Both clients have the same outcomes, permanent responses, memoization, intervals and costs.
 
-    The histories have changed registries, clocks that jump, stops, opting out and withdrawal.
+    The histories have changed registries, clocks that jump, stops, opting out and withdrawal. A
+    difference that one history of six shows is found among 40 with probability 1 - (5/6)^40 = .999.
     """
-    histories = {seed: draw_history(seed) for seed in range(70)}
+    histories = {seed: draw_history(seed) for seed in range(40)}
     results = compare_clients(histories, tmp_path)
-    assert sum(len(result["sent"]) for result in results) > 60
+    assert sum(len(result["sent"]) for result in results) > 34
     assert {is_recorded for result in results for is_recorded in result["recorded"]} == {
         True,
         False,
@@ -481,12 +482,13 @@ def check_each_report_is_charged(
 
 @pytest.mark.parametrize(
     "n",
-    [pytest.param(80, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.acceptance)],
+    [pytest.param(40, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.acceptance)],
 )
 def test_reports_of_one_bucket_are_equal_and_cost_their_losses(tmp_path: Path, n: int) -> None:
     """Sets, categories and numbers once an epoch: the same buckets, and the same costs.
 
-    Both clients spend the loss of one report for each scope that has a report of one bucket.
+    Both clients spend the loss of one report for each scope that has a report of one bucket. A
+    difference that one history of six shows is found among 40 with probability .999.
     """
     n_sent = 0
     n_scopes = 0
