@@ -69,6 +69,7 @@ The p-value comes from the interval, so test and interval never contradict each 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -83,7 +84,7 @@ from rappor.comparison.shared_devices import (
     compute_device_variance,
     estimate_other_changes,
 )
-from rappor.counts.arrays import Floats
+from rappor.counts.arrays import Booleans, Floats, Integers
 from rappor.decoding.closed_form import (
     CategoryEstimates,
     CompleteCategoryEstimates,
@@ -92,16 +93,21 @@ from rappor.decoding.closed_form import (
 from rappor.estimator.debias import debias
 from rappor.estimator.device_assumptions import AddedCollections
 from rappor.estimator.fit import LEAST_NOISE
-from rappor.estimator.proportion_tests import Proportions
+from rappor.estimator.proportion_tests import LARGEST_TAIL_SCORE, Proportions
 
 _LARGEST_Z: Final = 37.0
-"""Largest z score of the bisection for a p-value. Its p-value is about 1e-299, near the smallest
+"""Largest z score of the search for a p-value. Its p-value is about 1e-299, near the smallest
 positive float64."""
 
-_HALVINGS: Final = 20
-"""Number of bisections for a z score. Twenty bisections reach the precision 37 / 2^20 = 4e-5. A
-p-value falls about as exp(-z^2 / 2), so a change of z by 4e-5 changes it by the factor
+_Z_STEPS: Final = 1 << 20
+"""Number of steps into which `_LARGEST_Z` is divided. A step is 37 / 2^20 = 4e-5, the precision of
+a z score. A p-value falls about as exp(-z^2 / 2), so a change of z by 4e-5 changes it by the factor
 1 + 4e-5 z: by 2e-3 at the largest z, and by less elsewhere."""
+
+_STEPS_PER_HALVING: Final = 8
+"""One in so many steps of the search for a z score halves the range. The search then ends after at
+most 8 * 20 steps, whatever the interval is like. Six steps are usual, and a smaller number would
+add steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,17 +229,63 @@ class CategoryContrast:
 
     @property
     def p_value(self) -> Floats:
-        """The error probability, (k,), at which each interval ends at 0, by bisection.
+        """The error probability, (k,), at which each interval ends at 0.
 
-        The bisection searches the z score of this error probability, in [0, `_LARGEST_Z`].
+        The search is for the z score of this error probability, as a number of steps of which
+        `_Z_STEPS` are `_LARGEST_Z`. The interval excludes 0 at `outside` and contains it at
+        `inside`, and the search ends when both are neighbours. The next number follows from the
+        distances between 0 and the nearer end of the interval, by the Illinois method
+        (`rappor.estimator.proportion_tests`).
         """
-        low, high = np.zeros(len(self.estimate)), np.full(len(self.estimate), _LARGEST_Z)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            ends = self.interval(2 * special.ndtr(-middle))
-            inside = (ends[0] <= 0) & (ends[1] >= 0)
-            low, high = np.where(inside, low, middle), np.where(inside, middle, high)
-        return np.asarray(2 * special.ndtr(-low))
+        k = len(self.estimate)
+
+        def compute_distance(steps: Integers) -> Floats:
+            """Compute the distance of 0 from each interval, (k,), negative inside the interval."""
+            low, high = self.interval(2 * special.ndtr(-_LARGEST_Z / _Z_STEPS * steps))
+            return np.asarray(np.maximum(low, -high))
+
+        # Tails of proportions end at the score `LARGEST_TAIL_SCORE`: beyond, the intervals of the
+        # samples jump to the largest possible ones. Most frequent case of a significant change: the
+        # interval excludes 0 before the jump and contains it after the jump.
+        after_jump = int(LARGEST_TAIL_SCORE / _LARGEST_Z * _Z_STEPS) + 1
+        distance = compute_distance(np.full(k, after_jump))
+        is_excluded = distance > 0
+        outside = np.where(is_excluded, after_jump, 0)
+        inside = np.where(is_excluded, _Z_STEPS, after_jump)
+        # Distances of the normal interval, because the distance after the jump is not that before.
+        distance_outside = np.where(is_excluded, distance, np.abs(self.estimate))
+        distance_inside = np.minimum(
+            np.abs(self.estimate) - _LARGEST_Z / _Z_STEPS * inside * self.std_error, 0.0
+        )
+        was_excluded: Booleans | None = None
+        for step in itertools.count(1):
+            width = inside - outside
+            if (width <= 1).all():
+                break
+            fraction = np.full(k, 0.5)
+            if step % _STEPS_PER_HALVING:
+                difference = distance_outside - distance_inside
+                np.divide(distance_outside, difference, out=fraction, where=difference > 0)
+            # A finished row has no number between its neighbours. Its `outside` is tried again, and
+            # rounding of an end of its interval must not change it.
+            is_open = width > 1
+            tried = np.clip(
+                outside + np.rint(width * fraction).astype(np.int64),
+                outside + is_open,
+                inside - 1,
+            )
+            distance = compute_distance(tried)
+            is_excluded = distance > 0
+            # After two numbers on the same side, the distance on the other side is halved, so that
+            # the other side moves soon.
+            is_same_side = False if was_excluded is None else is_excluded == was_excluded
+            kept = np.where(is_same_side, 0.5, 1.0)
+            distance_outside = np.where(is_excluded, distance, kept * distance_outside)
+            distance_inside = np.where(is_excluded, kept * distance_inside, distance)
+            outside = np.where(is_open & is_excluded, tried, outside)
+            inside = np.where(is_open & ~is_excluded, tried, inside)
+            was_excluded = is_excluded
+        return np.asarray(2 * special.ndtr(-_LARGEST_Z / _Z_STEPS * outside))
 
     def interval(self, error: float | Floats) -> tuple[Floats, ...]:
         """Compute the ends, (k,) each, of intervals with this error probability.

@@ -56,7 +56,7 @@ import numpy as np
 from scipy import special
 
 from rappor.counts.arrays import Floats, Integers
-from rappor.estimator.tail_probabilities import LEAST, match_moments
+from rappor.estimator.tail_probabilities import LEAST, build_coin_sum, match_moments
 
 _SEARCH_STEPS: Final = 60
 """Largest number of steps in the search for the end of an interval. About ten steps are usual."""
@@ -64,7 +64,7 @@ _SEARCH_STEPS: Final = 60
 _SEARCH_TOLERANCE: Final = 1e-10
 """Distance between shares, or between normal scores, at which the search ends."""
 
-_LARGEST_TAIL_SCORE: Final = 8.0
+LARGEST_TAIL_SCORE: Final = 8.0
 """Largest normal score of a tail in the search. A tail beyond counts as a tail at this score, so
 that the search never meets an infinite number."""
 
@@ -168,8 +168,8 @@ class Proportions:
             """Compute a number that rises with each share, (k,), and is 0 at the end."""
             score = np.clip(
                 special.ndtri(self._compute_tail(share, upper=upper)),
-                -_LARGEST_TAIL_SCORE,
-                _LARGEST_TAIL_SCORE,
+                -LARGEST_TAIL_SCORE,
+                LARGEST_TAIL_SCORE,
             )
             excess = score - target_score if upper else target_score - score
             # With no ones at all, or ones in all reports, a tail may never reach its target. The
@@ -212,8 +212,19 @@ class Proportions:
         (k,) float64.
         """
         gap, is_repeated = self.q_star - self.p_star, self.reports_per_device > 1
-        # mu at the share, and at the nearest share inside [0, 1].
+        # mu at the share.
         mean = np.clip(self.p_star + gap * share, LEAST, 1.0)
+        # Without repeated reports, phi is 1 and there are no permanent ones. The formulas below
+        # would return the same numbers in several times the time, and an interval computes dozens
+        # of tails.
+        if not is_repeated.any():
+            weight = gap / np.maximum(mean * (1 - mean), LEAST)
+            weight /= weight.max(axis=0)
+            moments = (self.reports * _compute_moments(weight, mean)).sum(axis=1)
+            moments[0] = (weight * self.reports * mean).sum(axis=0)
+            mixture = build_coin_sum(moments)
+            return mixture.compute_tail((weight * self.ones).sum(axis=0), upper=upper)
+        # mu at the nearest share inside [0, 1].
         inside = np.clip(self.p_star + gap * np.clip(share, 0, 1), LEAST, 1 - 1e-16)
         between = (inside - self.p) * (self.q - inside)
         phi = 1 + (self.reports_per_device - 1) * between / (inside * (1 - inside))

@@ -153,7 +153,13 @@ class Mixture:
         -------
         (k,) float64.
         """
-        # K of each term, (k, terms). All arrays below have this shape.
+        # Without repeated reports, there are no permanent ones: K is 0 with certainty. Most
+        # intervals are of this case, and each computes dozens of tails.
+        if not self.level.any():
+            return self._compute_conditional_tails(
+                np.zeros((len(self.level), 1)), ones, upper=upper
+            )[:, 0]
+        # K of each term, (k, terms).
         permanent_ones = self._build_grid()
         n, level = self.devices[:, None], self.level[:, None]
         # Weights: the probabilities of K, divided by the largest of them.
@@ -161,8 +167,27 @@ class Mixture:
         log = special.xlogy(permanent_ones, level) + special.xlog1py(permanent_zeros, -level)
         log -= special.gammaln(permanent_ones + 1) + special.gammaln(permanent_zeros + 1)
         weight = np.where(permanent_ones <= n, np.exp(log - log.max(axis=1, keepdims=True)), 0.0)
+        tails = self._compute_conditional_tails(permanent_ones, ones, upper=upper)
+        tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
+        is_single = permanent_ones.shape[1] == 1
+        return np.asarray(tail if is_single else np.maximum(tail, _OMITTED_PROBABILITY))
+
+    def _compute_conditional_tails(
+        self, permanent_ones: Floats, ones: Floats, *, upper: bool
+    ) -> Floats:
+        """Compute the tails conditional on the number K of permanent ones.
+
+        Parameters
+        ----------
+        permanent_ones : (k, terms) float64. K. All arrays below have this shape.
+        ones, upper : as in `compute_tail`.
+
+        Returns
+        -------
+        (k, terms) float64.
+        """
         # The moments conditional on K, and from them u, p' and n' of the module docstring.
-        deviation = permanent_ones - n * level
+        deviation = permanent_ones - (self.devices * self.level)[:, None]
         conditional = self.moments[..., None] + self.changes[..., None] * deviation
         variance, cubes = np.maximum(conditional[1:3], LEAST)
         unit = cubes / variance
@@ -180,8 +205,7 @@ class Mixture:
         # (sum - s) / u = excess + n' p'.
         arguments = (excess + trials * p)[is_uncertain], trials[is_uncertain], p[is_uncertain]
         tails[is_uncertain] = (upper_tail if upper else lower_tail)(*arguments)
-        tail = (weight * tails).sum(axis=1) / weight.sum(axis=1)
-        return np.asarray(tail if is_single else np.maximum(tail, _OMITTED_PROBABILITY))
+        return tails
 
     def _build_grid(self) -> Floats:
         """Compute the numbers K of permanent ones over which the tail is averaged, (k, terms).
@@ -201,6 +225,14 @@ class Mixture:
         high = np.minimum(self.devices, np.ceil(mean + _MOST_DEVIATIONS * deviation) + added)
         steps = np.arange(int(((high - low) / step).max()) + 1)
         return np.asarray(low[:, None] + step[:, None] * steps)
+
+
+def build_coin_sum(moments: Floats) -> Mixture:
+    """Build the distribution of a sum of coins without permanent ones, from its moments, (4, k)."""
+    zeros = np.zeros(moments.shape[1])
+    return Mixture(
+        devices=np.ones_like(zeros), level=zeros, moments=moments, changes=np.zeros_like(moments)
+    )
 
 
 def match_moments(moments: Floats, changes: Floats, devices: Floats, level: Floats) -> Mixture:

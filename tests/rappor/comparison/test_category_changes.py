@@ -67,9 +67,10 @@ def test_p_value_and_interval_of_a_category_agree() -> None:
 
     A significant change with an interval around 0 would be a contradiction.
     """
-    # Bit counts of 20 reports in both samples: nearly equal, somewhat different, and far apart.
-    for a, b in ((3, 2), (9, 12), (14, 2)):
-        samples = [build_sample(Counts(BOOLEAN, [[n_ones]], [20])) for n_ones in (a, b)]
+    # Bit counts of both samples: nearly equal, somewhat different, and far apart. In the last case
+    # the p-value is that of the largest score of a tail.
+    for a, b, n in ((3, 2, 20), (9, 12, 20), (14, 2, 20), (10, 190, 200)):
+        samples = [build_sample(Counts(BOOLEAN, [[n_ones]], [n])) for n_ones in (a, b)]
         changes = estimate_category_changes(samples, DIFFERENCE, 0.0, complete=False)
         p = float(changes.p_value[0])
         # The interval excludes 0 at an error rate just above the p-value, and includes 0 at a rate
