@@ -483,6 +483,7 @@ class Posterior:
         z : (u,) float64. Scores.
         """
         self._prior, self._z = prior, z
+        self._untilted: tuple[Integers, float] | None = None
         self._logs = _compute_log_densities(z, prior.centers, prior.widths)
         self._variances = prior.widths**2 / (1 + prior.widths**2)
         self._means = prior.centers + self._variances * (z[:, None] - prior.centers)
@@ -541,7 +542,13 @@ class Posterior:
         initial_weights = (1 - _EQUAL_SHARE) * self._prior.weights + _EQUAL_SHARE / n_parts
         # All three maxima start from the same weights. Their small errors of convergence then
         # cancel in the difference.
-        _, untilted = _maximize_likelihood(self._logs, counts, initial_weights)
+        #
+        # The maximum without a tilt is the same for all sums. It is kept, because a decode computes
+        # several sums of the same candidates.
+        if self._untilted is None or not np.array_equal(self._untilted[0], counts):
+            _, likelihood = _maximize_likelihood(self._logs, counts, initial_weights)
+            self._untilted = counts.copy(), likelihood
+        untilted = self._untilted[1]
         second_difference, tilted_means = 0.0, []
         for sign in (1, -1):
             tilt = (sign * step * coefficients)[:, None]

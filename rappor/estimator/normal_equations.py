@@ -134,15 +134,19 @@ class NormalEquations:
         The factor of the previous equations is then not computed again. Two rounds of a fit often
         have the same weights, because tau^2 is 0 and no row is tapered.
         """
-        is_equal = (
-            previous is not None
-            and previous.basis.shape == self.basis.shape
-            and np.array_equal(previous.basis.indices, self.basis.indices)
-            and np.array_equal(previous.basis.indptr, self.basis.indptr)
-            and np.array_equal(previous.basis.data, self.basis.data)
-            and np.allclose(self.weight, previous.weight, rtol=_EQUAL_WEIGHTS, atol=0)
+        is_equal = previous is not None and (
+            previous.basis is self.basis
+            or (
+                previous.basis.shape == self.basis.shape
+                and np.array_equal(previous.basis.indices, self.basis.indices)
+                and np.array_equal(previous.basis.indptr, self.basis.indptr)
+                and np.array_equal(previous.basis.data, self.basis.data)
+            )
         )
-        return previous if previous is not None and is_equal else self
+        if previous is None or not is_equal:
+            return self
+        difference = np.abs(self.weight - previous.weight)
+        return previous if (difference <= _EQUAL_WEIGHTS * previous.weight).all() else self
 
     def solve(self, proportions: Floats, initial_coefficients: Floats) -> Floats:
         """Solve the equations for one right side.

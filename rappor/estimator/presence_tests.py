@@ -348,8 +348,12 @@ def _compute_p_value_floor(draws: ResidualDraws, values: Floats, rows: Integers)
     values : (n,) float64. Residuals to draw from.
     rows : (r,) int64. Rows of the candidate.
     """
-    as_high = [
-        float((values[draws.cohort == draws.cohort[row]] >= values[row] - _ROUNDING).mean())
-        for row in rows
-    ]
-    return float(np.prod(as_high))
+    # All rows of the cohort of each of `rows`, one cohort after another.
+    cohort = draws.cohort[rows]
+    n_bits = draws.n_bits[cohort]
+    ends = np.cumsum(n_bits)
+    first_rows = (np.cumsum(draws.n_bits) - draws.n_bits)[cohort]
+    cohort_rows = np.arange(ends[-1]) + np.repeat(first_rows - (ends - n_bits), n_bits)
+    is_as_high = values[cohort_rows] >= np.repeat(values[rows] - _ROUNDING, n_bits)
+    n_as_high = np.add.reduceat(is_as_high, ends - n_bits, dtype=np.int64)
+    return float(np.prod(n_as_high / n_bits))

@@ -240,9 +240,10 @@ class ResidualDraws:
         moments = np.empty((3, len(starts), len(TILTS)))
         for t, tilt in enumerate(TILTS):
             powers = np.exp(tilt * values)
-            for order in range(3):
-                moments[order, :, t] = np.add.reduceat(powers, starts)
+            moments[0, :, t] = np.add.reduceat(powers, starts)
+            for order in (1, 2):
                 powers *= values
+                moments[order, :, t] = np.add.reduceat(powers, starts)
         return moments
 
     def _compute_tail(self, moments: Floats, mean_sum: float) -> NullTail:
