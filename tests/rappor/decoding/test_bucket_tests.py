@@ -172,24 +172,39 @@ def test_the_table_has_the_exact_p_values() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("m", "n"), [(128, 200), (8, 400)])
-def test_few_reports_detect_frequent_items_and_no_absent_ones(m: int, n: int) -> None:
+@pytest.mark.parametrize(
+    ("m", "n", "n_collections"),
+    [
+        (128, 200, 5),
+        (8, 400, 10),
+        *(
+            pytest.param(*numbers, 20, marks=pytest.mark.acceptance)
+            for numbers in ((128, 200), (8, 400))
+        ),
+    ],
+)
+def test_few_reports_detect_frequent_items_and_no_absent_ones(
+    m: int, n: int, n_collections: int
+) -> None:
     """With few reports, p-values of absent items hold, and an item of 90 % is detected.
 
-    Of 20 collections with 200 absent items, p-values up to .01 are at most as frequent as
-    Binomial(4000, .01) allows with probability 1e-9. The item of 90 % has 10 reports or more, where
-    an absent item has .4 to .9, and is detected in nearly all collections. In an earlier version,
-    residuals of the fit gave p-values, and most collections with 200 reports detected nothing.
+    Of the 200 absent items of each collection, p-values up to .01 are at most as frequent as a
+    binomial number with the rate .01 is with probability 1e-9. Five collections detect a rate of
+    .055 with probability .99, ten .037, and twenty .026. The item of 90 % has 10 reports or more,
+    where an absent item has .4 to .9, and is detected in nearly all collections. In an earlier
+    version, residuals of the fit gave p-values, and most collections with 200 reports detected
+    nothing.
     """
     params = dataclasses.replace(Params.profile("once", encoding="set"), m=m)
     n_small, n_found, n_low = 0, 0, 0
-    for seed in range(20):
+    for seed in range(n_collections):
         _, estimates = decode_few(seed, n, params)
         is_absent = np.array(["absent" in name for name in estimates.candidates])
         n_small += int((estimates.p_value[is_absent] <= 0.01).sum())
         n_found += f"{seed}/everywhere" in estimates.detected_candidates
         n_low += int((estimates.ci_low[is_absent] > 0).sum())
-    assert n_small <= stats.binom.isf(FALSE_ALARM, 20 * 200, 0.01)
+    n_absent = 200 * n_collections
+    assert n_small <= stats.binom.isf(FALSE_ALARM, n_absent, 0.01)
     # Half of the error of a 95 % interval is .025.
-    assert n_low <= stats.binom.isf(FALSE_ALARM, 20 * 200, 0.025)
-    assert n_found >= 15
+    assert n_low <= stats.binom.isf(FALSE_ALARM, n_absent, 0.025)
+    assert n_found >= 0.75 * n_collections

@@ -263,7 +263,8 @@ def test_the_variance_of_grr_is_that_of_its_formula(encoding: str, share: Fracti
     device and the decoder is exact: the probabilities of a report come from an enumeration of the
     coins, and the decoded share is linear in the number of ones. The estimate is also unbiased.
     """
-    for n_answers in range(2, 25):
+    # Every number up to 24 takes as long as five of these.
+    for n_answers in (2, 3, 7, 8, 24):
         # Numbers between two edges belong to a bucket, so there is one edge fewer than answers.
         names = tuple(str(i) for i in range(n_answers - (encoding == "buckets")))
         params = Params.profile("once", encoding=encoding, categories=names)
