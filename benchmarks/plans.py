@@ -239,7 +239,7 @@ def predict_with_probe(name: str) -> tuple[float, NDArray[np.float64]]:
     order = np.argsort(frequencies.shares)
     by_share = frequencies.shares[order], prediction.probabilities[order]
     probabilities = np.interp(shares[: chosen.n_present], *by_share)
-    return prediction.found, probabilities
+    return prediction.expected_detections, probabilities
 
 
 def bin_predictions(name: str, runs: list[Observed]) -> list[tuple[int, float, float]]:

@@ -69,9 +69,10 @@ from rappor.estimator.fit import (
 from rappor.estimator.p_values import compute_least_p_value
 from rappor.estimator.score_tests import ResidualDraws, compute_null_tail
 
-Psi = Callable[[Floats], tuple[Floats, Floats]]
-"""A psi function (`rappor.estimator.fit`) maps the excesses of rows above the fit, in standard
-deviations, to weights and slopes."""
+PsiFunction = Callable[[Floats], tuple[Floats, Floats]]
+"""A psi function of a robust regression (M-estimation) limits the influence of outliers. The
+functions of `rappor.estimator.fit` map the residuals of rows, in standard deviations, to weights in
+[0, 1] and to the slopes of psi. A weight is psi of the residual, divided by the residual."""
 
 _MANY_ROWS: Final = 50.0
 """Effective number of own rows from which the residuals of a candidate in the fit are not lifted. A
@@ -90,9 +91,10 @@ _STEP: Final = 1e-3
 """Distance of the proportions from which the quadratic function of the variance is computed. The
 function is exact, so any distance gives the same result up to rounding."""
 
-_LIFTED: Final = 2.0
-"""Lift of the rows by the candidate's share, in standard deviations, above which Huber's weights
-are used."""
+_MAX_TAPERED_LIFT: Final = 2.0
+"""Largest lift of the rows by the candidate's share, in standard deviations, for which the
+redescending psi (the taper of the fit) weighs them. For a larger lift Huber's psi is used, which
+gives no row the weight 0."""
 
 _MOST_DRAWS_COUNTED: Final = 2
 """Largest number of draws (bits that a candidate sets in all cohorts) for which the test counts all
@@ -147,12 +149,13 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
         _compute_noise_ratios(target, fit, columns) > _MAX_NOISE_RATIO
     )
     if is_lifted.any():
-        # The weights and the weighted residuals of all rows before any row is lifted, by psi.
-        unlifted_weight = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
+        # `untapered_weight` is 1 / variance of each row by the model, before a psi function reduces
+        # it. The draws are the weighted residuals of all rows before any row is lifted, by psi.
+        untapered_weight = 1 / np.maximum(fit.coin_variance + fit.tau2, LEAST_NOISE)
         huber_weight = (
-            compute_huber_weights(fit.residual * np.sqrt(unlifted_weight))[0] * unlifted_weight
+            compute_huber_weights(fit.residual * np.sqrt(untapered_weight))[0] * untapered_weight
         )
-        draws_by_psi: dict[Psi, ResidualDraws] = {
+        draws_by_psi: dict[PsiFunction, ResidualDraws] = {
             compute_redescending_weights: ResidualDraws(target, fit.weight * fit.residual),
             compute_huber_weights: ResidualDraws(target, huber_weight * fit.residual),
         }
@@ -162,7 +165,7 @@ def compute_p_values(target: Target, fit: Fit, z: Floats, chosen: Integers) -> F
             # The first columns of the basis are the backgrounds, one for each collection.
             basis_index = len(target.counts) + index
             p_values[chosen[index]] = _test_selected_candidate(
-                target, fit, draws_by_psi, unlifted_weight, rows, basis_index
+                target, fit, draws_by_psi, untapered_weight, rows, basis_index
             )
     return p_values
 
@@ -212,8 +215,8 @@ def _compute_noise_ratios(target: Target, fit: Fit, columns: sparse.csc_array) -
 def _test_selected_candidate(
     target: Target,
     fit: Fit,
-    draws_by_psi: Mapping[Psi, ResidualDraws],
-    unlifted_weight: Floats,
+    draws_by_psi: Mapping[PsiFunction, ResidualDraws],
+    untapered_weight: Floats,
     rows: Integers,
     basis_index: int,
 ) -> float:
@@ -227,7 +230,7 @@ def _test_selected_candidate(
     target : n rows.
     fit : the fit.
     draws_by_psi : the residuals from which an absent candidate draws, under each psi.
-    unlifted_weight : (n,) float64. 1 / (v + tau^2): weights of rows that are not tapered.
+    untapered_weight : (n,) float64. 1 / (v + tau^2): weights of rows that are not tapered.
     rows : (r,) int64. Rows of the candidate.
     basis_index : index of the candidate's coefficient in the basis.
     """
@@ -235,23 +238,24 @@ def _test_selected_candidate(
     # A weight is 1 / variance, so share sqrt(mean weight) is the lift of a row in standard
     # deviations. A frequent string would set its own rows aside under the redescending psi. Huber's
     # psi keeps them.
-    is_small_lift = share * np.sqrt(row_weight / len(rows)) < _LIFTED
+    is_small_lift = share * np.sqrt(row_weight / len(rows)) < _MAX_TAPERED_LIFT
     psi = compute_redescending_weights if is_small_lift else compute_huber_weights
     draws = draws_by_psi[psi]
     absent_weight = _compute_absent_weight(target, fit, rows, share)
     # The weighted residuals of the own rows without the candidate in the fit, and in the fit. The
     # difference is in the units of `draws.values`.
     lifted = _weigh_residuals(fit.residual[rows] + share, absent_weight, psi)
-    unlifted = _weigh_residuals(fit.residual[rows], unlifted_weight[rows], psi)
-    lifts = (lifted - unlifted) / draws.scale
+    not_lifted = _weigh_residuals(fit.residual[rows], untapered_weight[rows], psi)
+    lifts = (lifted - not_lifted) / draws.scale
     # z = share sqrt(information). Here the share is the sum of the lifted residuals divided by
-    # `usual_weight`, and the information is `remaining` times `usual_weight`. So z is the sum times
-    # sqrt(`remaining` / `usual_weight`). `remaining` is the part of the candidate's column that
-    # other selected columns do not explain. `usual_weight` is the sum of the weights of the own
-    # rows, if the taper reduces them like the mean row.
-    remaining = min(1 / max(fit.inverse[basis_index, basis_index] * row_weight, 1.0), 1.0)
-    usual_weight = absent_weight.sum() * fit.weight.sum() / unlifted_weight.sum()
-    scale_ratio = np.sqrt(remaining / usual_weight)
+    # `tapered_weight`, and the information is `remaining` times `tapered_weight`. So z is the sum
+    # times sqrt(`remaining` / `tapered_weight`). `remaining`, at most 1, is the part of the
+    # candidate's column that other selected columns do not explain: the reciprocal of its variance
+    # inflation factor. `tapered_weight` is the sum of the untapered weights of the own rows, times
+    # the mean factor by which the taper reduces the weights of all rows.
+    remaining = 1 / max(fit.inverse[basis_index, basis_index] * row_weight, 1.0)
+    tapered_weight = absent_weight.sum() * fit.weight.sum() / untapered_weight.sum()
+    scale_ratio = np.sqrt(remaining / tapered_weight)
     # z is in standard deviations of a score under the redescending psi. `draws` are in standard
     # deviations under the psi of this candidate. Huber's psi keeps outliers, so its scores have
     # another standard deviation, and z is divided by the ratio of both. It is 1 for equal psis.
@@ -296,7 +300,7 @@ def _compute_absent_weight(target: Target, fit: Fit, rows: Integers, share: floa
     return np.asarray(1 / np.maximum(variance, LEAST_NOISE))
 
 
-def _weigh_residuals(residual: Floats, weight: Floats, psi: Psi) -> Floats:
+def _weigh_residuals(residual: Floats, weight: Floats, psi: PsiFunction) -> Floats:
     """Compute weighted residuals after the taper, (r,).
 
     Parameters

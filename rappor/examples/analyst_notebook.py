@@ -46,7 +46,7 @@ candidate, and detects a candidate only if its share is large enough."""
 # %%
 params = Params.profile("balanced")
 expected = predict_power(params, N_CANDIDATES, reports=N_DEVICES)
-print(f"{N_DEVICES:,} reports find about {expected.prediction.found:.0f} words,")
+print(f"{N_DEVICES:,} reports find about {expected.prediction.expected_detections:.0f} words,")
 print(f"and a word on {expected.share:.2%} of the devices with 80 % probability.")
 
 wanted = 0.001  # a share of the devices that the analyst wants to detect

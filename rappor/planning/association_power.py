@@ -225,7 +225,7 @@ def _predict_error(
         absent=0,
     )
     target = DetectionTarget(frequencies=frequencies, reports_per_device=reports_per_device)
-    return predict(params, n_reports, target).largest_error
+    return predict(params, n_reports, target).largest_std_error
 
 
 def _predict_covariance(

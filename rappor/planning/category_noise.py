@@ -114,7 +114,7 @@ class CategoryNoise:
         Two proportions of the variance, with sum 1.
         """
         sampled = self.repeated * self._gap**2 * share * (1 - share) / self._report_variance(share)
-        return {"coins": 1 - float(sampled[0]), "sampling": float(sampled[0])}
+        return {"noise": 1 - float(sampled[0]), "sampling": float(sampled[0])}
 
     @property
     def _gap(self) -> float:

@@ -223,7 +223,7 @@ def _choose_cohorts(
     params = build_with_cohorts(_MAX_COHORTS)
     error = error_without_collisions(params, n_reports, target)
     # Collisions add this variance, as a multiple of the variance without collisions.
-    added_variance = (predict(params, n_reports, target).rare_error / error) ** 2 - 1
+    added_variance = (predict(params, n_reports, target).absent_std_error / error) ** 2 - 1
     cohorts_for_collisions = added_variance * _MAX_COHORTS / NEGLIGIBLE_VARIANCE
     cohorts_for_reports = n_reports / _MIN_COHORT_REPORTS
     cohorts_for_candidates = compute_min_cohorts(params.k, target.frequencies.n_candidates)

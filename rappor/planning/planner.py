@@ -296,7 +296,7 @@ def _find_reports(share: float, choose: Callable[[int], Params], target: Detecti
     check_number("share", share, "(0, 1]")
 
     def is_enough(n_reports: int) -> bool:
-        detected = predict(choose(n_reports), n_reports, target).share
+        detected = predict(choose(n_reports), n_reports, target).detectable_share
         return detected is not None and detected <= share
 
     # The search begins at a number of reports that is almost surely too small: the share equals one

@@ -30,7 +30,7 @@ from rappor.protocol.params import Params
 from rappor.registry.metric import MIN_COHORT, Metric
 
 ERROR_REMEDIES: Final = {
-    "coins": "privacy noise. To lower it, use more devices, more reports or a larger epsilon.",
+    "noise": "privacy noise. To lower it, use more devices, more reports or a larger epsilon.",
     "sampling": "the sampling of devices. To lower it, use more devices.",
     "unexplained": "collisions with strings that stay unexplained. To lower it, use more cohorts.",
     "candidates": "collisions between candidates. To lower it, use more bits or more cohorts.",
@@ -53,7 +53,8 @@ class Alternative:
     ----------
     name : name of the design, such as "h = 1, symmetric".
     params : its parameters.
-    variance : variance of a rare string's count from coins alone, divided by the number of reports.
+    variance : variance of a rare string's count from the noise of the reports alone, divided by the
+        number of reports.
     excess : ratio of `variance` to the smallest known variance at epsilon_1.
     share : smallest detected share; None if no share is detected.
     """
@@ -102,7 +103,7 @@ class Plan(DisplayedRecord):
     @property
     def share(self) -> float | None:
         """Smallest share that is detected with the target's power; None if no share is detected."""
-        return self.prediction.share
+        return self.prediction.detectable_share
 
     @property
     def excess(self) -> float:
@@ -113,7 +114,7 @@ class Plan(DisplayedRecord):
         more weight to buckets without frequent items, so the result may be below 1.
         """
         best = compute_best_variance(self.params, self.budget.epsilon_1)
-        return self.prediction.rare_error**2 * self.reports / best
+        return self.prediction.absent_std_error**2 * self.reports / best
 
     @property
     def binding(self) -> str:
@@ -220,13 +221,13 @@ class Plan(DisplayedRecord):
             "level": target.error_control.alpha,
             "power": target.power,
             "confidence": target.error_control.confidence,
-            "share": prediction.share,
-            "found": prediction.found,
+            "share": prediction.detectable_share,
+            "found": prediction.expected_detections,
             "filled_cohorts": self.filling.share,
-            "std_error": prediction.error,
-            "rare_std_error": prediction.rare_error,
-            "largest": prediction.largest,
-            "largest_std_error": prediction.largest_error,
+            "std_error": prediction.std_error,
+            "rare_std_error": prediction.absent_std_error,
+            "largest": prediction.largest_share,
+            "largest_std_error": prediction.largest_std_error,
             "interval_width": prediction.width,
             "adjusted_interval_width": prediction.adjusted_width,
             "excess": self.excess,
@@ -264,7 +265,7 @@ def build_plan(params: Params, n_reports: int, target: DetectionTarget, budget: 
                 params=candidate,
                 variance=variance,
                 excess=variance / compute_best_variance(params, budget.epsilon_1),
-                share=predict(candidate, n_reports, target).share,
+                share=predict(candidate, n_reports, target).detectable_share,
             )
         )
     return Plan(

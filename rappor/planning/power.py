@@ -36,17 +36,22 @@ and then it fits their shares. The standard error of the share b of a string is
 | s | number of selected strings |
 | S | sum of the shares of all strings: 1, or the mean number of items of a set |
 | p', q' | p* and q*; for sets `Response.regression_probabilities` |
-| v | variance of a row from coins and from the sampling of the devices |
+| v | variance of a row from the noise of the reports and from the sampling of the devices |
 | tau^2 | variance of a row from collisions with strings that are not selected |
 | E | mean over the levels of the string's rows (`compute_bit_levels`) |
 
 - v = (mu (1 - mu) + (R - 1) (mu - p) (q - mu)) m / (N (q'-p')^2), with N reports, R reports per
   device, and the expected proportion of ones mu = p' + (q'-p') (theta + (1 - S) d). The level theta
   is the share of the devices that set the bit: the string's own share and the shares of other
-  strings on the bit (`rappor.estimator.debias`). The term (1 - S) d is 0 except for sets: a device
-  owns a fixed number of buckets, so with more items it owns fewer random buckets.
-- tau^2 = d (1-d) (sum of the squared shares of strings that are not selected). More reports do not
-  lower tau^2.
+  strings on the bit (`rappor.estimator.debias`). The term (1 - S) d is 0 except for sets. The
+  report of a set names one of k buckets, and each item of the device owns the bucket of its hash. A
+  device owns a fixed number of buckets, those of its items and random ones together, so with more
+  items it owns fewer random buckets.
+- tau^2 = d (1-d) (sum of the squares of the shares b' of strings that are not selected). b' is the
+  share that remains after the taper: the fit lowers the weight of rows far above the fitted values
+  (`rappor.estimator.fit`), so b' is b for a rare string, and 0 for a string that lifts its rows by
+  more than the upper limit of `TAPER` (`_Collection.collisions`). While no string is tapered, more
+  reports do not lower tau^2.
 - The factor 1 - d is the proportion of the information that the free background leaves.
 - The factor 1 - s / (m k) is for collisions between selected strings: each selected string costs
   the information of one row.
@@ -120,7 +125,8 @@ than a relative 1e-6."""
 
 _MIN_INFORMATION_LEFT: Final = 0.05
 """Lower bound on the factor 1 - s / (m k). If selected strings fill all rows, the formula would
-divide by 0. The decoder's screening has the same bound."""
+divide by 0. The search of the decoder for strings to select (`rappor.estimator.screening`) has the
+same bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,30 +198,32 @@ class Prediction:
 
     Attributes
     ----------
-    found : expected number of detected candidates that are not absent.
+    expected_detections : expected number of detected candidates that are not absent.
     probabilities : (classes,) float64. Detection probability of a string of each class of the
         frequencies.
-    share : smallest share that is detected with the target's power; None if no share is detected.
-    rare_error : standard error of an absent candidate.
-    largest : largest share of the frequencies.
-    largest_error : standard error of the largest share.
-    error : standard error of a string with the smallest detected share. If no share is detected,
+    detectable_share : smallest share that is detected with the target's power; None if no share is
+        detected.
+    absent_std_error : standard error of an absent candidate.
+    largest_share : largest share of the frequencies.
+    largest_std_error : standard error of the largest share.
+    std_error : standard error of a string with `detectable_share`. If no share is detected,
         standard error of a string that all devices have.
-    width : width of the confidence interval of the string that `error` is for.
+    width : width of the confidence interval of the string that `std_error` is for.
     adjusted_width : width of its interval adjusted for the detected list (Benjamini and Yekutieli
         2005).
-    parts : proportion of each cause in the variance error^2. The causes are "coins", "sampling" (of
-        the devices), "unexplained" (strings that are not selected, on the same bits) and
-        "candidates" (selected strings on the same bits, and the free background).
+    parts : proportion of each cause in the variance `std_error`^2. The causes are "noise" (the
+        randomization of the reports), "sampling" (of the devices), "unexplained" (strings that are
+        not selected, on the same bits) and "candidates" (selected strings on the same bits, and the
+        free background).
     """
 
-    found: float
+    expected_detections: float
     probabilities: Floats
-    share: float | None
-    rare_error: float
-    largest: float
-    largest_error: float
-    error: float
+    detectable_share: float | None
+    absent_std_error: float
+    largest_share: float
+    largest_std_error: float
+    std_error: float
     width: float
     adjusted_width: float
     parts: dict[str, float]
@@ -258,13 +266,13 @@ def predict(params: Params, n_reports: int, target: DetectionTarget) -> Predicti
     weight = float(np.interp(share_array[0], weights.shares, weights.sorted_weights))
     detected_share = min(weight * n_detected / frequencies.n_candidates, 1)
     return Prediction(
-        found=n_found,
+        expected_detections=n_found,
         probabilities=probabilities,
-        share=share,
-        rare_error=float(errors[0]),
-        largest=largest,
-        largest_error=float(collection.errors(np.array([largest]))[0]),
-        error=error,
+        detectable_share=share,
+        absent_std_error=float(errors[0]),
+        largest_share=largest,
+        largest_std_error=float(collection.errors(np.array([largest]))[0]),
+        std_error=error,
         width=2 * _compute_upper_quantile(error_rate / 2) * error,
         adjusted_width=2 * _compute_upper_quantile(error_rate * detected_share / 2) * error,
         parts=collection.parts(share_array),
@@ -447,7 +455,8 @@ class _Collection:
         information = self.information(shares)
         unexplained = self.tau2 / (params.m * params.k * params.density)
         noise = float(1 / information[0]) - unexplained
-        # `noise` contains coins and sampling. Their ratio is computed at the mean level of a row.
+        # `noise` is v / n: the noise of the reports and the sampling of the devices. Their ratio is
+        # computed at the mean level of a row.
         level = shares + (1 - shares) * params.density
         devices = self.n_reports / self.repeated
         sampling_share = level * (1 - level) * params.m / devices / self.noise(level)
@@ -455,7 +464,7 @@ class _Collection:
         variance = float(self.errors(shares)[0]) ** 2
         spread = float(self.spread(shares)[0])
         parts = {
-            "coins": noise - sampling,
+            "noise": noise - sampling,
             "sampling": sampling + spread,
             "unexplained": unexplained,
             "candidates": variance - noise - unexplained - spread,

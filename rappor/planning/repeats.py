@@ -45,14 +45,14 @@ class RepeatedReports:
     ----------
     reports_per_device : mean number of reports per device; None for an unlimited number.
     share : smallest detected share; None if no share is detected.
-    rare_error : standard error of an absent candidate, as a share.
+    absent_std_error : standard error of an absent candidate, as a share.
     epsilon : privacy loss, in nats, of a device that sends the most reports and keeps its value
         over all epochs.
     """
 
     reports_per_device: float | None
     share: float | None
-    rare_error: float
+    absent_std_error: float
     epsilon: float
 
 
@@ -92,8 +92,8 @@ def compare_repeats(
         # a report in each epoch, so the loss of all epochs counts.
         return RepeatedReports(
             reports_per_device=None if is_unlimited else reports_per_device,
-            share=prediction.share,
-            rare_error=prediction.rare_error,
+            share=prediction.detectable_share,
+            absent_std_error=prediction.absent_std_error,
             epsilon=_compute_loss(
                 planned, reports_per_device, epochs=1 if reports_per_device == 1 else epochs
             ),

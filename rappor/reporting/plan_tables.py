@@ -37,7 +37,7 @@ _CORRECTIONS: Final = {
 --correction."""
 
 _ERROR_PARTS: Final = {
-    "coins": "privacy noise",
+    "noise": "privacy noise",
     "sampling": "sampling of devices",
     "unexplained": "values that no candidate explains",
     "candidates": "candidates on the same bits",
@@ -69,7 +69,7 @@ def repeats_table(repeats: Sequence[RepeatedReports]) -> Table[RepeatedReports]:
         columns=(
             Column("reports of each", lambda row: _format_repeats(row.reports_per_device), "text"),
             Column("detects", lambda row: _format_share(row.share)),
-            Column("standard error", lambda row: format_percent(row.rare_error, 3)),
+            Column("standard error", lambda row: format_percent(row.absent_std_error, 3)),
             Column("epsilon", lambda row: f"{row.epsilon:.2f}"),
         ),
         rows=repeats,
@@ -227,7 +227,7 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         return
     share, power = format_percent(plan.share, 3), format_short_percent(target.power)
     yield "detects", f"a share of {share} with {power} probability {condition}"
-    yield "expected", f"{prediction.found:,.1f} detected {format_plural(noun)}"
+    yield "expected", f"{prediction.expected_detections:,.1f} detected {format_plural(noun)}"
     yield (
         "interval",
         f"{format_percent(prediction.width, 3)} wide at "
@@ -238,8 +238,8 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
     if not get_encoding(plan.params).is_hashed:
         yield (
             f"largest {noun}",
-            f"a share of {format_percent(prediction.largest, 3)} has a standard error of "
-            f"{format_percent(prediction.largest_error, 3)}",
+            f"a share of {format_percent(prediction.largest_share, 3)} has a standard error of "
+            f"{format_percent(prediction.largest_std_error, 3)}",
         )
     parts = prediction.parts.items()
     yield (

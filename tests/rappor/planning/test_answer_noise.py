@@ -143,9 +143,11 @@ def test_noise_for_rare_categories_hardly_harms_the_most_frequent_one(
     q = p + (0.5 - p_star) / (1 - 2 * a)
     plain = Params(encoding="onehot", k=k, categories=names, f=2 * a, p=p, q=q)
     assert epsilon_1(plain) == pytest.approx(limit_1, abs=1e-6)
-    error = predict_power(plain, target, reports=300_000).prediction.largest_error
-    assert planned.prediction.largest == pytest.approx(1 / sum(1 / i for i in range(1, k + 1)))
-    assert planned.prediction.largest_error < 1.1 * error
+    error = predict_power(plain, target, reports=300_000).prediction.largest_std_error
+    assert planned.prediction.largest_share == pytest.approx(
+        1 / sum(1 / i for i in range(1, k + 1))
+    )
+    assert planned.prediction.largest_std_error < 1.1 * error
 
 
 def test_excess_over_the_best_known_mechanism_is_1() -> None:
@@ -163,7 +165,7 @@ def test_excess_over_the_best_known_mechanism_is_1() -> None:
             encoding, CATEGORIES_OF[encoding], epsilon_1=1, epsilon_inf=2, reports=1e5
         )
         assert planned.excess == pytest.approx(1, abs=1e-6 if encoding == "boolean" else 1e-3)
-        assert planned.prediction.rare_error**2 * 1e5 == pytest.approx(planned.excess * best)
+        assert planned.prediction.absent_std_error**2 * 1e5 == pytest.approx(planned.excess * best)
         assert json.loads(json.dumps(planned.to_dict()))["excess"] == planned.excess
 
 
@@ -204,8 +206,8 @@ def test_errors_are_those_of_the_decoder(reports_per_device: int) -> None:
         detected += int(estimates.detected[3])
         errors.append(estimates.std_error)
     mean = np.mean(errors, axis=0)
-    assert mean[4:].mean() == pytest.approx(planned.prediction.rare_error, rel=0.03)
-    assert mean[3] == pytest.approx(planned.prediction.error, rel=0.03)
+    assert mean[4:].mean() == pytest.approx(planned.prediction.absent_std_error, rel=0.03)
+    assert mean[3] == pytest.approx(planned.prediction.std_error, rel=0.03)
     # The share is planned to be detected in 80 % of the collections. .75 and .85 allow for the
     # normal approximation, and the binomial bounds for 60 runs.
     assert detected >= stats.binom.ppf(FALSE_ALARM, n_runs, 0.75)
@@ -222,7 +224,7 @@ def test_sampling_variance_depends_on_devices_and_not_on_reports(reports_per_dev
     share = planned.share
     assert share is not None
     prediction = planned.prediction
-    assert prediction.parts["sampling"] * prediction.error**2 == pytest.approx(
+    assert prediction.parts["sampling"] * prediction.std_error**2 == pytest.approx(
         share * (1 - share) / 10_000
     )
     assert sum(prediction.parts.values()) == pytest.approx(1)
@@ -249,8 +251,8 @@ def test_symmetric_noise_is_planned_on_request(encoding: str) -> None:
     assert symmetric_plan.params.p + symmetric_plan.params.q == pytest.approx(1, abs=1e-8)
     # Two categories differ in two bits, the two values of a boolean in one.
     two_bits = encoding in ("onehot", "buckets")
-    rare_error = symmetric_plan.prediction.rare_error
-    assert (rare_error > 1.001 * free.prediction.rare_error) == two_bits
+    absent_std_error = symmetric_plan.prediction.absent_std_error
+    assert (absent_std_error > 1.001 * free.prediction.absent_std_error) == two_bits
     names = [alternative.name for alternative in free.alternatives]
     assert names == ["this one", *(["asymmetric", "symmetric"] if two_bits else ["best"])]
 
@@ -276,7 +278,7 @@ def test_repeated_reports_help_less_than_more_devices() -> None:
     once, thirty, endless = compare_repeats(repeated)
     shares = [plan.share or 1 for plan in (once, thirty, endless, make_plan(devices=300_000))]
     assert 1 > shares[0] > shares[1] > shares[2] > shares[3]
-    assert thirty.rare_error == repeated.prediction.rare_error
+    assert thirty.absent_std_error == repeated.prediction.absent_std_error
     assert [plan.reports_per_device for plan in (once, thirty, endless)] == [1, 30, None]
     losses = [plan.epsilon for plan in (once, thirty, endless)]
     params = repeated.params
@@ -531,7 +533,7 @@ def test_a_plan_of_grr_predicts_the_error_of_the_closed_form(k: int) -> None:
     plan = predict_power(params, k, reports=1e5)
     gap = params.q_star - params.p_star
     rare = params.p_star * (1 - params.p_star) / gap**2
-    assert plan.prediction.rare_error**2 * 1e5 == pytest.approx(rare)
+    assert plan.prediction.absent_std_error**2 * 1e5 == pytest.approx(rare)
     assert plan.excess == pytest.approx(1)
     ratios = [
         alternative.variance / rare

@@ -173,7 +173,7 @@ def test_error_of_a_rare_string_equals_an_enumeration_of_collisions() -> None:
         error_control=ErrorControl(method="bonferroni"),
     )
     prediction = predict(params, n, target)
-    assert prediction.found == pytest.approx(2)
+    assert prediction.expected_detections == pytest.approx(2)
     gap, d, rows = params.q_star - params.p_star, 1 / params.k, params.m * params.k
     information = 0.0
     for subset in itertools.product([0, 1], repeat=2):
@@ -185,7 +185,7 @@ def test_error_of_a_rare_string_equals_an_enumeration_of_collisions() -> None:
     # rows. A row is one bit of one cohort. The background, a constant of all rows, leaves the
     # proportion 1 - d. Each of the two detected strings costs the information of one row.
     information *= params.m * (1 - d) * (1 - 2 / rows)
-    assert prediction.rare_error == pytest.approx(1 / math.sqrt(information), rel=1e-6)
+    assert prediction.absent_std_error == pytest.approx(1 / math.sqrt(information), rel=1e-6)
 
 
 @pytest.mark.parametrize(("n_reports", "applied"), [(80, "bh"), (90, "adaptive")])
@@ -205,7 +205,10 @@ def test_a_plan_for_few_reports_predicts_what_the_decoder_applies(
     counts = simulate_counts(Population(["a"], [1]), BALANCED, n_reports=n_reports, seed=1)
     assert planned.to_dict()["correction"] == applied
     assert decode(counts, ["a"], error_control=adaptive).error_control.method == applied
-    same = planned.prediction.found == predict(BALANCED, n_reports, usual).found
+    same = (
+        planned.prediction.expected_detections
+        == predict(BALANCED, n_reports, usual).expected_detections
+    )
     assert same == (applied == "bh")
 
 
@@ -224,7 +227,7 @@ def test_the_expected_number_is_that_of_simulated_scores(correction: str, n_repo
     )
     prediction = predict(BALANCED, n_reports, target)
     # Scores of 200 present strings by Zipf's law, and of 200 absent strings.
-    z = np.concatenate([shares / prediction.rare_error, np.zeros(200)])
+    z = np.concatenate([shares / prediction.absent_std_error, np.zeros(200)])
     rng = np.random.default_rng(5)
     p_values = stats.norm.sf(rng.normal(z, size=(4000, 400)))
     if correction == "bonferroni":
@@ -237,7 +240,10 @@ def test_the_expected_number_is_that_of_simulated_scores(correction: str, n_repo
     n_detected = detected[:, :200].sum(axis=1)
     largest_error = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
     # Scores have the error of a rare string here, which is up to 3 % less than a string's own.
-    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + largest_error
+    assert (
+        abs(prediction.expected_detections - n_detected.mean())
+        <= 0.02 * n_detected.mean() + largest_error
+    )
 
 
 @pytest.mark.slow
@@ -265,7 +271,7 @@ def test_parts_of_an_error_sum_to_1(
     prediction = predict(params, n_reports, target)
     assert sum(prediction.parts.values()) == pytest.approx(1)
     assert min(prediction.parts.values()) >= -1e-9
-    assert 0 <= prediction.found <= n_candidates
+    assert 0 <= prediction.expected_detections <= n_candidates
     assert np.all((prediction.probabilities >= 0) & (prediction.probabilities <= 1))
     assert prediction.adjusted_width >= prediction.width * (1 - 1e-12)
 
@@ -655,7 +661,7 @@ def test_the_expected_number_of_a_ranked_list_is_that_of_simulated_scores(
     target = DetectionTarget(frequencies=Frequencies.of_shares(shares, 400), error_control=control)
     prediction = predict(BALANCED, n_reports, target)
     z = np.zeros(400)
-    z[::2] = shares / prediction.rare_error
+    z[::2] = shares / prediction.absent_std_error
     rng = np.random.default_rng(6)
     weights = RankWeights.of(np.arange(1, 401), np.arange(400), n_ranks=400)
     n_detected = np.array(
@@ -668,7 +674,10 @@ def test_the_expected_number_of_a_ranked_list_is_that_of_simulated_scores(
     )
     largest_error = 6 * n_detected.std() / math.sqrt(len(n_detected))  # false alarm 1e-9
     # Scores have the error of a rare string here, which is up to 3 % less than a string's own.
-    assert abs(prediction.found - n_detected.mean()) <= 0.02 * n_detected.mean() + largest_error
+    assert (
+        abs(prediction.expected_detections - n_detected.mean())
+        <= 0.02 * n_detected.mean() + largest_error
+    )
 
 
 def test_mean_weights_of_classes_are_those_of_their_ranks() -> None:

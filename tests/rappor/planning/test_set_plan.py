@@ -100,7 +100,7 @@ def test_many_equal_items_have_the_variance_of_the_closed_form() -> None:
     """
     params = design_sets(8, 4, m=1024)
     target = DetectionTarget(frequencies=Frequencies.zipf(1_000_000, 0).as_items(6))
-    error = predict(params, 10_000, target).rare_error
+    error = predict(params, 10_000, target).absent_std_error
     closed_form = math.sqrt(compute_rare_variance(params) / 10_000)
     assert error == pytest.approx(closed_form, rel=0.01)
 
@@ -162,7 +162,7 @@ def test_as_many_items_are_found_as_predicted() -> None:
     """
     frequencies = dataclasses.replace(Frequencies.zipf(200).as_items(1.5), absent=200)
     params = design_sets(4, 4, m=32)
-    expected = predict(params, 30_000, DetectionTarget(frequencies=frequencies)).found
+    expected = predict(params, 30_000, DetectionTarget(frequencies=frequencies)).expected_detections
     n_detected = []
     for seed in range(20):
         names = [f"{seed}/{i}" for i in range(200)]
