@@ -53,7 +53,7 @@ from rappor.registry.metric import Metric
 from rappor_server.app.input_files import InputFiles
 from rappor_server.app.settings import Settings
 from rappor_server.base import logs
-from rappor_server.base.errors import SchemaError, StoreError
+from rappor_server.base.errors import DatabaseFileError, SchemaError, StoreError
 from rappor_server.base.request_limits import BodyAllocation, BodyBudget, RateLimit
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.upload_keys import UploadKeys
@@ -636,13 +636,15 @@ def wait_for_database(query: Callable[[], _T], *, seconds: float) -> _T:
     SchemaError
         The database has the schema of another version. Waiting does not help, so the first attempt
         raises.
+    DatabaseFileError
+        The folder of an SQLite file does not exist, or the inbox is missing. Waiting does not help.
     """
     until = time.monotonic() + seconds
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
             return query()
-        except SchemaError:
+        except (SchemaError, DatabaseFileError):
             raise
         except StoreError as error:
             if time.monotonic() + pause > until:

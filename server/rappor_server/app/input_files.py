@@ -12,6 +12,7 @@ force or none, so a collector never runs with a new registry and old keys:
     SIGHUP  read, check, adopt     an invalid file changes nothing; the log has `reload refused`
 
 A reload also checks that the files of candidates exist, which the registry names and analysts use.
+A start only writes `candidates missing` to the log for each file that does not.
 `rappor-server reload` makes the same checks before it sends SIGHUP.
 """
 
@@ -21,10 +22,10 @@ import datetime
 import hashlib
 import ssl
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from rappor.base.atomic_files import read_text
 from rappor.candidates.entry_candidates import list_files
@@ -35,6 +36,21 @@ from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.registry_changes import find_conflicts
 from rappor_server.ingest.stops import Stops
 from rappor_server.ingest.upload_keys import UploadKeys
+
+
+class MissingCandidates(NamedTuple):
+    """A file of candidates that cannot be read.
+
+    Attributes
+    ----------
+    metric : name of the metric
+    file : name of the file in the registry
+    reason : reason of the operating system, such as "No such file or directory"
+    """
+
+    metric: str
+    file: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +138,19 @@ class InputFiles:
 
         A reload checks the files: the registry before stays in force, and the pages of the metric
         keep their candidates. A start does not check them, because devices report without
-        candidates, and a collector that did not start would lose more than a page.
+        candidates, and a collector that did not start would lose more than a page. It writes
+        `candidates missing` to its log.
         """
+        for missing in self.find_missing_candidates(settings, today=today):
+            raise ConfigError(
+                f"{settings.registry}: metric {missing.metric!r}: candidates must be a file that "
+                f"can be read, got {missing.file}: {missing.reason}"
+            )
+
+    def find_missing_candidates(
+        self, settings: Settings, *, today: datetime.date
+    ) -> Iterator[MissingCandidates]:
+        """Yield the files of candidates of the current registry that cannot be read."""
         folder = Path(settings.registry).parent
         registry = self.parse_accepted_params(settings, today=today).registry
         for metric in registry.values():
@@ -131,10 +158,7 @@ class InputFiles:
                 try:
                     (folder / name).open("rb").close()
                 except OSError as error:
-                    raise ConfigError(
-                        f"{settings.registry}: metric {metric.name!r}: candidates must be a file "
-                        f"that can be read, got {name}: {error.strerror}"
-                    ) from None
+                    yield MissingCandidates(metric.name, name, error.strerror or str(error))
 
     def parse_upload_keys(self, settings: Settings) -> UploadKeys | None:
         """Return the upload keys, or None if uploads need no key; raise FileError if invalid."""

@@ -5,7 +5,8 @@
     open_sockets    bind the addresses; an address in use ends the command with status 2
     startup         raise the limit of descriptors, open the collector, accept connections,
                     send READY=1 to systemd; a collector that cannot be opened ends the process
-                    with status 3
+                    with status 3. SIGTERM before the collector is open ends the process at
+                    once: no upload was accepted yet
     SIGHUP          read the input files again; invalid files change nothing
     SIGTERM         shutdown: accept nothing more, complete the requests in progress, close the
                     collector, which merges all uploads that wait
@@ -30,6 +31,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final, cast
 
 import uvicorn
@@ -153,9 +155,10 @@ class Server(uvicorn.Server):
         """
         self._settings = settings
         self._sockets = sockets
+        self._has_collector = False
         self._app = create_application(
             settings,
-            open_collector=lambda settings: Collector(settings, inputs=inputs, today=today),
+            open_collector=lambda settings: self._open_collector(settings, inputs, today),
             admin_port=sockets.admin_port,
         )
         super().__init__(
@@ -218,6 +221,26 @@ class Server(uvicorn.Server):
             if self._kill_timer is not None:
                 self._kill_timer.cancel()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin the shutdown after SIGTERM or SIGINT. uvicorn installs this handler.
+
+        While the collector is being opened, the process ends at once. Opening may wait for the
+        database, up to a minute, and blocks the event loop, so uvicorn would end only afterwards.
+        No upload was accepted yet, so nothing is to be stored.
+        """
+        if not self._has_collector:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        super().handle_exit(sig, frame)
+
+    def _open_collector(
+        self, settings: Settings, inputs: InputFiles, today: Callable[[], datetime.date]
+    ) -> Collector:
+        """Return the collector; from then on, signals close it (`handle_exit`)."""
+        collector = Collector(settings, inputs=inputs, today=today)
+        self._has_collector = True
+        return collector
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Open the collector, accept connections, and report readiness to systemd.
 
@@ -229,7 +252,8 @@ class Server(uvicorn.Server):
         # uvicorn runs the lifespan of the application, which opens the collector. If that fails,
         # uvicorn exits with status 3 here. With TLS it gets no socket, so that `TlsAcceptor` alone
         # accepts connections.
-        await super().startup([] if self._tls else [self._sockets.public])
+        with _silence_uvicorn():
+            await super().startup([] if self._tls else [self._sockets.public])
         if self._tls:
             acceptor = self._make_tls_acceptor(self._tls)
             self._tasks.append(loop.create_task(acceptor.keep_accepting()))
@@ -322,6 +346,21 @@ class Server(uvicorn.Server):
             collector.adopt(inputs)
         except RapporError as error:
             logs.log_refused_reload(error)
+
+
+@contextlib.contextmanager
+def _silence_uvicorn() -> Iterator[None]:
+    """Write no errors of uvicorn during a start.
+
+    uvicorn writes two errors without a reason about an application that does not start. The
+    application has written the reason already (`start failed`).
+    """
+    logger = logging.getLogger("uvicorn.error")
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = False
 
 
 def _raise_descriptor_limit(number: int) -> None:

@@ -3,7 +3,9 @@
     RapporError                                                              HTTP status
     |-- LimitError         a token has too many queries in progress          429
     |-- StoreError         the database failed; .retryable                   503
-    |   `-- SchemaError    the database has the schema of another version    503
+    |   |-- SchemaError    the database has the schema of another version    503
+    |   `-- DatabaseFileError  a file of an SQLite database is missing, or   503
+    |                      the wrong one
     |-- NotFoundError      no page, list or result has the requested name    404
     `-- ConfigError        a setting is invalid; only commands raise it      -
 
@@ -39,6 +41,14 @@ class SchemaError(StoreError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, retryable=False)
+
+
+class DatabaseFileError(StoreError):
+    """A file of an SQLite database cannot be opened, or is the wrong one.
+
+    Waiting does not help, so a start fails at once. A running collector treats the error like any
+    other failure of the database: devices keep their reports while an operator mends the file.
+    """
 
 
 class LimitError(RapporError):

@@ -13,6 +13,7 @@ The start has five steps. How an operator sees an error depends on the step that
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any, Final
 
 import click
@@ -76,6 +77,10 @@ def serve(**options: Any) -> None:
     # An invalid setting or file was reported as one sentence, for the person at the terminal. From
     # here on the process writes JSON, for the program that collects the logs.
     logs.configure()
+    # Devices report without candidates, so the collector starts. Analysts would get no estimates of
+    # the metric and the operator would see nothing.
+    for missing in inputs.find_missing_candidates(settings, today=utc_today()):
+        logs.log_event("candidates missing", level=logging.WARNING, **missing._asdict())
     prepare_database(settings)
     run_server(settings, inputs)
 
@@ -91,6 +96,7 @@ def prepare_database(settings: Settings) -> None:
         database. An operator runs `rappor-server migrate`.
     """
     from rappor_server.app.collector import wait_for_database
+    from rappor_server.base import logs
     from rappor_server.storage.database import open_database
     from rappor_server.storage.schema_versions import check_schema, is_empty, migrate
 
@@ -98,6 +104,12 @@ def prepare_database(settings: Settings) -> None:
         is_new = wait_for_database(lambda: is_empty(engine), seconds=settings.database_seconds)
         if is_new:
             migrate(settings.database)  # creates the tables, and has nothing to convert
+            # The operator of an existing collection sees by this line that the path is mistyped.
+            # The URL of PostgreSQL may contain a password.
+            if engine.dialect.name == "sqlite":
+                logs.log_event("database created", file=engine.url.database)
+            else:
+                logs.log_event("database created")
         check_schema(engine)
 
 

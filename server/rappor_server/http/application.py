@@ -111,12 +111,12 @@ def create_application(
             collector = open_collector(settings)
         app.state.collector = collector
         try:
-            if pages_app is not None:
-                with _log_failed_start():
+            with _log_failed_start():
+                if pages_app is not None:
                     page_routes.attach_collector(pages_app, collector)
-            _freeze_objects()
-            logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
-            quota = SourceQuota(settings.max_source_connections, proxies=settings.proxies)
+                _freeze_objects()
+                logs.log_event("collector started", metrics=len(collector.accepted_params.registry))
+                quota = SourceQuota(settings.max_source_connections, proxies=settings.proxies)
             yield {SETTINGS: settings, METRICS: collector.metrics, QUOTA: quota}
         finally:
             await collector.close()

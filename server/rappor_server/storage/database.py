@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rappor.base.errors import MissingExtraError
-from rappor_server.base.errors import ConfigError, SchemaError, StoreError
+from rappor_server.base.errors import ConfigError, DatabaseFileError, SchemaError, StoreError
 
 _WAIT_SECONDS: Final = 5.0
 """Longest time that a transaction waits for a locked database, table or row, in seconds. A larger
@@ -395,8 +396,16 @@ def _replace_stale_connections(engine: Engine) -> None:
     def create_file(*_: object) -> None:
         # The file is created here, so that only its owner can read and write it. SQLite would
         # create it with the permissions of the process.
-        with contextlib.suppress(OSError):  # SQLite raises a better error when it opens the file
-            Path(str(engine.url.database)).touch(mode=0o600)
+        path = Path(str(engine.url.database))
+        try:
+            path.touch(mode=0o600)
+        except OSError as error:
+            # Cases: the folder does not exist, or another user owns the file. The message of SQLite
+            # would not name the path. SQLite decides about a file that can be read.
+            if not os.access(path, os.R_OK):
+                raise DatabaseFileError(
+                    f"the database {path} cannot be opened: {error.strerror}"
+                ) from None
 
     def record_file(_: object, record: Any) -> None:
         record.info[_FILE_ID] = _read_file_id(engine)

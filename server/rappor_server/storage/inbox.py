@@ -74,7 +74,7 @@ from sqlalchemy import (
     update,
 )
 
-from rappor_server.base.errors import StoreError
+from rappor_server.base.errors import DatabaseFileError, StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
 from rappor_server.storage.database import (
@@ -201,7 +201,7 @@ class SqliteInbox:
         last_assigned = row[0] if row else 0
         if last_merged > last_assigned:
             db.close()
-            raise StoreError(_WRONG_INBOX.format(path=self._path.name))
+            raise DatabaseFileError(_WRONG_INBOX.format(path=self._path.name))
 
     def _read_last_merged(self) -> int:
         """Return the sequence number of the last merged batch; 0 before the first merge."""

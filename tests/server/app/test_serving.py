@@ -27,6 +27,7 @@ from collectors import (
     build_report,
     build_upload,
     call_command,
+    commit,
     find_free_port,
     launch,
     make_token,
@@ -43,6 +44,7 @@ from rappor_server.app.settings import Settings
 from rappor_server.base.errors import StoreError
 from rappor_server.http.application import create_application
 from rappor_server.storage import visits
+from rappor_server.storage.database import open_database, sqlite_url
 from sockets import write_certificate
 
 OTHER_REGISTRY = REGISTRY.replace("[metrics.old]", "[metrics.new]")
@@ -443,9 +445,52 @@ def test_start_waits_for_a_late_database(tmp_path: Path) -> None:
         lock.execute("ROLLBACK")
         wait_until(lambda: bool(running.events("collector listening")))
         assert running.post(build_upload()).status_code == 200
+        # The file had no tables.
+        (created,) = running.events("database created")
+        assert created["file"] == str(tmp_path / "counts.sqlite3")
     finally:
         lock.close()
         running.kill()
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_start_that_waits(tmp_path: Path) -> None:
+    """SIGTERM ends a collector that waits for its locked inbox, although the lock never ends."""
+    lock = sqlite3.connect(tmp_path / "counts.sqlite3-inbox", isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    flags = ("--database-seconds", "100000")
+    running = launch(tmp_path, f"sqlite:///{tmp_path / 'counts.sqlite3'}", *flags)
+    try:
+        wait_until(lambda: bool(running.events("registry in force")))
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(60) == -signal.SIGTERM
+        assert not running.events("collector started")
+    finally:
+        lock.close()
+        running.kill()
+
+
+@pytest.mark.slow
+def test_start_with_a_lost_inbox_fails_at_once(tmp_path: Path) -> None:
+    """A collector whose inbox was deleted does not wait for it. The log has one error, the reason.
+
+    The registry names `pages.txt`, which is missing. The log has a warning, and no `database
+    created`, because the database exists.
+    """
+    registry, database = tmp_path / "metrics.toml", tmp_path / "metrics.sqlite3"
+    registry.write_text(REGISTRY)
+    assert call_command("migrate", "--registry", str(registry)).returncode == 0
+    with open_database(sqlite_url(database)) as engine:
+        commit(engine, build_upload())
+    for file in tmp_path.glob("metrics.sqlite3-inbox*"):
+        file.unlink()
+    result = run_command("serve", str(registry), "--port", "0")
+    assert result.returncode == 3
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    kinds = ["candidates missing", "registry in force", "start failed"]
+    assert [event["event"] for event in events] == kinds
+    assert (events[0]["metric"], events[0]["file"]) == ("page", "pages.txt")
+    assert "metrics.sqlite3-inbox must be the inbox of this database" in events[2]["reason"]
 
 
 @pytest.mark.slow
@@ -463,6 +508,13 @@ def test_start_fails_with_one_sentence(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "waiting for the database" in result.stderr
     assert "the database cannot answer" in result.stderr.splitlines()[-1]
+    # A folder that does not exist does not appear by waiting.
+    lost = tmp_path / "nowhere" / "counts.sqlite3"
+    result = run_command("serve", str(registry), "--database", f"sqlite:///{lost}")
+    assert result.returncode == 2
+    reason = f"the database {lost} cannot be opened: No such file or directory"
+    assert result.stderr.splitlines()[-1] == f"rappor-server: {reason}"
+    assert "waiting for the database" not in result.stderr
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         result = run_command("serve", str(registry), "--port", str(port))
