@@ -220,6 +220,23 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileError(path, describe_wrong_encoding(data), line=line) from None
 
 
+def read_upload_key(path: str | os.PathLike[str]) -> str:
+    """Read the upload key of a program from a file that contains nothing else.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read, or does not have one word. Case: it is the file of the collector,
+        whose lines have the name of a key, the key and its last day. The error contains no key.
+    """
+    words = read_text(path).split()
+    if len(words) != 1:
+        raise FileError(
+            path, "it must contain the upload key alone, without its name and its last day"
+        )
+    return words[0]
+
+
 def is_utf_16(data: bytes) -> bool:
     """Return whether bytes are probably UTF-16, by the byte-order mark or by many zero bytes.
 

@@ -39,6 +39,7 @@ def send_reports(
     transport: Exchange,
     reports: Iterable[Report],
     *,
+    key: str | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Counter[str]:
     """Send reports to a collector, 1,000 in an upload.
@@ -47,6 +48,7 @@ def send_reports(
     ----------
     transport : function that sends a request to the collector.
     reports : the reports. They are read one upload at a time.
+    key : the upload key, if the collector requires one.
     sleep : function that waits a number of seconds between two attempts.
 
     Returns
@@ -64,20 +66,25 @@ def send_reports(
     # One upload at a time is in memory, so millions of reports need little memory.
     while batch := tuple(itertools.islice(remaining, REPORTS_PER_UPLOAD)):
         body = Upload(id=Upload.new_id(), reports=batch).to_json()
-        statuses.update(_read_statuses(_send_upload(transport, body, sleep), len(batch)))
+        statuses.update(_read_statuses(_send_upload(transport, body, key, sleep), len(batch)))
     return statuses
 
 
-def _send_upload(transport: Exchange, body: bytes, sleep: Callable[[float], None]) -> HttpResponse:
+def _send_upload(
+    transport: Exchange, body: bytes, key: str | None, sleep: Callable[[float], None]
+) -> HttpResponse:
     """Send an upload until it is accepted, at most five times.
 
     Every attempt sends the same bytes with the same id, so the collector counts the upload once
     even if only its response was lost.
     """
+    headers = {"Content-Type": "application/json"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
     request = HttpRequest(
         method="POST",
         path="/v1/reports",
-        headers={"Content-Type": "application/json"},
+        headers=headers,
         body=body,
         seconds=_SECONDS,
     )

@@ -13,7 +13,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from rappor.base.atomic_files import read_text
+from rappor.base.atomic_files import read_upload_key
 from rappor.encode import describe_unrepresentable_value, encode_value
 from rappor.protocol.encodings import get_encoder, parse_value
 from rappor.protocol.randomizer import SECRET_BYTES, draw_system_coins
@@ -39,7 +39,7 @@ def run(args: Namespace) -> bool:
     metric = registry.metric(args.metric)
     today = datetime.datetime.now(datetime.UTC).date()
     metric.check_active(today)
-    key = read_text(args.key_file).strip() if args.key_file else None
+    key = read_upload_key(args.key_file) if args.key_file else None
     # A value that cannot be parsed raises before any report has left.
     values = [parse_value(metric.params, text) for text in args.values]
     transport = HttpTransport(args.collector, key=key)
@@ -133,7 +133,7 @@ COMMAND: Final = Command(
             "--key-file",
             type=Path,
             metavar="FILE",
-            help="A file with the upload key, if the collector requires one.",
+            help="A file with the upload key alone, if the collector requires one.",
         ),
         SEGMENT,
         declare_argument(

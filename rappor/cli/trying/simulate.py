@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rappor.base.atomic_files import read_upload_key
 from rappor.base.errors import CollectorError
 from rappor.base.sentence_numbers import format_count
 from rappor.cli.commands import command
@@ -121,12 +122,18 @@ class _TargetOptions:
         "trials only."
     )
 
+    key_file: str | None = option_field(
+        "FILE", "A file with the upload key alone, if the collector requires one."
+    )
+
     def __post_init__(self) -> None:
         """Raise a usage error unless exactly one target is present."""
         if (self.out is None) == (self.to is None):
             raise click.UsageError("give either --out or --to")
         if self.allow_http and self.to is None:
             raise click.UsageError("--allow-http needs --to")
+        if self.key_file is not None and self.to is None:
+            raise click.UsageError("--key-file needs --to")
 
     @property
     def has_single_reports(self) -> bool:
@@ -357,11 +364,13 @@ def _send_reports(
     from rappor.remote.bulk_upload import send_reports
     from rappor.remote.http_exchange import HttpExchange
 
+    key = None if target.key_file is None else read_upload_key(target.key_file)
     statuses: Counter[str] = Counter()
     with ProgressDisplay() as progress:
         transport = HttpExchange(str(target.to), allow_http=target.allow_http)
         for group in groups:
-            statuses += send_reports(transport, _draw_reports(population, metric, group, progress))
+            reports = _draw_reports(population, metric, group, progress)
+            statuses += send_reports(transport, reports, key=key)
     refused = statuses.total() - statuses["accepted"]
     if refused:
         reasons = ", ".join(sorted(statuses.keys() - {"accepted"}))

@@ -84,6 +84,22 @@ def test_key_comes_from_a_file(
     assert collector.keys == ["Bearer sesame"]
 
 
+def test_key_file_of_the_collector_is_refused(
+    collector: AcceptingCollector,
+    registry: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The file of the collector has names and days, and a program needs the key alone."""
+    (tmp_path / "keys").write_text("app sesame 2026-12-31\n")
+    arguments = ["--registry", str(registry), "--metric", "page", "--collector", collector.url]
+    assert main(["send", "a", *arguments, "--key-file", str(tmp_path / "keys")]) == 2
+    error = capsys.readouterr().err
+    assert "keys: it must contain the upload key alone, without its name" in error
+    assert "sesame" not in error
+    assert collector.keys == []
+
+
 @pytest.mark.parametrize(("status", "has_remedy"), [(401, True), (503, False)])
 def test_missing_key_names_the_option(
     registry: Path, capsys: pytest.CaptureFixture[str], status: int, has_remedy: bool

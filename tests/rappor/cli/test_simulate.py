@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from accepting_collector import run_accepting_collector
 from shell import Shell, expect_refusal, expect_success
 
 from rappor import Counts, Registry
@@ -92,6 +93,18 @@ def test_a_folder_with_files_is_refused(shell: Shell) -> None:
     words = ("--population", "population.csv", "--reports", "10", "--out", shell.path("full"))
     assert "there already" in expect_refusal(shell.run_on_metric("simulate", *words))
     assert [file.name for file in (shell.folder / "full").iterdir()] == ["note"]
+
+
+def test_a_collector_gets_the_upload_key_of_a_file(shell: Shell) -> None:
+    """With --to, the reports are sent with the upload key of --key-file, which needs --to."""
+    (shell.folder / "key").write_text("open-sesame-open\n")
+    words = ["--population", "population.csv", "--reports", "10", "--key-file", shell.path("key")]
+    with run_accepting_collector(Registry.load(shell.folder / "metrics.toml")) as collector:
+        expect_success(shell.run_on_metric("simulate", *words, "--to", collector.url))
+    assert collector.keys == ["Bearer open-sesame-open"]
+    assert len(collector.reports) == 10
+    refused = shell.run_on_metric("simulate", *words, "--out", shell.path("x"))
+    assert "--key-file needs --to" in expect_refusal(refused)
 
 
 @pytest.mark.slow

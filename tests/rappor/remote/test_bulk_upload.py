@@ -28,18 +28,21 @@ class RecordingCollector:
         a response, "refused" a response that refuses the first report, "foreign" a response that is
         not from a collector
     bodies : bodies of all attempts
+    keys : `Authorization` headers of all attempts; None for an attempt without one
     waits : waits between attempts, in seconds
     """
 
     def __init__(self, *responses: int | str) -> None:
         self.responses = list(responses)
         self.bodies: list[bytes] = []
+        self.keys: list[str | None] = []
         self.waits: list[float] = []
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Store the body, and respond."""
         assert request.body is not None
         self.bodies.append(request.body)
+        self.keys.append(request.headers.get("Authorization"))
         response = self.responses.pop(0) if self.responses else 200
         if response == "lost":
             raise CollectorError("the collector was not reached")
@@ -70,6 +73,14 @@ def test_reports_are_divided_into_full_uploads() -> None:
         1,
     ]
     assert len({upload["id"] for upload in uploads}) == 3
+
+
+def test_every_attempt_has_the_upload_key() -> None:
+    """A collector that requires a key gets it with each attempt, and no header without a key."""
+    collector = RecordingCollector(503)
+    send_reports(collector, REPORTS[:1], key="open-sesame-open", sleep=collector.waits.append)
+    send_reports(collector, REPORTS[:1], sleep=collector.waits.append)
+    assert collector.keys == ["Bearer open-sesame-open"] * 2 + [None]
 
 
 @pytest.mark.parametrize("response", ["lost", 503])
