@@ -55,10 +55,12 @@ def list_expressions() -> list[str]:
 def test_expressions_use_exported_metrics(tmp_path: Path) -> None:
     """Every metric, label and value of the expressions is exported by a running collector."""
     keys = tmp_path / "keys"
-    keys.write_text("programs sesame\n")
+    keys.write_text("programs open-sesame-open\n")
     flags = ("--suspicious", "accept", "--upload-key-file", str(keys))
     with run_file_collector(tmp_path, *flags) as running:
-        assert running.post(build_upload(), Authorization="Bearer sesame").status_code == 200
+        assert (
+            running.post(build_upload(), Authorization="Bearer open-sesame-open").status_code == 200
+        )
         text = running.get("/metrics").text
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     names = {sample.name for sample in samples}
@@ -134,7 +136,8 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         (tmp_path / instances[-1]).write_text((tmp_path / f"rappor-{name}").read_text())
     drop_in = tmp_path / "rappor-server.service.d"
     drop_in.mkdir()
-    shutil.copy(FOLDER / "tls.conf", drop_in)
+    for name in ("tls.conf", "upload-keys.conf"):
+        shutil.copy(FOLDER / name, drop_in)
     verify = [str(need("systemd-analyze")), "verify", "--man=no"]
     result = subprocess.run(
         [*verify, *(str(tmp_path / name) for name in (*UNITS, *TIMERS, *instances))],
@@ -182,16 +185,30 @@ def test_units_limit_and_restart_the_collector() -> None:
 
 def test_secrets_are_credentials_of_systemd() -> None:
     """Each file in the settings is a credential of the unit, and the runbook explains it."""
-    drop_in = parse_unit("tls.conf")
-    credentials = {credential.partition(":")[0] for credential in drop_in["LoadCredential"]}
-    named = [credential.partition("=%d/") for credential in drop_in["Environment"]]
-    assert {name for *_, name in named} == credentials == {"chain", "key", "upload-keys"}
-    fields = {field.name for field in dataclasses.fields(Settings)}
-    assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in named} <= fields
     runbook = (FOLDER / "runbook.md").read_text(encoding="utf-8")
-    for secret in ("Replace an upload key", "Renew a certificate"):
-        _, _, advice = runbook.partition(f"**{secret}**")
-        assert "[tls.conf](tls.conf)" in advice.partition("- **")[0], secret
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    for file, secrets, task in (
+        ("tls.conf", {"chain", "key"}, "Renew a certificate"),
+        ("upload-keys.conf", {"upload-keys"}, "Replace an upload key"),
+    ):
+        drop_in = parse_unit(file)
+        credentials = {credential.partition(":")[0] for credential in drop_in["LoadCredential"]}
+        settings = [assignment.partition("=") for assignment in drop_in["Environment"]]
+        named = {value.removeprefix("%d/") for *_, value in settings if value.startswith("%d/")}
+        assert named == credentials == secrets
+        assert {name.removeprefix("RAPPOR_SERVER_").lower() for name, *_ in settings} <= fields
+        _, _, advice = runbook.partition(f"**{task}**")
+        assert f"[{file}]({file})" in advice.partition("- **")[0], task
+
+
+def test_https_without_a_proxy_is_reachable() -> None:
+    """The drop-in listens on all addresses, and a port below 1024 has the capability it needs."""
+    drop_in = parse_unit("tls.conf")
+    variables = dict(assignment.split("=") for assignment in drop_in["Environment"])
+    assert variables["RAPPOR_SERVER_HOST"] == "0.0.0.0"  # noqa: S104 - the address in question
+    assert int(variables["RAPPOR_SERVER_PORT"]) < 1024
+    for key in ("CapabilityBoundingSet", "AmbientCapabilities"):
+        assert drop_in[key] == ["CAP_NET_BIND_SERVICE"]
 
 
 def test_units_share_one_file_of_settings() -> None:

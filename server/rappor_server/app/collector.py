@@ -325,6 +325,9 @@ class Collector:
         self._rules, self._rules_with_rates = rules, rules_with_rates
         self.metrics.show_registry(digest, registry)
         logs.log_event("registry in force", metrics=len(registry), fingerprint=digest)
+        # An operator who has written a stop in an emergency sees that all devices get it.
+        for name, last_day in accepted_params.stops.list_active(self.today()).items():
+            logs.log_event("stop in force", metric=name, until=str(last_day))
         # A name that is mistyped stops nothing, so the operator must see it.
         for name in accepted_params.stops.ignored:
             logs.log_event("stop ignored", level=logging.WARNING, metric=name)

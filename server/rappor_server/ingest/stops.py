@@ -67,13 +67,17 @@ class Stops:
         """Return the last day of the stop of a metric, or None if the metric has no stop."""
         return self._until.get(metric)
 
+    def list_active(self, today: datetime.date) -> dict[str, datetime.date]:
+        """Return the last day of each stop that has not ended, by the name of its metric."""
+        return {name: day for name, day in self._until.items() if today <= day}
+
     def attach(self, response: bytes, *, today: datetime.date) -> bytes:
         """Return the JSON of a response with the stops in force today.
 
         The response is the JSON of an object and is encoded already. The stops are inserted before
         its closing brace, because decoding and encoding it again would take longer.
         """
-        current = {name: day for name, day in self._until.items() if today <= day}
+        current = self.list_active(today)
         if not current:
             return response
         return response[:-1] + b',"stop":' + msgspec.json.encode(current) + b"}"

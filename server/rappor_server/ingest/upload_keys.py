@@ -29,6 +29,15 @@ value of a label in the Prometheus counter of uploads, `rappor_key_uploads`."""
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 """Pattern of a day. `date.fromisoformat` also parses weeks such as 2026-W48-1."""
 
+_MIN_CHARACTERS: Final = 16
+"""Least number of characters of a key. A stranger could guess a shorter key by sending uploads:
+three letters are 18 thousand attempts. A random key of 16 characters has about 96 bits."""
+_TOO_SHORT: Final = (
+    f"a key must have at least {_MIN_CHARACTERS} characters: make one with "
+    "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+)
+"""Message for a key that is too short. It does not contain the key."""
+
 _EXPECTED_LINE: Final = (
     "a line must be NAME KEY or NAME KEY LAST-DAY, with a name of small letters, digits, _, . and "
     "- that no other line has, and a day such as 2026-12-31"
@@ -62,12 +71,14 @@ class UploadKeys:
     def loads(cls, text: str, *, path: str) -> Self:
         """Parse lines of the form `NAME KEY` or `NAME KEY LAST-DAY`; # begins a comment.
 
+        A key has at least 16 characters.
+
         Raises
         ------
         FileError
-            A line has another form, two keys have the same name, or the file has no key. An empty
-            file is refused, because the operator may believe either that no key is needed or that
-            nobody can upload.
+            A line has another form, a key is too short, two keys have the same name, or the file
+            has no key. An empty file is refused, because the operator may believe either that no
+            key is needed or that nobody can upload.
         """
         keys: dict[str, UploadKey] = {}
         for number, line in enumerate(split_lines(text), start=1):
@@ -78,6 +89,8 @@ class UploadKeys:
             if key is None or key.name in keys:
                 # The message does not repeat the line, which contains a secret.
                 raise FileError(path, _EXPECTED_LINE, line=number)
+            if len(key.key) < _MIN_CHARACTERS:
+                raise FileError(path, _TOO_SHORT, line=number)
             keys[key.name] = key
         if not keys:
             raise FileError(path, "the file must have a key")

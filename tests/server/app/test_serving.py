@@ -110,8 +110,9 @@ def test_admin_address_serves_operators_and_analysts(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
     """A new key is valid beside the old key, and a stop is sent. Invalid files change nothing."""
+    old, new = "open-sesame-open", "open-simsim-open"
     keys, stops = tmp_path / "keys", tmp_path / "stops.toml"
-    keys.write_text("old sesame\n")
+    keys.write_text(f"old {old}\n")
     stops.write_text("")
     flags = ("--upload-key-file", str(keys), "--stop-file", str(stops), "--suspicious", "accept")
     with run_file_collector(tmp_path, *flags) as running:
@@ -119,27 +120,29 @@ def test_reload_reads_keys_stops_and_registry(tmp_path: Path) -> None:
         def send(key: str) -> httpx.Response:
             return running.post(build_upload(build_report("sound")), Authorization=f"Bearer {key}")
 
-        assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 401]
+        assert [send(key).status_code for key in (old, new)] == [200, 401]
         assert running.post(build_upload()).status_code == 401
-        keys.write_text("old sesame\nnew simsim\n")
+        keys.write_text(f"old {old}\nnew {new}\n")
         last = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 5 * 86400))
         stops.write_text(f"page = {last}\n")
         reload(running)
-        assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
-        assert send("simsim").json()["stop"] == {"page": last}
-        stopped = running.post(build_upload(), Authorization="Bearer simsim").json()["reports"]
+        assert [send(key).status_code for key in (old, new)] == [200, 200]
+        assert send(new).json()["stop"] == {"page": last}
+        (stop,) = running.events("stop in force")
+        assert (stop["metric"], stop["until"]) == ("page", last)
+        stopped = running.post(build_upload(), Authorization=f"Bearer {new}").json()["reports"]
         assert stopped == [{"status": "refused", "reason": "stopped"}]
         # Invalid files: without a key, with one word in a line, and with one name twice. Both keys
         # stay valid.
-        for wrong in ("", "new\n", "old sesame\nold simsim\n"):
+        for wrong in ("", "new\n", f"old {old}\nold {new}\n"):
             keys.write_text(wrong)
             reload(running)
-            assert [send(key).status_code for key in ("sesame", "simsim")] == [200, 200]
+            assert [send(key).status_code for key in (old, new)] == [200, 200]
         figures = running.get("/metrics").text
         assert 'rappor_key_uploads_total{key="new"}' in figures
         assert len(running.events("reload refused")) == 3
         assert running.events("old parameters refused") == []
-        keys.write_text("old sesame\nnew simsim\n")
+        keys.write_text(f"old {old}\nnew {new}\n")
         (tmp_path / "metrics.toml").write_text(REGISTRY.replace("m = 4", "m = 8"))
         reload(running)
         narrowed = running.events("old parameters refused")
