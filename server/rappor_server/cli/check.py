@@ -48,7 +48,7 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     costs a device, and which metrics have too many cohorts for their devices.
 
     A collector holds reports back until it can release a sum of enough reports. With --against, the
-    command warns of a change that weakens the protection of reports that are held back. First case:
+    command refuses a change that weakens the protection of reports that are held back. First case:
     min_cohort or min_reports falls. Then a sum has fewer reports than the previous registry
     promised. Second case: min_reports rises from 0. While min_reports is 0, analysts see every
     report at once, and they can subtract these reports from a later sum.
@@ -58,8 +58,9 @@ def check(registry: str, against: str | None, devices: int | None) -> int:
     settings that the variable RAPPOR_SERVER_CONFIG names. Without them, it looks in the SQLite file
     beside REGISTRY, or beside the previous registry.
 
-    The exit code is 1 if --against finds a change that is refused: a metric or a category is gone,
-    or a metric has another meaning. Such a registry must not be served.
+    The exit code is 1 if --against finds a change that is refused. If a metric or a category is
+    gone, or a metric has another meaning, the registry must never be served. If a minimum falls or
+    rises from 0, `serve` refuses it while the setting `older` names the previous registry.
     """
     from rappor_server.ingest.registry_check import (
         check_edit,

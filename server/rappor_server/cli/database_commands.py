@@ -65,13 +65,14 @@ def backup(path: Path, **options: Any) -> None:
     """Copy the whole database into one FILE while collectors run.
 
     The copy is an SQLite file, also if the database is PostgreSQL. The FILE must not exist yet.
-    If FILE is a folder, the name of the copy contains the day (UTC), such as
-    counts-2026-11-30.bak.
+    If FILE is a folder, the name of the copy contains the day and the time (UTC), such as
+    counts-2026-11-30T012005Z.bak.
     """
     from rappor_server.operations.backup import backup as back_up
 
     if path.is_dir():
-        path /= f"counts-{utc_today()}.bak"
+        # With the day alone, a backup by hand made the backup of the timer fail on the same day.
+        path /= f"counts-{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H%M%SZ}.bak"
     settings = read_settings(options)
     check_database(settings)
     back_up(settings.database, path)

@@ -120,13 +120,18 @@ def _describe_valid(name: str) -> str:
     if default == ():
         return "a list of texts"
     if isinstance(value_type, click.IntRange):
-        if value_type.max is None:
-            return f"an integer of at least {value_type.min}"
-        return f"an integer in [{value_type.min}, {value_type.max}]"
+        least, most = value_type.min, value_type.max
+        return (
+            f"an integer of at least {least}"
+            if most is None
+            else f"an integer in [{least}, {most}]"
+        )
     if isinstance(value_type, click.Choice):
         return f"one of {', '.join(value_type.choices)}"
     if default is False:
         return "true or false"
+    if name == "proxies":  # the only text with several items; other settings are lists
+        return "a text of addresses separated by commas"
     return "a number of seconds above 0" if isinstance(default, float) else "a text"
 
 

@@ -20,8 +20,9 @@ The privacy notice of the old registry makes the promises. A report waits from i
 a block that contains its day is closed (`storage/blocks.py`). The minimums of the registry that is
 in force then decide about the block, even if devices sent its reports under an earlier registry.
 
-`rappor-server check --against` prints the conflicts. `serve` and a reload refuse a registry with
-any conflict while the setting `older` names the registry before (`app/input_files.py`).
+`rappor-server check --against` prints the conflicts, each as "refused". `serve` and a reload refuse
+a registry with any conflict while the setting `older` names the registry before
+(`app/input_files.py`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Finding:
 
     Attributes
     ----------
-    level : "refused" if the registry must never be served, "warning" if protection or reports may
-        be lost, "note" for a consequence of a change
+    level : "refused" if `serve` refuses the registry, "warning" if protection or reports may be
+        lost, "note" for a consequence of a change
     text : the sentence, without a full stop, beginning with the name of the metric
     """
 

@@ -123,7 +123,8 @@ def check_edit(old: Registry, new: Registry) -> list[Finding]:
     findings = []
     for conflict in find_conflicts(old, new):
         end = _REFUSAL if conflict.level == "warning" else ""
-        findings.append(Finding(conflict.level, conflict.text + end))
+        # `serve` refuses either kind, so the exit code of the command must tell a pipeline.
+        findings.append(Finding("refused", conflict.text + end))
     for name, metric in old.items():
         if name in new:
             findings += _explain_changes(metric, new[name])

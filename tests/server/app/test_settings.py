@@ -90,6 +90,7 @@ INVALID = (
     ("", 'origins = "https://a"', "server.toml: origins must be a list of texts"),
     ("", "older = [1]", "server.toml: older must be a list of texts, got [1]"),
     ("", "port = [1]", "server.toml: port must be an integer in [0, 65535], got [1]"),
+    ("", 'proxies = ["::1"]', "proxies must be a text of addresses separated by commas, got ["),
     # A URL may contain a password.
     ("", 'database = ["postgresql://a:b@c/d"]', "database must be a text, got a list"),
     ("--port 70000", "", "70000 is not in the range"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from collectors import REGISTRY, call_command, run_command
+from rappor_server.storage.database import utc_today
 
 
 @pytest.mark.slow
@@ -26,6 +28,12 @@ def test_check_command(tmp_path: Path) -> None:
     edited = call_command("check", str(new), "--against", str(old))
     assert edited.returncode == 1
     assert "refused: old: a metric must stay" in edited.stdout
+    # `serve` refuses a smaller minimum while `older` names the registry before.
+    new.write_text(REGISTRY.replace("min_cohort = 2", "min_cohort = 1"))
+    edited = call_command("check", str(new), "--against", str(old))
+    assert edited.returncode == 1
+    assert "refused: small: min_cohort must not fall from 2 to 1" in edited.stdout
+    assert "may be served" not in edited.stdout
     assert run_command("check", str(tmp_path / "absent.toml")).returncode == 2
 
 
@@ -49,9 +57,13 @@ def test_database_commands(tmp_path: Path, database: str) -> None:
     assert call_command("token", "revoke", "nothing", *options).returncode == 1  # no such token
     copy = tmp_path / "copy.sqlite3"
     assert call_command("backup", str(copy), *options).returncode == 0
-    # Into a folder, `backup` writes a file whose name has the day, so a timer needs no date.
-    (tmp_path / "daily").mkdir()
-    assert "daily/counts-20" in call_command("backup", str(tmp_path / "daily"), *options).stdout
+    # Into a folder, `backup` writes a file whose name has the day and the time, so a timer needs no
+    # date. A backup by hand on the same day is no obstacle.
+    daily = tmp_path / "daily"
+    daily.mkdir()
+    (daily / f"counts-{utc_today()}.bak").touch()
+    written = call_command("backup", str(daily), *options).stdout
+    assert re.fullmatch(r"written: .*/daily/counts-[0-9-]{10}T[0-9]{6}Z\.bak\n", written)
     # The original database has rows, and a restore would mix the rows of two databases.
     refused = call_command("restore", str(copy), *options)
     assert refused.returncode == 2
