@@ -619,7 +619,6 @@ def read_registry_digest(running: Running) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_several_units_on_one_database(tmp_path: Path, database: str) -> None:
     """Each unit reloads its own registry. An invalid registry stops no unit.
 
