@@ -31,7 +31,7 @@ from rappor.cli.options import (
 )
 from rappor.protocol.loss import epsilon_1, epsilon_inf
 from rappor.protocol.params import Params
-from rappor.reporting.numbers import format_even_odds
+from rappor.reporting.numbers import format_even_odds, format_short_percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -355,22 +355,35 @@ def _print_demo(result: Demo) -> None:
 
 
 def _describe_false(result: Demo) -> str:
-    """Return a sentence about the detected candidates that hardly any device has."""
+    """Return sentences about the detected candidates that hardly any device has."""
     n_detected, n_false = result.n_detected, result.n_false
     if not n_false:
         if n_detected == 1:
             return "The detected candidate is not false."
         return f"None of the {n_detected:,} detected is false."
     are, them = ("is", "it") if n_false == 1 else ("are", "them")
-    return f"Of the {n_detected:,} detected, {n_false:,} {are} false: hardly any device has {them}."
+    # Case: 5 of 65 are more than 5 %. A reader could take the rate for a limit of every collection.
+    control = result.estimates.error_control
+    level = format_short_percent(control.alpha)
+    if control.method == "bonferroni":
+        average = f"At most {level} of many collections have any false detection (Bonferroni)."
+    else:
+        average = (
+            f"On average over many collections, at most {level} of the detected are false (false "
+            "discovery rate)."
+        )
+    return (
+        f"Of the {n_detected:,} detected, {n_false:,} {are} false: hardly any device has {them}. "
+        f"{average}"
+    )
 
 
 def _describe_privacy(params: Params) -> str:
-    """Return a sentence about the beliefs of an observer after one report and after all reports."""
+    """Return sentences about the beliefs of an observer after one report and after all reports."""
     one_report, any_number = epsilon_1(params), epsilon_inf(params)
     return (
         "Somebody who thought it 50 % likely that a device has a certain value is at most "
         f"{format_even_odds(one_report)} sure after its report (epsilon_1 = {one_report:.2f}), "
-        f"and at most {format_even_odds(any_number)} sure after any number of reports (epsilon_inf "
-        f"= {any_number:.2f})."
+        f"and at most {format_even_odds(any_number)} sure after any number of reports of one epoch "
+        f"(epsilon_inf = {any_number:.2f}). The losses of several epochs add up."
     )

@@ -112,7 +112,10 @@ def test_demo_counts_false_detections() -> None:
 
 
 def test_demo_ends_with_the_largest_beliefs_of_an_observer(shell: Shell) -> None:
-    """The last sentence has both losses, and the largest posterior belief that each loss allows."""
+    """The last sentences have both losses, and the largest posterior belief of each loss.
+
+    epsilon_inf holds for the reports of one epoch, so the sentences name the epoch.
+    """
     (shell.folder / "own.txt").write_text("cat\n" * 30_000 + "dog\n" * 20_000)
     text = " ".join(expect_success(shell("demo", "--values", "own.txt", "--seed", "1")).split())
     assert "Each of 50,000 devices has one of 2 values" in text
@@ -120,7 +123,7 @@ def test_demo_ends_with_the_largest_beliefs_of_an_observer(shell: Shell) -> None
     assert text.endswith(
         "Somebody who thought it 50 % likely that a device has a certain value is at most 88.1 % "
         "sure after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of "
-        "reports (epsilon_inf = 4.00)."
+        "reports of one epoch (epsilon_inf = 4.00). The losses of several epochs add up."
     )
 
 
