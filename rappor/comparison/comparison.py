@@ -240,6 +240,15 @@ class Comparison(DisplayedRecord):
         return get_encoding(used[0]).supports_items
 
     @property
+    def has_adjusted_shares(self) -> bool:
+        """Whether intervals of shares are adjusted: shares of strings, which results select.
+
+        All categories are shown, so nothing selects them.
+        """
+        used = [params for sample in self.samples for params in sample.params]
+        return get_encoding(used[0]).is_hashed
+
+    @property
     def missing(self) -> tuple[Sample, ...]:
         """The samples without reports."""
         return tuple(sample for sample in self.samples if not sample.reports)

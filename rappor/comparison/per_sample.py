@@ -46,7 +46,8 @@ class SampleEstimates:
     Attributes
     ----------
     share, std_error : (T, c) float64. Shares of all reports of the sample, unclipped.
-    ci_low, ci_high : (T, c) float64. Intervals whose level holds for the detected strings together.
+    ci_low, ci_high : (T, c) float64. Intervals. Of the intervals of the strings that are detected
+        overall, the expected share that misses the truth is at most 1 - confidence [BB14].
     detected : (T, c) bool. True if the sample detects the string by itself and the string is
         detected overall. In each sample, the expected share of absent strings among the detected
         strings is at most the error rate.
@@ -73,7 +74,7 @@ class SeparateDecodes:
     pooled : estimates of all samples together, at half of the error rate.
     detected : (c,) bool. True if the pooled samples or any single sample detect the string.
     error_control : the error control of each sample's decode. For strings, its confidence level is
-        higher than the requested level, because the intervals must hold for the detected strings.
+        higher than the requested level, because the detected strings were selected.
     largest_p_value : largest p-value at which one sample detects a string: the requested error rate
         times R / c, where the pooled samples detect R of c strings.
     """

@@ -87,8 +87,9 @@ class SampleContrast:
     p_value : (c,) float64, two-sided.
     changed : (c,) bool. True if the change is significant at the error rate over all candidates and
         all contrasts of one kind.
-    ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals that hold for all changed candidates
-        together. NaN for unchanged candidates.
+    ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals of changed candidates, widened so
+        that the expected share of these intervals that miss the truth is at most 1 - confidence
+        [BB14]. NaN for unchanged candidates.
     direction : c texts: "newcomer", "leaver", "rise" or "fall", of segments "more" or "less"; empty
         if the change is not significant.
     unchanged_p_value : p-value of the test that nothing changed at all.

@@ -116,8 +116,8 @@ class Estimates(DisplayedRecord):
         detected. Each row of a group has the weight of the group, the sum over its members.
     detected : (c,) bool. True at the error rate of `error_control`, over all c candidates.
     ci_low_adjusted, ci_high_adjusted : (c,) float64. Intervals of detected rows, widened so that
-        all of them together keep their confidence (Benjamini and Yekutieli 2005). NaN for other
-        rows.
+        the expected share of these intervals that miss the truth is at most 1 - confidence (false
+        coverage rate, Benjamini and Yekutieli 2005). NaN for other rows.
     forged_to_make : (c,) float64. Breakdown number, in reports: if this many of the reports are
         forged, they may have created the row of an absent string. NaN for rows that are not
         detected.

@@ -209,7 +209,7 @@ class Thresholds:
         return threshold if self.weights is None else min(threshold, self.detection.alpha)
 
     def scale_error(self, error: float) -> Floats:
-        """Compute the errors of intervals that hold for all detected entries together, (e,).
+        """Compute the errors of the adjusted intervals of detected entries, (e,).
 
         False coverage rate (Benjamini and Yekutieli 2005, definition 1): with R detected of c
         candidates, an interval at confidence 1 - `error` is widened to 1 - R `error` / c. For

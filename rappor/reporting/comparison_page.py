@@ -38,7 +38,12 @@ from rappor.reporting.comparison_tables import (
     shares_table,
 )
 from rappor.reporting.document import Content, collapsible, header, section
-from rappor.reporting.footnotes import explain_comparison, list_limitations, summarize_changes
+from rappor.reporting.footnotes import (
+    explain_adjusted_intervals,
+    explain_comparison,
+    list_limitations,
+    summarize_changes,
+)
 from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, shorten, tag
 from rappor.reporting.numbers import format_days, format_short_percent
@@ -137,13 +142,12 @@ def _build_ranking(comparison: Comparison) -> Iterator[Markup]:
     if ranking is None:
         return
     sample, rows = ranking
-    confidence = format_short_percent(comparison.error_control.confidence)
     days = format_days(sample.first, sample.last)
     values = format_plural(comparison.value_noun)
     legend = (
         f"Bars are shares of the {comparison.share_unit} of {days} ({sample.reports:,} reports), "
-        f"all on one scale, with {confidence} intervals that hold for all {values} that were "
-        f"found. A pale bar is not detected in this {comparison.by} alone."
+        f"all on one scale, with {describe_share_intervals(comparison)} A pale bar is not detected "
+        f"in this {comparison.by} alone."
     )
     n_more = len(rows) - _MAX_RANKED
     omitted_note = f" {n_more:,} more {values} are in the table of shares." if n_more > 0 else ""
@@ -171,28 +175,38 @@ def count_drawings(comparison: Comparison) -> int:
 def _draw_changes(comparison: Comparison) -> Markup:
     """Return the figure of the changes, with a description."""
     n = comparison.n_changed
-    confidence = format_short_percent(comparison.error_control.confidence)
+    confidence = comparison.error_control.confidence
+    interval = f"{format_short_percent(confidence)} interval"
     description = (
         "No change is significant. Hollow dots are the candidates that came nearest, each with its "
-        f"own {confidence} interval."
+        f"own {interval}."
     )
     if n:
-        description = (
-            f"Full dots are significant changes; bars are {confidence} intervals that hold for all "
-            "of them together."
+        description = f"Full dots are significant changes; bars are adjusted {interval}s. " + (
+            explain_adjusted_intervals(confidence, "significant changes", "change")
         )
     if n > _MAX_CHART_ROWS:
         description += f" {n - _MAX_CHART_ROWS:,} more changes are in the table only."
     return draw_changes(comparison, top=_MAX_CHART_ROWS if n else _MAX_NEAREST).figure(description)
 
 
+def describe_share_intervals(comparison: Comparison) -> str:
+    """Describe the intervals of the shares in each sample: the end of a sentence, and its meaning.
+
+    Intervals of categories are not adjusted. All categories are shown, so nothing selects them.
+    """
+    confidence = comparison.error_control.confidence
+    interval = f"{format_short_percent(confidence)} intervals"
+    if not comparison.has_adjusted_shares:
+        return f"{interval}, each for its {comparison.value_noun} alone."
+    selected = f"{format_plural(comparison.value_noun)} that were found"
+    return f"adjusted {interval}. {explain_adjusted_intervals(confidence, selected)}"
+
+
 def _format_legend(comparison: Comparison) -> str:
     """Describe the marks of the charts of shares."""
     by = comparison.by
-    intervals = (
-        f"{format_short_percent(comparison.error_control.confidence)} intervals, adjusted so that "
-        f"they hold for all {format_plural(comparison.value_noun)} that were found."
-    )
+    intervals = describe_share_intervals(comparison)
     parts = [
         f"Dots are the share of the {comparison.share_unit} of each {by}, full where the "
         f"{comparison.value_noun} is detected in that {by}."

@@ -60,7 +60,7 @@ def changes_table(
 ) -> Table[Row]:
     """Return the table of rows of primary contrasts.
 
-    Significant changes have adjusted intervals, which hold for all of them together.
+    Significant changes have adjusted intervals (`explain_adjusted_intervals`).
 
     Parameters
     ----------
@@ -154,7 +154,9 @@ def changes_of_contrast(
 
 def shares_table(comparison: Comparison, rows: Sequence[Row]) -> Table[Row]:
     """Return the table of the share of each candidate in each sample."""
-    interval = f"adjusted {format_short_percent(comparison.error_control.confidence)} interval"
+    interval = f"{format_short_percent(comparison.error_control.confidence)} interval"
+    if comparison.has_adjusted_shares:
+        interval = f"adjusted {interval}"
     # A period is named by its first day. The table of the samples contains both ends.
     names = {
         sample.name: sample.name if sample.first is None else f"{sample.first}"

@@ -120,18 +120,36 @@ def list_limitations(comparison: Comparison) -> Iterator[str]:
 
 def _describe_intervals(comparison: Comparison) -> Iterator[str]:
     """Yield sentences about the two kinds of intervals in the table of the changes."""
+    confidence = comparison.error_control.confidence
     if comparison.n_changed:
-        yield (
-            "Intervals of significant changes are adjusted: they hold for all of these changes "
-            "together."
-        )
+        yield explain_adjusted_intervals(confidence, "significant changes", "change")
     # Many candidates are tested, so some of these intervals exclude 0 although the test over all
     # candidates shows no change.
-    rate = format_short_percent(1 - comparison.error_control.confidence)
+    rate = format_short_percent(1 - confidence)
     subject = "Each other interval" if comparison.n_changed else "Each interval"
     yield (
         f"{subject} holds for its candidate alone. Where nothing has changed, about {rate} of "
         "these intervals exclude 0."
+    )
+
+
+def explain_adjusted_intervals(confidence: float, selected: str, estimated: str = "share") -> str:
+    """Return the sentence about adjusted intervals: their false coverage rate.
+
+    The false coverage rate is the expected share of intervals that miss the truth, among the
+    intervals of the selected rows (Benjamini and Yekutieli 2005). It is not the probability that
+    any of these intervals misses: with 20 selected rows, one miss in each collection is a share of
+    5 %.
+
+    Parameters
+    ----------
+    confidence : the confidence level, such as 0.95.
+    selected : the rows that have adjusted intervals, such as "detected candidates".
+    estimated : what the intervals contain: "share" or "change".
+    """
+    return (
+        f"On average, at most {format_short_percent(1 - confidence)} of the adjusted intervals of "
+        f"{selected} miss the true {estimated}."
     )
 
 

@@ -22,7 +22,7 @@ from rappor.reporting.changes import format_string, name_changes
 from rappor.reporting.charts import COLORS, ChartGrid
 from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.dots import format_position
-from rappor.reporting.footnotes import RANKED, list_missing_periods
+from rappor.reporting.footnotes import RANKED, explain_adjusted_intervals, list_missing_periods
 from rappor.reporting.installations import build_installations
 from rappor.reporting.markup import Markup, join, shorten, tag
 from rappor.reporting.numbers import (
@@ -276,9 +276,12 @@ def _build_drawing(
 
 def _format_legend(overview: Overview) -> str:
     """Describe the bars and the courses."""
-    confidence = format_short_percent(overview.estimates.error_control.confidence)
-    unit = overview.estimates.share_unit
-    parts = [f"Bars: shares of the {unit} in {overview.latest}, with {confidence} intervals."]
+    confidence, unit = overview.estimates.error_control.confidence, overview.estimates.share_unit
+    parts = [
+        f"Bars: shares of the {unit} in {overview.latest}, with {format_short_percent(confidence)} "
+        "intervals, adjusted where detected.",
+        explain_adjusted_intervals(confidence, "detected candidates"),
+    ]
     n = len(overview.comparison.samples)
     if n > 1:
         parts.append(

@@ -36,6 +36,7 @@ from rappor.reporting.estimates_tables import (
 from rappor.reporting.footnotes import (
     FORGED,
     RANKED,
+    explain_adjusted_intervals,
     format_detections,
     format_unallocated,
     list_findings,
@@ -174,13 +175,13 @@ def _build_estimates(result: EstimatesReport, *, forged: bool) -> Markup:
 def _draw_estimates(result: EstimatesReport) -> Markup:
     """Return the figure of the first candidates, with a description."""
     estimates, charted = result.estimates, result.charted
-    confidence = format_short_percent(estimates.error_control.confidence)
+    confidence = estimates.error_control.confidence
     title = f"How large a share of the {estimates.share_unit} each candidate has."
     axis = f"share of the {estimates.share_unit}"
     chart = draw_estimates(title, charted, estimates.reports, axis=axis)
     sentences = [
-        f"Bars over the dots are {confidence} intervals, adjusted so that they hold for all "
-        "detected candidates together."
+        f"Bars over the dots are adjusted {format_short_percent(confidence)} intervals.",
+        explain_adjusted_intervals(confidence, "detected candidates"),
     ]
     if not all(row["detected"] for row in charted):
         undetected = "the undetected candidates with the smallest p-values"

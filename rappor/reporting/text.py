@@ -36,8 +36,8 @@ def estimates_text(
     ----------
     estimates : the estimates.
     detected_only : True for detected rows, and the strings of the metric's list. The intervals of
-        detected rows are adjusted, so that they hold for all of them together. With False, all
-        candidates have a row, and each interval holds for its own row.
+        detected rows are adjusted (`explain_adjusted_intervals`). With False, all candidates have
+        a row, and each interval holds for its own row.
     forged : True for the numbers of forged reports in place of the intervals.
     width : number of columns of the terminal.
     """

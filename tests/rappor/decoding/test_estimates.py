@@ -48,8 +48,8 @@ def test_keys_of_a_row_depend_on_its_detection_and_on_the_distribution(
 def test_rows_agree_with_the_columns(estimates: Estimates) -> None:
     """Rows are sorted by share and have the numbers of the columns.
 
-    A count is the share times the number of reports. The adjusted interval of a detected row holds
-    for all detected rows together, so it contains the ordinary interval.
+    A count is the share times the number of reports. The adjusted interval of a detected row is
+    widened for the selection, so it contains the ordinary interval.
     """
     assert (np.diff(estimates.share) <= 0).all()
     assert estimates.candidates[:2] == ("true 0", "true 1")

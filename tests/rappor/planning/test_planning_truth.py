@@ -127,8 +127,7 @@ def test_as_many_strings_are_found_as_expected(name: str, n_runs: int) -> None:
 def test_intervals_are_as_wide_as_predicted(name: str, n_runs: int) -> None:
     """The mean widths of the probe's two intervals agree with the predicted widths within 5 %.
 
-    The adjusted interval holds for all detected strings together, so only a detected string has
-    one.
+    The adjusted interval is widened for the selection, so only a detected string has one.
     """
     runs = simulate_runs(name, n_runs)
     prediction = plans.get_case(name).plan.prediction

@@ -132,8 +132,7 @@ def test_a_comparison_is_printed_as_text(record: Comparison) -> None:
 def test_changes_are_drawn_as_in_the_record(record: Comparison) -> None:
     """The first drawing has exactly the significant changes, each with its adjusted interval.
 
-    Adjusted intervals hold for all significant changes together. An unadjusted interval would be
-    too short, because the changes were selected for their size.
+    An unadjusted interval would be too short, because the changes were selected for their size.
     """
     first, *shares = parse_drawings(comparison_page(record)).values()
     expected = [row for row in sort_changes(record) if row["changed"]]
@@ -346,7 +345,7 @@ def test_the_sentences_are_those_of_the_terminal(record: Comparison) -> None:
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
     # The column of the intervals has two kinds of intervals, and a sentence explains both.
     assert record.n_changed
-    assert "Intervals of significant changes are adjusted" in page
+    assert "at most 5 % of the adjusted intervals of significant changes miss the true" in page
     assert "Each other interval holds for its candidate alone." in page
 
 

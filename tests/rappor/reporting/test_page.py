@@ -53,7 +53,7 @@ def test_every_number_of_the_table_equals_the_estimates(estimates: Estimates, pa
     """Each row of the table has the formatted numbers of its row of the estimates.
 
     Detected candidates come first, and the others follow by p-value. A detected candidate has the
-    adjusted interval, which holds for all detected candidates together, cut at a share of 0.
+    adjusted interval, cut at a share of 0.
     """
     rows = read_candidate_rows(page)
     expected = sorted(
