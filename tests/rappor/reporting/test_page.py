@@ -103,7 +103,7 @@ def test_results_come_first_and_other_sections_are_closed(estimates: Estimates, 
     assert ">adjusted 95 % interval<" in page
     # Adjusted intervals do not promise that all of them contain the truth at once.
     assert "at most 5 % of the adjusted intervals of detected candidates miss the true" in page
-    assert "together" not in page.split("</figure>")[0]
+    assert "together" not in page.split("</figure>", maxsplit=1)[0]
     assert page.count('class="words"') == 6
     row = estimates.row(0)
     error = row["std_error"] / estimates.reports
