@@ -349,8 +349,8 @@ def _describe_named_items(metric: Metric, named_items: float) -> str:
     return (
         f"Nothing in the reports links the {metric.epoch}s. Somebody can still link the reports of "
         "a year by other means, such as the network address, and may know how popular each of "
-        f"{KNOWN_ITEMS:,} items is. A set has {n_items}. On average, this observer is more than "
-        f"{100 * CERTAINTY:.0f} % certain of {format_mean(named_items)} of them."
+        f"{KNOWN_ITEMS:,} items is. Of a set of {n_items}, this observer can on average name "
+        f"{format_mean(named_items)} with more than {100 * CERTAINTY:.0f} % certainty."
     )
 
 
@@ -405,20 +405,23 @@ def describe_promise(metric: Metric) -> str:
     """
     period = "its whole life" if metric.epoch == "life" else f"each {metric.epoch}"
     # "when and how often a device reports" is one subject. With properties there are two.
-    condition = "as long as when and how often a device reports does not depend on its values"
+    condition = (
+        "The condition is that the values do not affect when and how often the device reports."
+    )
     if metric.segments:
         condition = (
-            "as long as when and how often a device reports, and its properties, do not depend on "
-            "its values"
+            "The condition is that the values affect neither its properties nor when and how often "
+            "the device reports."
         )
     if most_reports(metric) == 1:
         return (
             f"Promise: in {period} a device sends one report at most. The limit on the loss of "
-            f"that report holds for any two histories of values, {condition}."
+            f"that report holds whatever values the device has over time. {condition}"
         )
     return (
         f"Promise: in {period} a device repeats the value of its first report, even if its value "
-        f"changes. The limit on the loss holds for any two histories of values, {condition}."
+        f"changes. The limit on the loss holds whatever values the device has over time. "
+        f"{condition}"
     )
 
 

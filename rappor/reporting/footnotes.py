@@ -292,12 +292,9 @@ def _format_limit(diagnostics: Mapping[str, Any]) -> str:
         diagnostics[f"half_detectable_with_{way}"]
         for way in ("reports", "reports_per_device", "cohorts")
     )
-    # Only the first way contains the noun "reports": "about 8,000 reports in all, from different
-    # devices, or 30 from each of the same devices".
-    unit = "" if reports is not None else "reports "
     ways = {
         "about {} reports in all, from different devices": reports,
-        f"{{}} {unit}from each of the same devices": reports_per_device,
+        "{} reports from each device that has reported": reports_per_device,
         "{} cohorts": cohorts,
     }
     remedies = [way.format(_round_up(number)) for way, number in ways.items() if number is not None]

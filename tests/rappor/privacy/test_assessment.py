@@ -133,7 +133,7 @@ def test_properties_without_noise_are_described() -> None:
     assert report.without_noise in privacy_notice(make_metric(segments=(version,))).splitlines()
     assert privacy_report(make_metric()).without_noise is None
     assert report.promise is not None
-    assert "and its properties, do not depend on its values" in report.promise
+    assert "affect neither its properties nor when" in report.promise
 
 
 def test_added_parts_are_a_change_of_the_metric() -> None:

@@ -56,8 +56,8 @@ def test_the_notice_of_a_metric_for_life() -> None:
         "All reports of one value: somebody who was half sure what your answer is can be at most "
         "98.8 % sure.",
         "Promise: in its whole life a device repeats the value of its first report, even if its "
-        "value changes. The limit on the loss holds for any two histories of values, as long as "
-        "when and how often a device reports does not depend on its values.",
+        "value changes. The limit on the loss holds whatever values the device has over time. The "
+        "condition is that the values do not affect when and how often the device reports.",
         "Linking: all reports of a device share its cohort (one of 16) and its permanent noise. "
         "Somebody who has 2 reports of a device, and 2 further reports of each of 1,000,000 "
         f"devices, finds those of the same device with {format_chance(RECOGNISED)} probability. "
@@ -343,7 +343,7 @@ def test_segments_are_listed_with_what_they_reveal() -> None:
         line for line, plain_line in zip(lines[4:], plain, strict=True) if line != plain_line
     ]
     promise, linking, showing = differing
-    assert "how often a device reports, and its properties, do not depend on its values" in promise
+    assert "affect neither its properties nor when and how often the device reports." in promise
     assert "share its properties, its cohort" in linking
     assert "of each of 1,000,000 devices with the same properties, finds" in linking
     assert "only its properties, its network address or the time of sending" in linking

@@ -41,12 +41,13 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
         0.01, with_reports=417_914, with_reports_per_device=8, with_cohorts=132
     )
     ways = (
-        "about 420,000 reports in all, from different devices, or 8 from each of the same devices"
+        "about 420,000 reports in all, from different devices, or 8 reports from each device that "
+        "has reported"
     )
     needed = f"To detect 0.50 %, you need {ways}, or 140 cohorts."
     assert sentence == f"A share of 1.00 % is detected with 80 % probability. {needed}"
     remedy = format_detection_limit(0.01, with_reports_per_device=8)
-    assert remedy.endswith("you need 8 reports from each of the same devices.")
+    assert remedy.endswith("you need 8 reports from each device that has reported.")
     no_single_way = format_detection_limit(0.01)
     assert no_single_way.endswith("To detect 0.50 %, you need more reports and more cohorts.")
     assert format_detection_limit(1.0).startswith("A share of 100.00 % is detected")
