@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sockets import run_server
 
-from rappor import Registry
+from rappor import Registry, ReportError
 from rappor.protocol.wire import Report, parse_upload
 
 
@@ -54,7 +54,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         statuses = [
             {"status": "accepted"}
             if isinstance(result, Report)
-            else {"status": "refused", "reason": result.code}
+            else {"status": "refused", "reason": _name_reason(result)}
             for result in results
         ]
         response = json.dumps({"reports": statuses}).encode()
@@ -65,6 +65,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
+
+
+def _name_reason(error: ReportError) -> str:
+    """Return the collector's reason for a report that cannot be read."""
+    # The code "unknown" stands for an unknown metric and for unknown parameters. The collector
+    # distinguishes them (`rappor_server.ingest.validate`).
+    return "unknown-params" if error.code == "unknown" else error.code
 
 
 @contextlib.contextmanager

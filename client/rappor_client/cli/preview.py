@@ -80,7 +80,10 @@ def make_preview(
     secret = secret or os.urandom(SECRET_BYTES)
     encoded = encode_value(secret, metric, value, epoch=metric.epoch_at(today), coins=coins)
     body = Upload(id=Upload.new_id(), reports=(encoded.report,)).to_json()
-    sentences = ["The id, the cohort and the bits are random. Each device has others."]
+    sentences = [
+        "The id is random and new for each upload, so that a repeated upload is counted once.",
+        "Each device draws its own cohort and bits at random.",
+    ]
     if not get_encoder(metric.params).is_representable(value):
         sentences += [f"Warning: {describe_unrepresentable_value(metric)}."]
     sentences += [*describe_segments(metric), *describe_losses(metric)]

@@ -32,6 +32,14 @@ _KEY_REMEDY: Final = (
 )
 """Sentence after a response with status 401, the only one that a missing or expired key gets."""
 
+_UNKNOWN_TO_COLLECTOR: Final = ("refused: unknown-params", "refused: unknown-metric")
+"""A report has one of these statuses if the collector's registry lacks its metric or parameters."""
+_REGISTRY_REMEDY: Final = (
+    "The collector serves another registry than {path}. Start it with this file, or replace its "
+    "file and reload it; or name its file with --registry."
+)
+"""The command prints this sentence after such a status. "{path}" is the registry of its options."""
+
 
 def run(args: Namespace) -> bool:
     """Send a report of every value; return whether the collector accepted all reports."""
@@ -43,17 +51,19 @@ def run(args: Namespace) -> bool:
     # A value that cannot be parsed raises before any report has left.
     values = [parse_value(metric.params, text) for text in args.values]
     transport = HttpTransport(args.collector, key=key)
-    accepted = []
+    statuses = []
     try:
         for value in values:
             secret = os.urandom(SECRET_BYTES)
-            accepted.append(_send_one(transport, metric, value, secret, today, args.timeout))
+            statuses.append(_send_one(transport, metric, value, secret, today, args.timeout))
     finally:
         transport.close()
-    n_accepted = sum(accepted)
+    n_accepted = statuses.count(ACCEPTED)
     if n_accepted:
         print(_describe_count(n_accepted))  # noqa: T201 - a command's output
-    return n_accepted == len(accepted)
+    if any(status in _UNKNOWN_TO_COLLECTOR for status in statuses):
+        print(_REGISTRY_REMEDY.format(path=args.registry))  # noqa: T201 - a command's output
+    return n_accepted == len(statuses)
 
 
 def _send_one(
@@ -63,8 +73,11 @@ def _send_one(
     secret: bytes,
     today: datetime.date,
     timeout: float,
-) -> bool:
-    """Send one report and print the result without the value; return whether it was accepted."""
+) -> str:
+    """Send one report and print the result without the value.
+
+    Returns the collector's status, or an empty text if the report was not sent.
+    """
     epoch = metric.epoch_at(today)
     encoded = encode_value(secret, metric, value, epoch=epoch, coins=draw_system_coins)
     upload = Upload(id=Upload.new_id(), reports=(encoded.report,))
@@ -74,7 +87,7 @@ def _send_one(
     except UploadError as error:
         remedy = _KEY_REMEDY if error.status == http.HTTPStatus.UNAUTHORIZED else ""
         print(f"Not sent: {error}.{remedy}")  # noqa: T201 - a command's output
-        return False
+        return ""
     report = ReportRecord(
         metric=metric.name,
         params=encoded.params,
@@ -87,7 +100,7 @@ def _send_one(
     # A misspelt category is accepted like any other value, and no result would ever show it.
     if not get_encoder(metric.params).is_representable(value):
         print(f"    Warning: {describe_unrepresentable_value(metric)}.")  # noqa: T201 - likewise
-    return status == ACCEPTED
+    return status
 
 
 def _describe_count(n_reports: int) -> str:

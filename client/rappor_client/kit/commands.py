@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from rappor.base.streams import run_command
 from rappor.privacy.notice import privacy_notice
 from rappor.registry.registry import Registry
 from rappor_client.kit import init_command, payload
-from rappor_client.kit.consent_file import ALL_METRICS
+from rappor_client.kit.consent_file import ALL_METRICS, read_consent
 from rappor_client.kit.host import Host
 from rappor_client.outbox.next_report import NextReport
 from rappor_client.periods import day_of
@@ -132,6 +131,7 @@ def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Li
     # raises, and nobody has agreed to metrics without a description.
     registry, today = Registry.load(host.registry), host.compute_date()
     yield from (privacy_notice(metric, today=today) for metric in registry.values())
+    yield f"The reports go to {host.describe_destination()}."
     host.agree()
     yield from _describe_state(host)
 
@@ -139,23 +139,33 @@ def _turn_on(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Li
 def _turn_off(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     """Store a refusal, erase the device, and print the result."""
     withdrawal = host.refuse()
-    yield f"Telemetry of {host.name} is off. " + _describe_erasure(withdrawal.left)
+    yield f"Telemetry of {host.name} is off. " + _describe_erasure(host, withdrawal.left)
 
 
 def _reset(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
     """Erase the device, and print the result and the state."""
-    yield _describe_erasure(host.erase().left)
+    yield _describe_erasure(host, host.erase().left)
     yield from _describe_state(host)
 
 
-def _describe_erasure(remaining_files: Sequence[str]) -> str:
-    """Return a sentence about an erasure that could not erase `remaining_files`."""
-    reserve_note = "Only the privacy loss that is reserved for each year is kept."
-    return (
-        f"Not everything could be erased: {', '.join(remaining_files)}."
-        if remaining_files
-        else f"Erased. {reserve_note}"
-    )
+def _describe_erasure(host: Host, remaining_files: Sequence[str]) -> str:
+    """Erase the pages of `telemetry view`, and return a sentence about an erasure with its result.
+
+    The erasure of the device could not erase `remaining_files`.
+    """
+    from rappor_client.kit.device_page import erase_pages
+
+    if remaining := [*remaining_files, *erase_pages(host.name)]:
+        return f"Not everything could be erased: {', '.join(remaining)}."
+    kept = []
+    if read_consent(host.folder).word:
+        kept.append("your answer")
+    # A device that has never reported has reserved nothing.
+    if read_contents(host.folder).spent.reserved:
+        kept.append("the privacy loss that is reserved for each year")
+    if not kept:
+        return "Erased. Nothing is kept."
+    return f"Erased. Only {' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} kept."
 
 
 def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
@@ -171,11 +181,16 @@ def _print_status(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -
                 yield f"It cannot work now: {client.disabled_reason}."
             # Reservations outlive `reset`, `off` and a new list of names. Without this sentence the
             # status said that telemetry is on, while the device was silent until January.
-            if names := ", ".join(sorted(client.find_unaffordable_metrics())):
+            if unaffordable := sorted(client.find_unaffordable_metrics()):
+                names = ", ".join(unaffordable)
                 yield (
-                    "Nothing more is recorded this year: its privacy budget has no room for "
-                    f"{names}, because an erased device or an earlier list has reserved it."
+                    f"Nothing more is recorded for {names} this year: the privacy budget of the "
+                    "year has no room, because an erased device or an earlier registry has "
+                    "reserved it."
                 )
+                # Bad case: one metric had no room, and the status read as if all were silent.
+                if others := ", ".join(sorted(set(registry) - {*ended, *unaffordable})):
+                    yield f"The budget has room for {others}."
             # A report of today is pending and not yet queued. When the status showed only queued
             # reports, it said that nothing waits on the day of the month's only report.
             contents = read_contents(host.folder)
@@ -265,15 +280,22 @@ def _preview(host: Host, _args: argparse.Namespace, _uses: Sequence[str]) -> _Li
     yield from payload.describe_payload(registry, contents.bodies, host.collector, today=today)
 
 
-def _view(host: Host, args: argparse.Namespace, _uses: Sequence[str]) -> _Lines:
+def _view(host: Host, args: argparse.Namespace, uses: Sequence[str]) -> _Lines:
     """Write a page about the device into a private folder, and open it in a browser."""
-    from rappor_client.kit.device_page import render_page
+    from rappor_client.kit.device_page import render_page, write_page
 
-    state, registry = " ".join(_describe_state(host)), Registry.load(host.registry)
-    # `mkdtemp` creates a folder that only the user can read.
-    path = Path(tempfile.mkdtemp(prefix="telemetry-"), "telemetry.html")
-    page = render_page(host.name, state, registry, Path(host.folder), today=host.compute_date())
-    path.write_text(page, encoding="utf-8")
+    # The state has the day before which nothing can be sent. Without it, the page of a person who
+    # has just agreed said that nothing is recorded, and not why.
+    state = " ".join(_print_status(host, args, uses))
+    page = render_page(
+        host.name,
+        state,
+        Registry.load(host.registry),
+        Path(host.folder),
+        collector=host.collector,
+        today=host.compute_date(),
+    )
+    path = write_page(host.name, page)
     if not args.no_browser:
         import webbrowser
 

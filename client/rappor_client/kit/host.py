@@ -64,7 +64,6 @@ from rappor_client.switches import find_disabling_variable
 if TYPE_CHECKING:
     import datetime
 
-    from rappor.registry.registry import Registry
     from rappor_client.client import Client
     from rappor_client.network.transport import Transport
 
@@ -172,6 +171,12 @@ class Host:
     def today(self) -> int:
         """The day of the clock (UTC), in days since 1970."""
         return int(self.clock() // _DAY)
+
+    def describe_destination(self) -> str:
+        """Return the address of the collector, or a noun for a collector without an address."""
+        if self.collector is None:
+            return "nobody yet"
+        return self.collector if isinstance(self.collector, str) else "the collector"
 
     def compute_date(self) -> datetime.date:
         """Return the day of the clock (UTC) as a date."""
@@ -408,17 +413,9 @@ class Host:
         registry, today = Registry.load(self.registry), self.compute_date()
         if all(today > metric.expires for metric in registry.values()):
             return  # the collection has ended
-        text = (
-            f"May {self.name} learn which of its {self.what} are used? Once a month this "
-            "device would send one of them, drawn from one random day, with random noise; never a "
-            f"value or an identifier. `{self.name} telemetry preview` shows it."
+        text = consent_question.write_question(
+            self.name, self.what, registry.metric(METRIC), registry, self.describe_destination()
         )
-        # A yes is stored for every metric of the registry, so the question must name every metric.
-        if others := describe_other_metrics(registry):
-            text += (
-                f" With noise it would also report: {others}. `{self.name} telemetry on` describes "
-                "everything before it agrees."
-            )
         is_yes = consent_question.ask_consent(text, self.folder, self.today)
         if is_yes is not None:
             self.agree() if is_yes else self.refuse()
@@ -532,11 +529,6 @@ class _RunCooldown:
         """
         status = os.stat(self._registry)
         return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def describe_other_metrics(registry: Registry) -> str:
-    """Return the descriptions of all metrics but that of the uses, separated by semicolons."""
-    return "; ".join(metric.description for name, metric in registry.items() if name != METRIC)
 
 
 def is_success(error: BaseException) -> bool:

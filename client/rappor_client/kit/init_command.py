@@ -30,7 +30,8 @@ from rappor.protocol.params import Params
 from rappor.protocol.parts import Part
 from rappor.registry.metric import MIN_COHORT
 from rappor.registry.registry import Registry
-from rappor_client.kit.host import METRIC, Host, describe_other_metrics
+from rappor_client.kit.consent_question import describe_other_metrics
+from rappor_client.kit.host import METRIC, Host
 from rappor_client.kit.payload import find_metric
 from rappor_client.network.address import parse_collector
 
@@ -47,6 +48,9 @@ which the analyst finds names that are not in the list."""
 _REGISTRY: Final = """\
 # What {name} reports, written by `{name} telemetry init`. When a later version has another
 # registry, name this file in the collector's setting `older`. It then accepts reports of both.
+[program]
+name = {title}
+
 [budget]
 total = {total}                  # privacy loss of a device in a calendar year, at most, in nats
 
@@ -82,9 +86,10 @@ _SECTION: Final = """\
 Only if you agree, {name} reports which of its {what} are used. A device sends one report a
 month: one use, drawn from the uses of one random day. A published share is therefore a share of
 devices, not of uses.
-Without a yes nothing is computed or sent, and only the answer is kept. The reports have names of
-{what} only, never a value, a file name or an identifier, and a device adds random noise
-before anything leaves.{others}
+Without a yes nothing is computed or sent, and only the answer is kept. These reports have names of
+{what} only, no argument and no file name, and a device adds random noise before anything
+leaves. The id of an upload is random and new for each upload, so that a repeated upload is counted
+once.{others}
 
 {notices}
 
@@ -94,7 +99,7 @@ The reports go to {collector}.{public}
 """
 
 _OTHERS: Final = """
-{name} also reports, with noise and only if you agree: {others}."""
+{name} also reports, with random noise and only if you agree: {others}."""
 """The section contains this sentence if the maker has added metrics to the registry."""
 
 _CHOICES: Final = """\
@@ -205,7 +210,16 @@ def _write_registry(host: Host, args: argparse.Namespace, names: Sequence[str]) 
     text = format_registry(host, names, owner=args.owner, expires=expires, devices=args.devices)
     path.write_text(text, encoding="utf-8")
     yield f"{path} has {len(names)} names of {host.what}. It ships with {host.name}."
-    if not Registry.loads(text)[METRIC].listed and not host.is_site:
+    registry = Registry.loads(text)
+    if registry[METRIC].listed:
+        return  # devices report any name, so the list may change at any time
+    # Bad case: a release with one more command silenced every device until January.
+    yield (
+        f"All {registry.total:g} nats of a device's year are for these names. If a later registry "
+        f"has others, give it total = {2 * registry.total:g}, or devices that have reported this "
+        "year record nothing until January."
+    )
+    if not host.is_site:
         least = f"--devices {min_devices_for_list()} or more"
         yield f"Unlisted {host.what} are not counted: that needs {least}."
 
@@ -284,6 +298,7 @@ def format_registry(
         description += f" (a {METRIC} is one of these {host.what})"
     fields = {
         "name": host.name,
+        "title": json.dumps(host.name, ensure_ascii=False),
         "metric": METRIC,
         "description": json.dumps(description, ensure_ascii=False),
         "owner": json.dumps(owner, ensure_ascii=False),
@@ -351,7 +366,7 @@ def format_section(host: Host) -> str:
     notices = [privacy_notice(metric) for metric in metrics]
     choices = _CHOICES_OF_ACCOUNTS if host.is_site else _CHOICES
     switches = ", ".join(f"`{name}=1`" for name in host.variables)
-    others = describe_other_metrics(registry)
+    others = describe_other_metrics(registry, METRIC)
     public = f" Everybody may read the results: {host.public_page}" if host.public_page else ""
     return _SECTION.format(
         name=host.name,

@@ -53,6 +53,11 @@ def describe_payload(
         yield f"{waiting} {examples} of what a device would send to {destination}, made up now:"
     for metric in others:
         yield from _describe_example(metric, today)
+    # Without this sentence, a person takes the id for a number that identifies the device.
+    yield (
+        "The id is random and new for each upload, so that a repeated upload is counted once. It "
+        "links no two uploads."
+    )
     yield describe_disclosure(registry)
 
 

@@ -155,7 +155,12 @@ class Site(Host):
         registry = Registry.load(self.registry)
         folder = Path(self._locate_account_folder(account))
         return render_page(
-            self.name, "For your account.", registry, folder, today=self.compute_date()
+            self.name,
+            "For your account.",
+            registry,
+            folder,
+            collector=self.collector,
+            today=self.compute_date(),
         )
 
     def find_route_name(self, endpoint: object, scope: dict[str, Any] | None = None) -> str:

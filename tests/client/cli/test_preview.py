@@ -101,8 +101,8 @@ def test_preview_of_a_value_that_fits_nowhere() -> None:
     An empty text has no such sentence, because a Bloom filter encodes every text.
     """
     preview = make_preview(build_registry(build_metric()), "page", "", today=DAY)
-    # One sentence about the random bits, and two about the losses of one report and of all reports.
-    assert len(preview.sentences) == 3
+    # Two sentences about the random numbers, and two about the losses of one report and of all.
+    assert len(preview.sentences) == 4
     registry = Registry.loads(TOML)
     assert "no place for this value" in str(make_preview(registry, "editor", "ed", today=DAY))
     # Generalized randomized response has a bucket for other values, so the report is no noise only.

@@ -116,14 +116,19 @@ def test_missing_key_names_the_option(
 def test_refused_report_gives_code_1(
     collector: AcceptingCollector, registry: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A refused report gives exit code 1, and the reason of the collector is printed.
+    """A refused report gives exit code 1, and the collector's reason is printed with a remedy.
 
     The collector has another registry: the parameters of `page` are those of profile "strict".
     """
     collector.registry = Registry.loads(TOML.replace("balanced", "strict"))
     arguments = ["--registry", str(registry), "--metric", "page", "--collector", collector.url]
     assert main(["send", "a", *arguments]) == 1
-    assert "page: refused: " in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "page: refused: unknown-params" in output
+    assert f"The collector serves another registry than {registry}." in output
+    collector.registry = Registry.loads(TOML)
+    assert main(["send", "a", *arguments]) == 0
+    assert "another registry" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from accepting_collector import run_accepting_collector
 from devices import open_spool
-from kit_tools import CLICK, TYPER, Tool
+from kit_tools import CLICK, THEME, TYPER, Tool
 from programs import wait_until
 from rappor_client.kit.commands import manage
 from rappor_client.kit.consent_file import Consent, read_consent, write_consent
+from rappor_client.kit.device_page import erase_pages, write_page
 from rappor_client.kit.host import Host
 from rappor_client.testing import FixedClock, MemoryTransport, peek
 
@@ -63,7 +64,11 @@ def test_on_and_off(tool: Tool) -> None:
     assert "Collected by a@example.org" in tool.run("telemetry", "on")
     tool.run("build")
     wait_until(lambda: peek(tool.folder).has_secret)
-    assert "off. Erased." in tool.run("telemetry", "off")
+    output = tool.run("telemetry", "off")
+    # The device has reserved nothing if the day that it has drawn has not come.
+    assert re.search(
+        r"off\. Erased\. Only your answer( and the privacy loss .* are| is) kept", output
+    )
     assert not peek(tool.folder).has_secret
     assert {path.name for path in tool.folder.iterdir()} <= {"answer", "budget"}
     assert tool.run("telemetry", "off")
@@ -130,7 +135,8 @@ def test_status_states_that_the_budget_of_the_year_has_no_room(
         tool.registry.write_text(text.replace('  "check",\n', '  "check",\n  "deploy",\n'))
     assert manage(host, ["status"], []) == manage(host, ["log"], []) == 0
     output = capsys.readouterr().out
-    assert "its privacy budget has no room for command" in output
+    assert "Nothing more is recorded for command this year: the privacy budget" in output
+    assert "The budget has room" not in output  # there is no other metric
     assert "has no record of anything sent" in output
     assert "Reserved for 2026: epsilon = 48.00 at most." in output
     assert "also those sent before an erasure" in output
@@ -178,7 +184,8 @@ def test_the_section_names_the_other_metrics_of_the_registry(
 ) -> None:
     """`init` on a registry with another metric writes a section that names it."""
     sentence = (
-        "mytool also reports, with noise and only if you agree: Light or dark appearance.\n\n"
+        "mytool also reports, with random noise and only if you agree: Light or dark appearance "
+        "(at most once a day).\n\n"
     )
     assert manage(open_host(tool), ["init"], ["build"]) == 0
     assert sentence not in capsys.readouterr().out
@@ -310,7 +317,7 @@ def test_preview_shows_every_question(tool: Tool, capsys: pytest.CaptureFixture[
     assert manage(host, ["preview"], []) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Nothing waits. For each question, an example of what a device")
-    headings = [line for line in lines[1:-1] if not line.startswith("{")]
+    headings = [line for line in lines[1:-2] if not line.startswith("{")]
     assert headings == [
         'command: Which commands and options of mytool are used. If "--verbose" is recorded:',
         'plugins: Installed plugins. If "git" is recorded:',
@@ -336,25 +343,75 @@ def test_preview_of_a_waiting_report_shows_the_other_questions(
     host = open_host(tool, now="2026-12-30T12:00:00")
     host.record_and_send("build")
     assert manage(host, ["preview"], []) == 0
-    first, body, second, heading, example, last = capsys.readouterr().out.splitlines()
+    first, body, second, heading, example, ids, last = capsys.readouterr().out.splitlines()
     assert first == "This goes to the collector, each line as an upload of its own:"
     assert body.encode() in peek(tool.folder).bodies
     assert second.startswith("Nothing else waits. An example of what a device would send")
     assert heading == 'theme: Light or dark appearance. If "light" is recorded:'
     assert '"metric":"theme"' in example
+    assert ids.startswith("The id is random and new for each upload")
     assert last.startswith("What anybody could learn")
 
 
 @pytest.mark.slow
 def test_view_writes_a_page_that_only_the_user_can_read(tool: Tool) -> None:
-    """The page has a section for each kind of data, and its folder is private to the user."""
+    """The page has a section for each kind of data, and its folder is private to the user.
+
+    It names the collector, and has the numbers of `status`. Once it named no collector.
+    """
     tool.agree()
     tool.run("build")
     page = Path(tool.run("telemetry", "view", "--no-browser").strip())
     text = page.read_text(encoding="utf-8")
     for title in ("Recorded", "Sent", "Would be sent", "Privacy loss", "What is collected"):
         assert f"<h2>{title}</h2>" in text
+    assert "http://127.0.0.1:9" in text
+    assert "0 reports sent, " in text
     assert page.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("command", ["off", "reset"])
+def test_an_erasure_erases_the_pages_of_view(
+    tool: Tool, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """`off` and `reset` erase the page of `view`, and no page of another program.
+
+    Once the page, with all sent uploads, stayed in the folder for temporary files.
+    """
+    host = open_host(tool)
+    mine, other = (write_page(name, "<p>uploads") for name in ("mytool", "mytool-other"))
+    try:
+        assert manage(host, [command], []) == 0
+        assert not mine.parent.exists()
+        assert other.exists()
+    finally:
+        assert erase_pages("mytool-other") == []
+    # This device has never reported, so it has reserved nothing.
+    assert "Erased. Only your answer is kept." in capsys.readouterr().out
+
+
+def test_status_names_the_metrics_without_room_and_the_others(
+    tool: Tool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A metric without room in the budget is named, and so are those that are still recorded.
+
+    Once the status began with "Nothing more is recorded this year", and another metric was.
+    """
+    host = open_host(tool, now="2026-06-22T12:00:00")
+    host.record_and_send("build")
+    # The budget has room for both metrics. A later version changes the categories of the second
+    # metric, which then needs another 8 nats.
+    text = tool.registry.read_text(encoding="utf-8").replace("total = 48", "total = 56")
+    tool.registry.write_text(text + THEME, encoding="utf-8")
+    host.agree()
+    with host.open() as client:
+        client.record("theme", "dark")
+    changed = tool.registry.read_text(encoding="utf-8").replace('["light", "dark"]', '["x", "y"]')
+    tool.registry.write_text(changed, encoding="utf-8")
+    assert manage(host, ["status"], []) == 0
+    output = capsys.readouterr().out
+    assert "Nothing more is recorded for theme this year" in output
+    assert "The budget has room for command." in output
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp437", "shift_jis"])
@@ -399,6 +456,24 @@ def test_a_closed_output_is_no_failure(
         assert manage(open_host(tool), ["preview"], []) == 0
         sys.stdout.close()  # the command has put a stream to nowhere in its place
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("n_devices", "has_warning"), [("300", True), ("12800", False)])
+def test_init_says_which_total_another_list_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], n_devices: str, has_warning: bool
+) -> None:
+    """`init` warns that the budget has room for one list of categories, and names the program.
+
+    The release of one more command silenced every device until January. A list of candidates may
+    change at any time. Public pages have the name of the program in their titles.
+    """
+    registry = tmp_path / "metrics.toml"
+    host = Host("mytool", registry=registry, collector=None, folder=tmp_path / "device")
+    words = ["init", "--owner", "a@example.org", "--devices", n_devices]
+    assert manage(host, words, ["build", "check"]) == 0
+    warning = "If a later registry has others, give it total = 96, or devices"
+    assert (warning in capsys.readouterr().out) is has_warning
+    assert Registry.load(registry).program == "mytool"
 
 
 @pytest.mark.slow

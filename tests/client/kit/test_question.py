@@ -8,6 +8,9 @@ import time
 import pytest
 from kit_tools import CLICK, QUESTION, TYPER, Tool
 from places import ROOT
+from rappor_client.kit.consent_question import write_question
+
+from rappor import Registry
 
 DAY = 86400
 """A day has this number of seconds."""
@@ -48,13 +51,42 @@ def test_the_question_names_the_other_metrics_of_the_registry(tool: Tool) -> Non
     """
     tool.add_theme()
     output = tool.run_on_terminal("build", response=b"y\n")
-    assert "With noise it would also report: Light or dark appearance." in " ".join(output.split())
+    sentence = (
+        "It would also send, with random noise: Light or dark appearance (at most once a day)."
+    )
+    assert sentence in " ".join(output.split())
     assert tool.consent_path.read_text().split()[2:] == ["command", "theme"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "year"),
+    [
+        ('profile = "once"', "was half sure of a value that stays the same, can become almost"),
+        ("f = 0.9\np = 0.5\nq = 0.6", "stays the same, can be at most"),
+        ("f = 0\np = 0\nq = 1\ninsecure = true", "Some of it can be read back from the reports."),
+    ],
+)
+def test_the_question_says_what_a_year_of_reports_reveals(keys: str, year: str) -> None:
+    """The question names the collector, the frequency, and the largest belief after a year."""
+    epoch = "month" if "once" in keys else "year"
+    registry = Registry.loads(
+        f"[budget]\ntotal = inf\n[metrics.command]\ndescription = 'Commands'\nowner = 'o'\n"
+        f"expires = 2099-12-31\nencoding = 'boolean'\nepoch = '{epoch}'\n{keys}\n"
+        + ("interval = 'epoch'\n" if "once" in keys else "")
+    )
+    text = write_question(
+        "mytool", "commands", registry["command"], registry, "https://telemetry.example.org"
+    )
+    assert year in text
+    assert "with random noise, to https://telemetry.example.org." in " ".join(text.split())
+    frequency = "Once a month" if "once" in keys else "At most once a day"
+    assert f"{frequency} this device would send the name of one of them" in text
 
 
 def test_page_shows_the_question(tool: Tool) -> None:
     """The transcript in client/KIT.md is the output that a person sees."""
     output = tool.run_on_terminal("build", response=b"y\n").partition(QUESTION)[0]
+    output = output.replace("http://127.0.0.1:9", "https://telemetry.example.org")
     page = (ROOT / "client" / "KIT.md").read_text(encoding="utf-8")
     assert " ".join(output.split()) in " ".join(page.split())
 
