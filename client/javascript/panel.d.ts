@@ -1,7 +1,7 @@
 import type { Client } from "./index.js";
 
 /**
- * The element `<rappor-panel>`: shows a person the metrics, the privacy loss and every sent upload, with a button that
+ * The element `<rappor-panel>`: shows a person whether reports are on, the metrics, the privacy loss and every sent upload, with a button that
  * withdraws consent.
  *
  * After a withdrawal the element dispatches the event "withdrawn" with a `Withdrawal` as its detail. The page must

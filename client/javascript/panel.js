@@ -1,6 +1,6 @@
 // <rappor-panel>: an element that shows a person what this browser reports, with a button that withdraws consent.
 //
-// The element shows the privacy loss so far, the numbers of pending and of queued reports, the privacy notice of each
+// The element shows whether the client is on, the privacy loss so far, the numbers of pending and of queued reports, the privacy notice of each
 // metric, and every upload with the bytes that were sent. A page passes its client to the element. It may do so before
 // the module of the element is loaded:
 //
@@ -37,9 +37,11 @@ STYLE.replaceSync(`
 export class RapporPanel extends HTMLElement {
   /** @type {Client | undefined} */
   #client;
+  #state = createElement("p", {});
   #loss = createElement("p", {});
   #sent = createElement("div", {});
   #withdrawButton = createElement("button", { type: "button" }, "Stop and erase");
+  #hasRemains = false; // a withdrawal could not erase everything, so the button stays for another attempt
   #status = createElement("p", { role: "status" }); // screen readers read its text when it changes
   #onVisible = () => {
     // Another tab may have sent a report or withdrawn consent meanwhile.
@@ -74,7 +76,7 @@ export class RapporPanel extends HTMLElement {
 
   set client(client) {
     this.#client = client;
-    this.#withdrawButton.hidden = false;
+    this.#hasRemains = false;
     this.#status.textContent = "";
     this.shadowRoot?.replaceChildren(...(client ? [this.#createSection(client)] : []));
     this.refresh();
@@ -91,10 +93,16 @@ export class RapporPanel extends HTMLElement {
       client.pendingCount(),
     ]);
     if (client !== this.#client) return; // the page has set another client meanwhile
-    this.#loss.textContent = describeLoss(spent, queued, pending);
-    this.#sent.replaceChildren(
-      sent.length ? createTable(sent) : createElement("p", {}, "This browser has no record of anything sent."),
-    );
+    const { disabledReason, isEnabled } = client;
+    this.#state.textContent = describeState(isEnabled, disabledReason);
+    // Without consent there is nothing to stop. A disabled client may have stored reports before.
+    this.#withdrawButton.hidden = !isEnabled && !disabledReason && !this.#hasRemains;
+    // The store of a disabled client cannot be read, so its numbers would be 0, which may be false.
+    this.#loss.textContent = disabledReason ? UNKNOWN_LOSS : describeLoss(spent, queued, pending);
+    const nothing = disabledReason
+      ? "The record of sent uploads cannot be read."
+      : "This browser has no record of anything sent.";
+    this.#sent.replaceChildren(sent.length ? createTable(sent) : createElement("p", {}, nothing));
   }
 
   /**
@@ -106,6 +114,7 @@ export class RapporPanel extends HTMLElement {
       "section",
       { "aria-labelledby": "title" },
       createElement("h2", { id: "title" }, "What this browser reports"),
+      this.#state,
       this.#loss,
       createElement("h3", {}, "What is collected"),
       ...[...client.metrics.values()].map(({ name, description, notice }) =>
@@ -121,7 +130,7 @@ export class RapporPanel extends HTMLElement {
   /** Withdraw consent, and show what was erased and what could not be erased. */
   async #withdraw() {
     const withdrawal = await this.#client?.withdraw();
-    this.#withdrawButton.hidden = withdrawal?.done ?? false;
+    this.#hasRemains = !withdrawal?.done;
     await this.refresh();
     this.#status.textContent = withdrawal?.done
       ? "Stopped. This browser has erased everything but the reserved nats. What was sent cannot be taken back."
@@ -133,6 +142,18 @@ export class RapporPanel extends HTMLElement {
 }
 
 customElements.define("rappor-panel", RapporPanel);
+
+const UNKNOWN_LOSS = "No limit of the privacy loss so far is known.";
+
+/**
+ * Return a sentence that says whether the client records and sends, and why it does not.
+ * @param {boolean} isEnabled
+ * @param {string | undefined} disabledReason
+ */
+function describeState(isEnabled, disabledReason) {
+  if (disabledReason) return `Reports are off, because the client does not work: ${disabledReason}.`;
+  return isEnabled ? "Reports are on." : "Reports are off: there is no consent.";
+}
 
 /**
  * Return sentences about the privacy loss, the pending and queued reports, and the reserved nats. If an observer gave a
@@ -155,9 +176,14 @@ function describeLoss({ nats, reserved }, queued, pending) {
     const limit = Number.isFinite(sum) ? sum.toFixed(2) : "unknown"; // infinite if the state of the device was lost
     return ` Reserved for ${year}: epsilon = ${limit}. This limits all reports of the year, also those before an erasure.`;
   });
+  // The loss is infinite if the store does not respond, or if a metric has no privacy guarantee. Once the text was
+  // "at most 100 % sure (epsilon = Infinity)".
+  const loss = Number.isFinite(nats)
+    ? `Somebody who thought it 50 % likely that this browser has a certain value is at most ${sure} % sure ` +
+      `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}).`
+    : UNKNOWN_LOSS;
   return (
-    `Somebody who thought it 50 % likely that this browser has a certain value is at most ${sure} % sure ` +
-    `after all reports sent so far (privacy loss: epsilon = ${nats.toFixed(2)}). ` +
+    `${loss} ` +
     (pending ? `${countReports(pending)} recorded, and may change until the day or week is over. ` : "") +
     `${countReports(queued)} waiting to be sent.` +
     years.join("")

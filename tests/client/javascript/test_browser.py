@@ -143,12 +143,18 @@ def test_the_page_of_the_readme_works_for_a_visitor(profile: BrowserContext, sit
     bodies: list[str | None] = []
     page.on("request", lambda request: bodies.append(request.post_data))
     page.goto("/")
-    page.wait_for_selector("rappor-panel button")
+    page.wait_for_selector("rappor-panel section:has-text('Reports are off: there is no consent.')")
+    assert not page.is_visible("rappor-panel button")
+    page.click("#no")
+    page.wait_for_selector("#no", state="hidden")
     assert page.evaluate(RECORD, ["qwant"]) == ["no consent"]
     assert page.evaluate("indexedDB.databases()") == []
     page.click("#yes")
     page.wait_for_selector("#question", state="hidden")
     page.wait_for_selector("rappor-panel button")
+    assert "Reports are on." in page.inner_text("rappor-panel section")
+    # The question asks for the other metric only.
+    assert page.evaluate("client.record('theme', 'dark').reason") == "opted out"
     page.fill("#engine", "Qwant")
     page.press("#engine", "Enter")
     page.wait_for_function("document.querySelector('#outcome').value === 'recorded'")
@@ -170,6 +176,7 @@ def test_the_page_of_the_readme_works_for_a_visitor(profile: BrowserContext, sit
     page.click("rappor-panel button")
     page.wait_for_function("localStorage.getItem('telemetry') === 'no'")
     page.wait_for_selector("rappor-panel [role=status]:has-text('Stopped.')")
+    assert page.is_visible("#yes")
     assert "also those before an erasure" in page.inner_text("rappor-panel section")
     documents = page.evaluate(READ_DOCUMENTS)
     assert set(documents) == {"device"}
@@ -270,6 +277,27 @@ def test_the_panel_keeps_focus_and_follows_its_client(profile: BrowserContext) -
         page.evaluate(OPEN, {})
         page.evaluate("panel.client = client")
         assert panel.get_by_role("status").text_content() == ""
+
+
+def test_the_panel_of_a_client_without_a_store_states_the_reason(profile: BrowserContext) -> None:
+    """The panel says why the client does not work, and states no loss and no number of reports.
+
+    Once its text was "at most 100 % sure after all reports sent so far (epsilon = Infinity)".
+    """
+    page = profile.new_page()
+    page.goto(PLAIN_PAGE)
+    block = "IDBFactory.prototype.open = () => { throw new Error('blocked'); }"
+    page.evaluate(f"() => {{ {block}; }}")
+    page.evaluate(OPEN, {})
+    reason = page.evaluate("client.disabledReason")
+    assert reason
+    page.evaluate(SHOW_PANEL)
+    panel = page.locator("rappor-panel")
+    panel.get_by_text(f"Reports are off, because the client does not work: {reason}.").wait_for()
+    text = panel.locator("section").inner_text()
+    assert "No limit of the privacy loss so far is known." in text
+    assert "The record of sent uploads cannot be read." in text
+    assert not any(part in text for part in ("Infinity", "100 %", "0 reports"))
 
 
 def test_a_panel_may_get_its_client_before_it_is_defined(profile: BrowserContext) -> None:
