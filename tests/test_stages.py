@@ -90,8 +90,8 @@ def test_stage_without_a_slow_file() -> None:
     """A file is skipped unless its text or a fixture of a folder above it has the marker."""
     assert ROOT / "tests" / "client" / "test_periods.py" in LEFT_OUT
     assert Path(__file__) not in LEFT_OUT
-    # The fixture `database` of tests/server/conftest.py marks the tests on PostgreSQL.
-    assert not any(path.is_relative_to(ROOT / "tests" / "server") for path in LEFT_OUT)
+    # Only the decorator `ON_BOTH_DATABASES` marks tests of this file.
+    assert ROOT / "tests" / "server" / "storage" / "test_tokens.py" not in LEFT_OUT
 
 
 def test_every_helper_is_explained() -> None:

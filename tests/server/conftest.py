@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from databases import DATABASES
 from postgres import (
     EMPTY,
     build_address,
@@ -18,9 +19,6 @@ from postgres import (
 from rappor_server.storage.database import open_database
 from rappor_server.storage.schema_versions import migrate
 from sqlalchemy import Engine
-
-DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
-"""Databases of a test with the fixture `database`. The first stage of tests has SQLite only."""
 
 
 @pytest.fixture(params=DATABASES)

@@ -14,8 +14,8 @@ FAST: Final = tuple(TESTS / "rappor" / name for name in ("protocol", "registry",
 """Folders of the fast stage. Their tests with the marker `slow` or `acceptance` do not belong to
 it."""
 
-_SLOW: Final = re.compile("mark.*slow", re.IGNORECASE)
-"""Pattern of a line that gives a test the marker `slow`."""
+_SLOW: Final = re.compile("mark.*slow|ON_BOTH_DATABASES", re.IGNORECASE)
+"""Pattern of a line that gives a test the marker `slow`, itself or by `databases.py`."""
 
 
 def is_needed(path: Path, stage: str) -> bool:

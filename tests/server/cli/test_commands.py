@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from collectors import REGISTRY, call_command, run_command
+from databases import ON_BOTH_DATABASES
 from rappor_server.storage.database import utc_today
 
 
@@ -37,6 +38,7 @@ def test_check_command(tmp_path: Path) -> None:
     assert run_command("check", str(tmp_path / "absent.toml")).returncode == 2
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_database_commands(tmp_path: Path, database: str) -> None:
     """Commands on a database print a result that an operator can act on, or one sentence of error.

@@ -32,6 +32,7 @@ from collectors import (
     run_collector,
     store_and_merge,
 )
+from databases import ON_BOTH_DATABASES
 from programs import wait_in_event_loop, wait_until
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -85,6 +86,7 @@ def test_readers_close_nothing(engine: Engine) -> None:
     assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
+@ON_BOTH_DATABASES
 def test_tasks_close_a_backlog_together(engine: Engine) -> None:
     """Several short tasks close all days between them, and every report is counted once.
 
@@ -175,6 +177,7 @@ def test_damaged_counters_stop_no_other_metric(engine: Engine) -> None:
         assert releases.read_release(engine, SMALL, *ALL_DAYS).n_reports == 6 * N_DAYS
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize("pace", ["day", "week"])
 def test_block_with_late_reports_needs_more_reports(engine: Engine, pace: str) -> None:
     """A block with late reports needs `min_cohort` reports for each interval since the late day.
@@ -210,6 +213,7 @@ def test_block_with_late_reports_needs_more_reports(engine: Engine, pace: str) -
     assert store_and_close(2, on=2, today=11) == [closed, later, (day(2), day(10), 2, False)]
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_no_block_has_reports_of_one_outdated_device_only(engine: Engine) -> None:
     """No closed block consists of the reports of a single device that has the older registry.
@@ -349,6 +353,7 @@ def test_only_metrics_with_ended_days_are_due(engine: Engine) -> None:
     assert build_rules(dataclasses.replace(SMALL, min_reports=0)) == {}
 
 
+@ON_BOTH_DATABASES
 def test_interrupted_closing_loses_no_report(engine: Engine) -> None:
     """A closing that is killed between two pieces of a day loses no report and counts none twice.
 
@@ -449,6 +454,7 @@ class _FailingPool:
         task.run(self._store, lambda _: None)
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.anyio
 async def test_closing_continues_after_a_failure(engine: Engine) -> None:
     """After a failed task, the collector tries again and closes all days.
@@ -619,6 +625,7 @@ def test_closing_waits_for_a_merge(engine: Engine) -> None:
     assert count_unreleased(engine) == 0
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 @pytest.mark.parametrize("n_days", [6, pytest.param(100, marks=pytest.mark.acceptance)])
 def test_concurrent_readers_see_each_block_once(engine: Engine, n_days: int) -> None:

@@ -19,6 +19,7 @@ from collectors import (
     store_and_merge,
     store_counts,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.operations.metric_health import (
     HealthReport,
     HealthTask,
@@ -42,6 +43,7 @@ def read_health(engine: Engine, *names: str) -> HealthReport:
     return HealthTask(metrics=metrics, today=TODAY).run(engine, lambda _: None)
 
 
+@ON_BOTH_DATABASES
 def test_nothing_changes_when_a_report_comes(engine: Engine) -> None:
     """The health and the summary of a metric stay the same while reports of a day come.
 
@@ -112,6 +114,7 @@ def test_refusals_of_a_week_are_counted_by_reason(engine: Engine) -> None:
     assert report.nameless == (RefusalCount(reason="no-key", today=1, week=2),)
 
 
+@ON_BOTH_DATABASES
 def test_states_of_a_metric(engine: Engine) -> None:
     """Each problem of a metric has a state of its own, with a reason that an operator can act on.
 

@@ -17,6 +17,7 @@ from collectors import (
     read_day_rows,
     store_and_merge,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.retention import count_overdue_days, prune
 from rappor_server.storage import day_tables, schema
@@ -24,6 +25,7 @@ from rappor_server.storage.database import open_database, write_transaction
 from sqlalchemy import Connection, Engine, delete, event, inspect, text
 
 
+@ON_BOTH_DATABASES
 def test_keys_of_a_day_are_deleted_after_14_days(engine: Engine) -> None:
     """The deduplication keys of a day are deleted when they are more than 14 days old.
 
@@ -63,6 +65,7 @@ def test_retry_renews_its_key(engine: Engine) -> None:
     assert {row["day"] for row in read_day_rows(engine, day_tables.UPLOAD)} == {day(14), day(28)}
 
 
+@ON_BOTH_DATABASES
 def test_prune_completes_a_killed_prune(engine: Engine) -> None:
     """A table that a killed `prune` has renamed but not deleted is deleted by the next run.
 
@@ -77,6 +80,7 @@ def test_prune_completes_a_killed_prune(engine: Engine) -> None:
     assert "forgotten_upload_20261121" not in inspect(engine).get_table_names()
 
 
+@ON_BOTH_DATABASES
 def test_two_processes_drop_the_same_table(engine: Engine, database: str) -> None:
     """A table that another process drops at the same time is no error, and is counted once.
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import rappor_server
 from collectors import build_metric, close_days, store_counts
+from databases import ON_BOTH_DATABASES
 from rappor_server.queries import query as query_module
 from rappor_server.queries.candidate_lists import CandidateLists
 from rappor_server.queries.candidate_sources import (
@@ -123,6 +124,7 @@ def test_the_key_changes_with_the_counts_if_a_metric_has_no_minimum(engine: Engi
     assert ranking().compute_key(engine) == before
 
 
+@ON_BOTH_DATABASES
 def test_the_key_covers_the_collector_and_the_library(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from collectors import (
     day,
     parse_submission,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.releases.export import export_counts
 from rappor_server.releases.releases import read_release
 from rappor_server.storage.forgetting import forget
@@ -58,6 +59,7 @@ def test_an_export_contains_released_counts_only(engine: Engine, tmp_path: Path)
     ]
 
 
+@ON_BOTH_DATABASES
 def test_reports_in_the_inbox_are_not_forgotten(engine: Engine, tmp_path: Path) -> None:
     """An export is refused while reports of its days are not in blocks, even in no counter yet."""
     append(engine, [parse_submission(build_upload(build_report("small")))], today=day(0))

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collectors import build_metric, build_rules
+from databases import ON_BOTH_DATABASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rappor_server.operations.closing import close_all
@@ -304,6 +305,7 @@ def test_an_epoch_changes_weeks_but_no_days(engine: Engine) -> None:
     assert weekly.has_other_pace
 
 
+@ON_BOTH_DATABASES
 def test_segments_and_parts_are_added_up(engine: Engine) -> None:
     """The numbers of all segments are added, because each device is in one segment.
 

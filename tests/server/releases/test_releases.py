@@ -37,6 +37,7 @@ from collectors import (
     parse_submission,
     store_and_merge,
 )
+from databases import ON_BOTH_DATABASES
 from numpy.typing import NDArray
 from rappor_server.base.errors import NotFoundError, StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -119,6 +120,7 @@ def test_days_of_a_cohort_wait_until_their_block_has_enough_reports(engine: Engi
     assert after.withheld == (day(1),)  # the report of cohort 3
 
 
+@ON_BOTH_DATABASES
 def test_a_range_is_a_sum_of_whole_windows(engine: Engine) -> None:
     """A window belongs to the range that contains its date, wherever its blocks begin.
 
@@ -136,6 +138,7 @@ def test_a_range_is_a_sum_of_whole_windows(engine: Engine) -> None:
     assert read(engine, 0, 1).withheld == ()
 
 
+@ON_BOTH_DATABASES
 def test_one_parameter_set_has_its_own_days(engine: Engine) -> None:
     """With a fingerprint, `days` counts the reports under this fingerprint only."""
     page = Registry.loads(REGISTRY)["page"]
@@ -321,6 +324,7 @@ def subtract_forged(counts: Counts, n_forged: int) -> tuple[int, list[int]]:
     return int(counts.cohort_reports[0]) - n_forged, (counts.bit_counts[0] - n_forged).tolist()
 
 
+@ON_BOTH_DATABASES
 def test_impossible_counts_in_the_database_are_a_store_error(engine: Engine) -> None:
     """A sum of bits larger than the number of reports raises StoreError."""
     send(engine, *[0] * 5)
@@ -606,6 +610,7 @@ def test_a_small_segment_is_in_no_sum(engine: Engine) -> None:
         assert releases.read_release(engine, SPLIT, day(first), day(last)).n_reports == n_reports
 
 
+@ON_BOTH_DATABASES
 def test_a_rare_segment_shows_nothing_before_its_window(engine: Engine) -> None:
     """A reader cannot see whether a segment has reports before the segment has a window.
 

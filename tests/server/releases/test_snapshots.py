@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from collectors import ACCEPTED, build_report, build_upload, close_days, commit, day
+from databases import ON_BOTH_DATABASES
 from rappor_server.releases.installations import read_installations
 from rappor_server.releases.overviews import read_overviews
 from rappor_server.releases.releases import read_release
@@ -31,6 +32,7 @@ N_DAYS = 3
 Read = Callable[[Engine], Any]
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(
     ("read", "statement"),
     [

@@ -19,6 +19,7 @@ from collectors import (
     commit,
     day,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.releases.overviews import (
     CohortReports,
     count_max_reports_in_cohort,
@@ -118,6 +119,7 @@ def test_an_overview_has_the_largest_number_of_reports_of_a_device(
     assert (cohorts.reports.sum(), cohorts.max_of_device) == (18, 3)
 
 
+@ON_BOTH_DATABASES
 def test_blocks_of_a_smaller_min_cohort_are_counted(engine: Engine) -> None:
     """The interval of the fingerprint and the present `min_cohort` determine the small blocks.
 

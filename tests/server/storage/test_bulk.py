@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from databases import ON_BOTH_DATABASES
 from rappor_server.base.errors import StoreError
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
@@ -15,6 +16,7 @@ SAME_KEY, OTHER = (STORED[0], "new"), ("fedcba9876543210", "other")
 """Two rows to insert. The table already has the primary key of the first one."""
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(
     ("options", "documents"),
     [
@@ -32,6 +34,7 @@ def test_caller_decides_about_a_stored_row(
     assert read_documents(engine) == documents
 
 
+@ON_BOTH_DATABASES
 def test_stored_row_is_an_error_by_default(engine: Engine) -> None:
     """Without an option, the whole transaction fails, so no row is lost unnoticed.
 

@@ -33,6 +33,7 @@ from collectors import (
     start,
     wait_until_ready,
 )
+from databases import ON_BOTH_DATABASES
 from inbox_child import merge_always, receive
 from programs import wait_until
 from rappor_server.storage.database import open_database
@@ -144,6 +145,7 @@ def wait_for_counts(running: Running, token: str, n_reports: int) -> dict[str, A
         time.sleep(0.2)
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(
     "kills",
     [
@@ -248,6 +250,7 @@ class Processes:
             process.join()
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "n_kills",

@@ -23,6 +23,7 @@ from collectors import (
     parse_submission,
     run_command,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
 from rappor_server.operations.backup import backup, restore
 from rappor_server.storage import day_tables, migrations, schema, tokens, visits
@@ -39,6 +40,7 @@ from rappor_server.storage.schema_versions import check_schema, is_empty, migrat
 from sqlalchemy import Engine, Float, MetaData, inspect, select, text
 
 
+@ON_BOTH_DATABASES
 def test_migrations_end_at_the_schema(database: str) -> None:
     """Alembic finds no difference between a migrated database and the tables of `schema`.
 
@@ -74,6 +76,7 @@ def upgrade():
 """
 
 
+@ON_BOTH_DATABASES
 def test_migration_keeps_the_counts(engine: Engine, database: str, tmp_path: Path) -> None:
     """A migration keeps the counts. An SQLite file is copied before, readable by its owner only.
 
@@ -95,6 +98,7 @@ def test_migration_keeps_the_counts(engine: Engine, database: str, tmp_path: Pat
             assert old.execute("SELECT sum(reports) FROM tally").fetchall() == [(1,)]
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_concurrent_migrations(database: str, tmp_path: Path) -> None:
     """One of several collectors on a new database migrates it. The others wait."""
@@ -107,6 +111,7 @@ def test_concurrent_migrations(database: str, tmp_path: Path) -> None:
     open_checked(database).dispose()
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(
     ("revision", "reason"),
     [
@@ -148,6 +153,7 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, is_sqlite: bool) -
     assert list(tmp_path.iterdir()) == [path]
 
 
+@ON_BOTH_DATABASES
 def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
     """A collector works with a schema that is newer by one step, and does not change it.
 
@@ -163,6 +169,7 @@ def test_next_schema_is_accepted(engine: Engine, database: str) -> None:
     assert count_reports(engine) == 1
 
 
+@ON_BOTH_DATABASES
 def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_path: Path) -> None:
     """A restored database has the counts, deduplication keys and tokens of the backup.
 
@@ -211,6 +218,7 @@ def test_backup_and_restore_keep_everything(engine: Engine, database: str, tmp_p
     assert visits.cookie_key(engine) != key
 
 
+@ON_BOTH_DATABASES
 def test_failed_backup_leaves_no_file(engine: Engine, database: str, tmp_path: Path) -> None:
     """A backup that fails leaves no file, and the next run succeeds."""
     copy = tmp_path / "copy.sqlite3"
@@ -233,6 +241,7 @@ def _rename_table(engine: Engine, old: str, new: str) -> None:
         db.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
 
 
+@ON_BOTH_DATABASES
 def test_failed_restore_leaves_an_empty_database(database: str, tmp_path: Path) -> None:
     """A restoration that fails leaves the database empty, so that the next run can fill it."""
     source, copy = sqlite_url(tmp_path / "source.sqlite3"), tmp_path / "copy.sqlite3"

@@ -21,6 +21,7 @@ from collectors import (
     day,
     parse_submission,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.operations.backup import backup, restore
 from rappor_server.operations.retention import forget_expired, forget_metric
 from rappor_server.queries.page_queries import RankingQuery
@@ -135,6 +136,7 @@ def test_a_window_across_the_day_stays_whole(engine: Engine) -> None:
     assert read_days(engine) == []
 
 
+@ON_BOTH_DATABASES
 def test_a_window_that_is_formed_meanwhile_is_forgotten(engine: Engine) -> None:
     """Another process forms a window after `forget` has listed the windows.
 
@@ -150,6 +152,7 @@ def test_a_window_that_is_formed_meanwhile_is_forgotten(engine: Engine) -> None:
     assert count_rows(engine, "small") == {"rate_in_force": 1}
 
 
+@ON_BOTH_DATABASES
 def test_everything_of_a_metric_is_forgotten(engine: Engine) -> None:
     """Without a day, all sums of the metric and its reports in the inbox are deleted.
 
@@ -167,6 +170,7 @@ def test_everything_of_a_metric_is_forgotten(engine: Engine) -> None:
     assert read_days(engine) == [(day(N_DAYS + 1), 6)]
 
 
+@ON_BOTH_DATABASES
 def test_a_killed_run_leaves_whole_windows(engine: Engine) -> None:
     """A killed run leaves whole windows, because each window is deleted in one transaction.
 
@@ -210,6 +214,7 @@ def test_windows_older_than_the_retention_are_deleted(engine: Engine) -> None:
     assert forget_expired(engine, longest, today=day(9999)) == {}
 
 
+@ON_BOTH_DATABASES
 def test_a_stored_result_of_forgotten_days_is_not_found_again(engine: Engine) -> None:
     """The key of a result changes when windows are deleted, and not before."""
     fill(engine)

@@ -32,6 +32,7 @@ from collectors import (
     merge_now,
     parse_submission,
 )
+from databases import ON_BOTH_DATABASES
 from rappor_server.base.errors import StoreError
 from rappor_server.operations.backup import backup, restore
 from rappor_server.storage.database import open_database, sqlite_url, utc_today, write_transaction
@@ -47,6 +48,7 @@ def make_batch() -> Batch:
     return Batch(TODAY, 1, encode([parse_submission(build_upload())], {}))
 
 
+@ON_BOTH_DATABASES
 def test_contents_of_the_inbox(engine: Engine) -> None:
     """The numbers of batches, reports and bytes grow until the merge, and are 0 afterwards.
 
@@ -93,6 +95,7 @@ def test_dropped_table_raises_no_error(engine: Engine, database: str) -> None:
         assert "inbox_1" not in list_tables(engine)
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
@@ -126,6 +129,7 @@ def list_tables(engine: Engine) -> list[str]:
     return inspect(engine).get_table_names()
 
 
+@ON_BOTH_DATABASES
 def test_merged_batch_that_was_not_deleted_is_counted_once(engine: Engine) -> None:
     """A merge process is killed after it has counted a batch, and before it deletes the batch.
 
@@ -177,6 +181,7 @@ def test_commit_order_differs_from_sequence_order(engine: Engine) -> None:
     assert count_reports(engine) == 2
 
 
+@ON_BOTH_DATABASES
 def test_receivers_do_not_wait_for_a_merge(engine: Engine) -> None:
     """A receiver stores a batch while a merge runs, and the batch stays for the next merge.
 
@@ -319,6 +324,7 @@ def test_deleted_inbox_accepts_no_upload(path: Path, local: Engine) -> None:
             assert caught.value.retryable
 
 
+@ON_BOTH_DATABASES
 def test_a_batch_of_a_later_day_is_not_written(engine: Engine) -> None:
     """A batch is written only if its day of receipt is allowed.
 
@@ -335,6 +341,7 @@ def test_a_batch_of_a_later_day_is_not_written(engine: Engine) -> None:
         assert inbox.count_contents().batches == 1
 
 
+@ON_BOTH_DATABASES
 def test_backup_contains_no_single_report(engine: Engine, database: str, tmp_path: Path) -> None:
     """A backup contains counters and no single report: it merges the inbox before it copies.
 

@@ -40,6 +40,7 @@ from collectors import (
     read_day_rows,
     store_and_merge,
 )
+from databases import ON_BOTH_DATABASES
 from hostile_uploads import make_generator
 from rappor_server.base.errors import StoreError
 from rappor_server.ingest.accepted_params import AcceptedParams
@@ -71,6 +72,7 @@ KEY_TABLE = day_tables.table_of(day_tables.UPLOAD, TODAY).name
 """This table contains the deduplication keys of TODAY."""
 
 
+@ON_BOTH_DATABASES
 def test_retry_is_not_counted_again(engine: Engine) -> None:
     """A retry is not counted again in the same batch, the same merge, a later merge, or later days.
 
@@ -127,6 +129,7 @@ def make_attempt(number: int, key: bytes, positions: tuple[int, ...]) -> Submiss
     return Submission(key=key, response=b"", accepted=accepted, refusals=refused)
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -175,6 +178,7 @@ def test_mixed_uploads_lose_and_double_nothing(engine: Engine, pattern: tuple[bo
     assert {row.cohort: row.reports for row in rows} == expected
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_concurrent_merges_and_receivers_count_each_upload_once(
     engine: Engine, database: str
@@ -232,6 +236,7 @@ def test_receiver_with_a_wrong_clock(engine: Engine, days: int) -> None:
     assert count_reports(engine) == 1
 
 
+@ON_BOTH_DATABASES
 def test_keys_go_to_the_newest_table(engine: Engine) -> None:
     """After a clock was set back from day 20 to day 0, keys are stored in the table of day 20.
 
@@ -263,6 +268,7 @@ def test_clock_that_was_far_ahead(engine: Engine) -> None:
     assert prune(engine, today=TODAY + 16 * DAY) == 3
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_merge_after_years_without_prune(engine: Engine) -> None:
     """A merge works without `prune` for 600 days. It reads only the newest tables of keys.
@@ -294,6 +300,7 @@ def test_hanging_merge_loses_its_lock(engine: Engine) -> None:
         assert db.scalar(seconds) == "0"
 
 
+@ON_BOTH_DATABASES
 def test_merge_uses_the_day_of_the_database(engine: Engine) -> None:
     """`merge_all` takes the day from the clock of the database, and writes a heartbeat of this day.
 
@@ -339,6 +346,7 @@ def test_prune_refuses_the_day_of_a_wrong_clock(engine: Engine) -> None:
     check_clock(engine, TODAY + 101 * DAY)
 
 
+@ON_BOTH_DATABASES
 def test_deleted_tables_of_keys_are_created_again(engine: Engine) -> None:
     """A collector creates the table of keys of a day again after `prune` has deleted it."""
     body = build_upload()
@@ -386,6 +394,7 @@ def make_damaged_batches() -> dict[str, bytes]:
     }
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_unreadable_batch_is_moved(engine: Engine) -> None:
     """A merge moves a batch that it cannot read to `unreadable_batch`, and counts other batches.
@@ -440,6 +449,7 @@ def damage_record(rng: random.Random, record: bytes) -> bytes:
     return bytes(changed[: rng.choice([len(changed), rng.randrange(1, len(changed))])])
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_damaged_batches_stop_no_merge(engine: Engine) -> None:
     """A merge counts or moves each of 1,000 randomly damaged batches, and raises no error.
@@ -481,6 +491,7 @@ def refuse_rows(engine: Engine, verb: str, table: str) -> str:
     return undo
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize(("verb", "table"), [("INSERT", KEY_TABLE), ("UPDATE", "tally")])
 def test_failed_merge_counts_nothing(engine: Engine, verb: str, table: str) -> None:
     """A merge that fails counts nothing, because it is one transaction. The next merge counts all.
@@ -502,6 +513,7 @@ def test_failed_merge_counts_nothing(engine: Engine, verb: str, table: str) -> N
     assert len(read_day_rows(engine, day_tables.UPLOAD)) == 3
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_failed_commit_counts_once(engine: Engine, *, is_committed: bool) -> None:
     """Each upload is counted once after a commit that failed, whether it was stored or not.
@@ -526,6 +538,7 @@ def test_failed_commit_counts_once(engine: Engine, *, is_committed: bool) -> Non
     assert count_reports(engine) == 2
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_merge_fails_after_a_lock_timeout(engine: Engine, database: str) -> None:
     """A merge that cannot get a lock in time raises StoreError. Uploads are accepted meanwhile."""
@@ -539,6 +552,7 @@ def test_merge_fails_after_a_lock_timeout(engine: Engine, database: str) -> None
     assert count_reports(engine) == 1
 
 
+@ON_BOTH_DATABASES
 def test_exhausted_pool_raises_store_error(engine: Engine) -> None:
     """A pool without a free connection raises a retryable StoreError."""
     small = create_engine(engine.url, pool_size=1, max_overflow=0, pool_timeout=0.05)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from collectors import append, build_upload, count_reports, parse_submission
+from databases import ON_BOTH_DATABASES
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import wait_in_event_loop
@@ -90,6 +91,7 @@ def measure_leftovers(engine: Engine) -> int:
         return len(db.execute(select(schema.inbox_number)).all()) - 1
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_leftovers_are_erased_after_a_reader_ends(engine: Engine, database: str) -> None:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from collectors import build_metric, build_rules, day
+from databases import ON_BOTH_DATABASES
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from rappor_server.operations.closing import close_all
@@ -408,6 +409,7 @@ def make_hosts() -> tuple[Host, Host, str]:
     )
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize("first", [0, 1])
 def test_hosts_with_different_registries_use_the_strictest_rules(
     engine: Engine, first: int
@@ -449,6 +451,7 @@ def test_hosts_with_different_registries_use_the_strictest_rules(
             assert db.execute(query).scalars().all() == [0.5]
 
 
+@ON_BOTH_DATABASES
 def test_a_smaller_minimum_holds_from_the_next_day(engine: Engine) -> None:
     """A registry with smaller minimums comes into force at noon. The night uses the larger ones.
 
@@ -495,6 +498,7 @@ def store_numbers(engine: Engine, on: datetime.date, numbers: Mapping[str, int])
             insert_rows(db, schema.tally, [row])
 
 
+@ON_BOTH_DATABASES
 def test_windows_and_the_last_moved_day_are_one_transaction(engine: Engine) -> None:
     """Windows, blocks and the last moved day are stored in one transaction.
 

@@ -38,6 +38,7 @@ from collectors import (
     store_and_merge,
 )
 from collectors import build_report as page_report
+from databases import ON_BOTH_DATABASES
 from rappor_server.ingest.accepted_params import AcceptedParams
 from rappor_server.ingest.retry_keys import key_of_upload
 from rappor_server.operations.backup import backup
@@ -202,6 +203,7 @@ def guess_upload(row: dict[str, Any], ids: Iterable[bytes]) -> bytes | None:
     return None
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_thief_finds_no_upload_id_or_report(loot: Loot) -> None:
     """Four attacks on one stolen database or backup find no upload, no id and no single report."""
@@ -348,6 +350,7 @@ N_UNREADABLE = 110
 The first merge comes directly after them."""
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.slow
 def test_data_files_contain_no_report_after_a_merge(engine: Engine) -> None:
     """The files of a database contain all 300 reports before the merges, and none afterwards.

@@ -6,11 +6,13 @@ import datetime
 
 import pytest
 from collectors import TODAY, require_found
+from databases import ON_BOTH_DATABASES
 from rappor_server.storage import schema, tokens
 from rappor_server.storage.database import write_transaction
 from sqlalchemy import Engine, select, update
 
 
+@ON_BOTH_DATABASES
 def test_database_stores_a_hash_of_the_token(engine: Engine) -> None:
     """The stored row does not contain the secret of the token, and its hash does not replace it.
 
@@ -29,6 +31,7 @@ def test_database_stores_a_hash_of_the_token(engine: Engine) -> None:
         assert tokens.verify(engine, forged, today=TODAY) is None
 
 
+@ON_BOTH_DATABASES
 def test_expired_and_revoked_tokens_are_invalid(engine: Engine) -> None:
     """A token is invalid after its last day, and after it was revoked.
 
@@ -51,6 +54,7 @@ def test_expired_and_revoked_tokens_are_invalid(engine: Engine) -> None:
     assert len(listed) == 2
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize("metrics", ["[x", "5", '{"page": 1}', '"page"', "[1]", ""])
 def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
     """A token whose stored list of metrics is damaged allows no metric.
@@ -67,6 +71,7 @@ def test_a_damaged_token_allows_nothing(metrics: str, engine: Engine) -> None:
     assert sorted(row.metrics or () for row in tokens.list_all(engine)) == [(), ("page",)]
 
 
+@ON_BOTH_DATABASES
 @pytest.mark.parametrize("wrong", ["", "x", "rappor.a.b", "rappor..", "a.b.c.d", "ü.ü.ü"])
 def test_malformed_tokens_are_refused(wrong: str, engine: Engine) -> None:
     """Texts of other forms, and a token with one changed character, are refused."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from databases import ON_BOTH_DATABASES
 from rappor_server.storage import visits
 from sqlalchemy import Engine
 
 
+@ON_BOTH_DATABASES
 def test_a_visit_ends_after_half_an_hour_without_a_request(engine: Engine) -> None:
     """Each request begins another half hour. A request after a longer pause finds no visit."""
     half_hour = 30 * 60.0  # seconds
@@ -59,6 +61,7 @@ def test_number_of_visits_is_limited(engine: Engine) -> None:
     assert is_ended == [False, True, False, False, False]
 
 
+@ON_BOTH_DATABASES
 def test_a_link_signs_in_once_within_ten_minutes(engine: Engine) -> None:
     """A link that was used, or is older than ten minutes, does not sign in.
 
