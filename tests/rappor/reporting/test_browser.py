@@ -117,11 +117,18 @@ def test_report_is_complete_under_a_policy_that_forbids_everything(
         save_screenshot(page, "report-strict-dark")
 
 
+LOOKS: Final = [("light", 390), ("dark", 1280)]
+"""Colour schemes and widths of the window in pixels, of a telephone and of a desktop."""
+
+
+def set_look(page: Any, scheme: str, width: int) -> None:
+    """Give a page another colour scheme and width. A new page would take a new process."""
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
-def test_report_is_accessible_and_fits(
-    browser: Any, reports: tuple[str, list[str]], scheme: str, width: int
-) -> None:
+def test_report_is_accessible_and_fits(browser: Any, reports: tuple[str, list[str]]) -> None:
     """The report has no fault of accessibility and fits a telephone and a desktop window.
 
     axe-core checks contrasts, names and headings with all sections open. The page is as wide as the
@@ -130,45 +137,45 @@ def test_report_is_accessible_and_fits(
     """
     address, requests = reports
     requests.clear()
-    window = {"width": width, "height": 900}
-    with open_page(browser, address, color_scheme=scheme, viewport=window) as (
-        page,
-        console_messages,
-    ):
-        assert page.locator("table#candidates").bounding_box()["y"] < 900 or width < 1280
-        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        assert list_accessibility_faults(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert console_messages == []
-        assert requests == ["/"]
-        save_screenshot(page, f"report-{scheme}-{width}")
+    with open_page(browser, address) as (page, console_messages):
+        for scheme, width in LOOKS:
+            set_look(page, scheme, width)
+            show_sections(page, is_open=False)
+            assert page.locator("table#candidates").bounding_box()["y"] < 900 or width < 1280
+            show_sections(page, is_open=True)
+            assert list_accessibility_faults(page) == [], (scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            save_screenshot(page, f"report-{scheme}-{width}")
+        assert (console_messages, requests) == ([], ["/"])
+
+
+def show_sections(page: Any, *, is_open: bool) -> None:
+    """Open or fold all sections of a page."""
+    page.evaluate(
+        "isOpen => document.querySelectorAll('details').forEach(each => { each.open = isOpen })",
+        is_open,
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
-def test_trend_is_accessible_and_fits(
-    browser: Any, trends: tuple[str, list[str]], scheme: str, width: int
-) -> None:
+def test_trend_is_accessible_and_fits(browser: Any, trends: tuple[str, list[str]]) -> None:
     """The page of a trend has no fault of accessibility, fits the window, and needs no script."""
     address, requests = trends
     requests.clear()
-    window = {"width": width, "height": 900}
-    with open_page(browser, address, color_scheme=scheme, viewport=window) as (
-        page,
-        console_messages,
-    ):
-        assert list_accessibility_faults(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") == width
+    with open_page(browser, address) as (page, console_messages):
+        for scheme, width in LOOKS:
+            set_look(page, scheme, width)
+            assert list_accessibility_faults(page) == [], (scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            save_screenshot(page, f"trend-{scheme}-{width}")
         assert (console_messages, requests) == ([], ["/"])
-        save_screenshot(page, f"trend-{scheme}-{width}")
-    with open_page(browser, f"{address}/strict", color_scheme=scheme, viewport=window) as (
-        page,
-        console_messages,
-    ):
-        assert len(console_messages) == 2
-        assert page.locator("svg[role=img]:visible").count() == 3  # the changes, and two strings
-        assert page.locator("table tbody tr:visible").count() == 2  # the changes of two strings
-        save_screenshot(page, f"trend-strict-{scheme}")
+        page.goto(f"{address}/strict")
+        assert len(console_messages) == 2  # the style sheet and the script are refused
+        for scheme, width in LOOKS:
+            set_look(page, scheme, width)
+            assert page.locator("svg[role=img]:visible").count() == 3  # changes, and two strings
+            assert page.locator("table tbody tr:visible").count() == 2  # changes of two strings
+            save_screenshot(page, f"trend-strict-{scheme}")
 
 
 @pytest.mark.slow
