@@ -227,10 +227,14 @@ def reports_to_recover(params: Params) -> int | None:
         # All k guesses are right with probability (1 - error)^k.
         return params.k * math.log1p(-error) >= math.log(_CERTAIN)
 
-    if not is_recovered(_MOST_REPORTS):
-        return None
-    # Bisection needs a monotone function: more reports never make the guess of a bit worse.
-    return 1 + bisect.bisect_left(range(1, _MOST_REPORTS), x=True, key=is_recovered)
+    # Both searches need a monotone function: more reports never make the guess of a bit worse. The
+    # first search doubles n, because one evaluation takes time in proportion to n.
+    too_few, enough = 0, 1
+    while not is_recovered(enough):
+        if enough == _MOST_REPORTS:
+            return None
+        too_few, enough = enough, min(2 * enough, _MOST_REPORTS)
+    return too_few + 1 + bisect.bisect_left(range(too_few + 1, enough), x=True, key=is_recovered)
 
 
 def _compute_entropy(probability: float) -> float:
