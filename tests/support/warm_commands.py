@@ -24,10 +24,12 @@ import marshal
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from pathlib import Path
@@ -90,6 +92,18 @@ def write_commands(folder: Path) -> None:
         program = folder / name
         program.write_text(text, encoding="utf-8")
         program.chmod(0o755)
+
+
+@functools.cache
+def locate_commands() -> Path:
+    """Return a folder with the commands of this project, which this process removes when it ends.
+
+    It is for tests that run one command. A script of a page has its commands in its own folder.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="commands-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_commands(folder)
+    return folder
 
 
 @functools.cache

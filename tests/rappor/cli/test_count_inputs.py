@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 from places import ROOT
 from registries import format_registry
 from shell import Shell, expect_refusal, expect_success, make_uploads
+from warm_commands import locate_commands
 
 from rappor import Counts, Params, Registry
 from rappor.cli.reading.count_inputs import GoogleInputs, PartInputs
@@ -278,7 +278,7 @@ def test_candidates_of_standard_input_are_those_of_a_file(
     (shell.folder / "asked.txt").write_bytes(candidates)
     words = ("decode", shell.path("same.counts"), "--json", "--all", "--candidates")
     listed = expect_success(shell(*words, "asked.txt"))
-    command = [sys.executable, "-c", "from rappor.cli import main; main()", *words, "-"]
+    command = [locate_commands() / "rappor", *words, "-"]
     piped = subprocess.run(command, input=candidates, capture_output=True, check=True)
     assert json.loads(piped.stdout) == json.loads(listed)
     names = {row["candidate"] for row in json.loads(listed)["estimates"]}

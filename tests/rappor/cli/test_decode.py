@@ -12,7 +12,6 @@ import os
 import re
 import struct
 import subprocess
-import sys
 import termios
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pytest
 from decodings import build_released_counts
 from registries import format_registry
 from shell import Shell, expect_refusal, expect_success
+from warm_commands import locate_commands
 
 from rappor import Counts, Params, Population, Registry, decode, simulate_counts
 from rappor.estimator.error_control import ErrorControl
@@ -252,7 +252,7 @@ def on_terminal(words: list[str], *, columns: int) -> str:
     """Return the output of a command on a terminal with this number of columns."""
     leader, follower = os.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    run = [sys.executable, "-c", "from rappor.cli import main; main()", *words]
+    run = [locate_commands() / "rappor", *words]
     with subprocess.Popen(run, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL):
         os.close(follower)
         output = b""

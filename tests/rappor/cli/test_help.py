@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from decodings import build_released_counts
 from places import ROOT
 from registries import format_entry, format_registry
 from sockets import run_handler
+from warm_commands import locate_commands
 
 from rappor import Counts, Population, Registry, Upload, encode_value
 from rappor.cli.app import cli, run
@@ -263,7 +263,7 @@ def test_every_example_for_a_shell_runs(example: str, folder: Path) -> None:
 
     A server of the test takes the place of the collector. It returns counts, and accepts uploads.
     """
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+    path = os.pathsep.join([str(locate_commands()), os.environ["PATH"]])
     counts = (folder / "counts.json").read_bytes()
 
     def collect(request: http.server.BaseHTTPRequestHandler) -> None:

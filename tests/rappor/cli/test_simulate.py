@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from accepting_collector import run_accepting_collector
 from shell import Shell, expect_refusal, expect_success
+from warm_commands import locate_commands
 
 from rappor import Counts, Registry
 from rappor.engines import aggregate_parquet
@@ -111,9 +111,7 @@ def test_a_collector_gets_the_upload_key_of_a_file(shell: Shell) -> None:
 @pytest.mark.parametrize("out", ["reports/", "reports.parquet"])
 def test_an_interruption_leaves_nothing(shell: Shell, out: str) -> None:
     """Ctrl-C gives exit code 130 and one word, and leaves neither folder nor file."""
-    # Shells start background programs with an ignored SIGINT, so the default is set again.
-    reset = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [sys.executable, "-c", f"{reset}; from rappor.cli import main; main()", "simulate"]
+    command = [str(locate_commands() / "rappor"), "simulate"]
     command += ["--registry", shell.path("metrics.toml"), "engine", "--reports", "1e8"]
     command += ["--population", shell.path("population.csv"), "--out", f"{shell.folder}/{out}"]
     before = set(shell.folder.iterdir())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import shutil
 import sqlite3
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from collector_forks import fork
 from collectors import (
     REGISTRY,
     TODAY,
@@ -21,7 +22,6 @@ from collectors import (
     commit,
     count_reports,
     parse_submission,
-    run_command,
 )
 from databases import ON_BOTH_DATABASES
 from rappor_server.base.errors import ConfigError, SchemaError, StoreError
@@ -104,10 +104,11 @@ def test_concurrent_migrations(database: str, tmp_path: Path) -> None:
     """One of several collectors on a new database migrates it. The others wait."""
     registry = tmp_path / "metrics.toml"
     registry.write_text(REGISTRY)
-    flags = ("--registry", str(registry), "--database", database)
-    with ThreadPoolExecutor(4) as pool:
-        for migration in [pool.submit(run_command, "migrate", *flags) for _ in range(4)]:
-            assert migration.result().returncode == 0, migration.result().stderr
+    words = ["migrate", "--registry", str(registry), "--database", database]
+    log = tmp_path / "migrations.log"
+    migrations_of_hosts = [fork(words, log, dict(os.environ)) for _ in range(4)]
+    codes = [migration.wait(120) for migration in migrations_of_hosts]
+    assert codes == [0, 0, 0, 0], log.read_text()
     open_checked(database).dispose()
 
 
