@@ -37,7 +37,7 @@ from rappor_server.storage.merge import MergeResult, merge, merge_all
 from rappor_server.storage.record import Refusals, encode
 from rappor_server.storage.tallies import Tally
 from sqlalchemy import Engine, select
-from warm_commands import write_commands
+from warm_commands import locate_commands, write_commands
 
 from rappor import Counts, Metric, Params, Registry
 from rappor.protocol.wire import Report, Upload
@@ -333,9 +333,9 @@ def call_command(*arguments: str, **environment: str) -> subprocess.CompletedPro
 
 
 def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run rappor-server in a process of its own."""
+    """Run rappor-server in a process of its own, which is a fork with the imports."""
     return subprocess.run(
-        build_command(*arguments),
+        [str(locate_commands() / "rappor-server"), *arguments],
         capture_output=True,
         text=True,
         check=False,

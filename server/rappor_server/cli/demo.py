@@ -1,4 +1,4 @@
-"""`rappor-server demo`: a collector with eight weeks of simulated reports of four metrics.
+"""`rappor-server demo`: a collector with some weeks of simulated reports of four metrics.
 
 The demo shows the dashboard without real devices. The command runs the collector twice:
 
@@ -67,8 +67,15 @@ demo."""
     default=0,
     show_default=False,
 )
+@option(
+    "--weeks",
+    click.IntRange(1, WEEKS),
+    "Whole weeks of reports. Fewer weeks show the pages sooner.",
+    metavar="NUMBER",
+    default=WEEKS,
+)
 @flag("--no-browser", "Print the address of the pages only.")
-def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
+def demo(*, keep: Path | None, port: int, weeks: int, no_browser: bool) -> int:
     """Show a full dashboard: eight weeks of reports from simulated devices.
 
     A collector starts on this machine, simulated devices send it about 270,000 reports over HTTP,
@@ -86,7 +93,7 @@ def demo(*, keep: Path | None, port: int, no_browser: bool) -> int:
             pages=True,
             decode_seconds=_DECODE_SECONDS,
         )
-        if not _simulate_reports(settings, registry):
+        if not _simulate_reports(settings, registry, weeks):
             return _INTERRUPTED
         _close_ended_days(settings)
         _serve_pages(settings, open_browser=not no_browser)
@@ -111,7 +118,7 @@ def _open_folder(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _simulate_reports(settings: Settings, registry: Path) -> bool:
+def _simulate_reports(settings: Settings, registry: Path, weeks: int) -> bool:
     """Run a collector while simulated devices report, day by day, from the first day to today.
 
     Returns
@@ -119,20 +126,21 @@ def _simulate_reports(settings: Settings, registry: Path) -> bool:
     True if the devices have reported on every day; False if Ctrl-C ended the collector before.
     """
     last = utc_today()
-    clock = Clock(compute_first_day(last))
+    clock = Clock(compute_first_day(last, weeks))
     failures: list[BaseException] = []
-    click.echo(f"{WEEKS} weeks of reports from simulated devices, day by day:")
+    noun = "weeks" if weeks > 1 else "week"
+    click.echo(f"{weeks} {noun} of reports from simulated devices, day by day:")
 
     def print_week(week: int) -> None:
         if sys.stdout.isatty():
             # A terminal shows one line, which each week overwrites.
-            click.echo(f"\r{week} of {WEEKS} weeks", nl=week == WEEKS)
+            click.echo(f"\r{week} of {weeks} {noun}", nl=week == weeks)
         else:
-            click.echo(f"{week} of {WEEKS} weeks")
+            click.echo(f"{week} of {weeks} {noun}")
 
     def send_all(server: Server, url: str) -> None:
         try:
-            send_reports(url, registry, clock, last, print_week)
+            send_reports(url, registry, clock, last, weeks, print_week)
         except Exception as error:  # noqa: BLE001 - raised again below, in the main thread
             failures.append(error)
         # The server runs in the main thread. Its loop reads this attribute several times a second.

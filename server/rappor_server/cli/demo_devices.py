@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from rappor_server.base.errors import ConfigError
-from rappor_server.cli.demo_metrics import WEEKS, Stream, write_populations
+from rappor_server.cli.demo_metrics import Stream, write_populations
 
 _PROCESSES: Final = 2
 """Number of simulators. Two simulators and the collector keep three cores busy. More simulators are
@@ -57,13 +57,18 @@ class Clock:
         return self.day
 
 
-def compute_first_day(today: datetime.date) -> datetime.date:
-    """Return the Monday at which the last eight whole weeks before `today` begin."""
-    return today - datetime.timedelta(days=today.weekday() + 7 * WEEKS)
+def compute_first_day(today: datetime.date, weeks: int) -> datetime.date:
+    """Return the Monday at which the last whole weeks before `today` begin."""
+    return today - datetime.timedelta(days=today.weekday() + 7 * weeks)
 
 
 def send_reports(
-    url: str, registry: Path, clock: Clock, last: datetime.date, on_week: Callable[[int], None]
+    url: str,
+    registry: Path,
+    clock: Clock,
+    last: datetime.date,
+    weeks: int,
+    on_week: Callable[[int], None],
 ) -> None:
     """Send the reports of every day from the day of the clock to the last day.
 
@@ -74,6 +79,7 @@ def send_reports(
     clock : clock of the collector. The function sets it to the next day after the reports of each
         day, and in the end to the day after `last`
     last : last day with reports
+    weeks : number of whole weeks from the day of the clock
     on_week : called with the number of complete weeks
 
     Raises
@@ -83,19 +89,19 @@ def send_reports(
     """
     first = clock.day
     with tempfile.TemporaryDirectory() as folder, _start_simulators() as run:
-        populations = list(write_populations(Path(folder)))
+        populations = list(write_populations(Path(folder), weeks))
         while clock.day <= last:
             day = (clock.day - first).days
-            # The eight whole weeks end on the Sunday before the current week. The days of the
-            # current week up to today are a ninth week, which has the population of the eighth.
-            week = min(day // 7, WEEKS - 1)
+            # The whole weeks end on the Sunday before the current week. The days of the current
+            # week up to today have the population of the last whole week.
+            week = min(day // 7, weeks - 1)
             run([
                 _format_command(stream, path, url, registry, seed=len(populations) * day + number)
                 for number, (stream_week, stream, path) in enumerate(populations)
                 if stream_week == week
             ])  # fmt: skip
-            # The ninth week is complete if today is a Sunday. It is not counted.
-            if day % 7 == 6 and day // 7 < WEEKS:
+            # The current week is complete if today is a Sunday. It is not counted.
+            if day % 7 == 6 and day // 7 < weeks:
                 on_week(day // 7 + 1)
             clock.day += _DAY
 

@@ -1,4 +1,4 @@
-"""Registry of the demo, and the values of its simulated devices in each of eight weeks.
+"""Registry of the demo, and the values of its simulated devices in each week.
 
 Four metrics show what the pages can show:
 
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 
 WEEKS: Final = 8
-"""Number of whole weeks of simulated reports. The overview page shows eight weeks. More weeks take
-longer to simulate."""
+"""Largest number of whole weeks of simulated reports, and the default. The overview page shows at
+most eight weeks. More weeks take longer to simulate."""
 
 _REGISTRY: Final = """\
 [program]
@@ -219,10 +219,10 @@ def write_registry(folder: Path) -> Path:
     return path
 
 
-def write_populations(folder: Path) -> Iterator[tuple[int, Stream, Path]]:
-    """Write the population of each stream in each week; yield week, stream and path."""
+def write_populations(folder: Path, weeks: int) -> Iterator[tuple[int, Stream, Path]]:
+    """Write the population of each stream in each of some weeks; yield week, stream and path."""
     for number, stream in enumerate(STREAMS):
-        for week in range(WEEKS):
+        for week in range(weeks):
             path = folder / f"population-{number}-{week}.csv"
             path.write_text(stream.format_population(week), "utf-8")
             yield week, stream, path

@@ -10,6 +10,7 @@ import pytest
 from places import ROOT
 from registries import format_entry, format_registry
 from shell import Shell, expect_success
+from warm_commands import locate_commands
 
 from rappor import Params
 from rappor.auditing.pairs import choose_pairs
@@ -18,7 +19,6 @@ NOISE = {"k": "8", "h": "1", "m": "2", "f": "0.5", "p": "0.25"}
 """Keys of a metric's parameters, without q."""
 
 ENCODER = [sys.executable, "-m", "rappor.auditing.reference_encoder"]
-RAPPOR = [sys.executable, "-c", "from rappor.cli import main; main()"]
 LETTERS = ["-k", "8", "--cohorts", "1", "-f", "0.5", "-p", "0.25", "-q", "0.75"]
 
 
@@ -34,7 +34,9 @@ def registry(shell: Shell) -> str:
 
 def encode(name: str, registry: str) -> str:
     """Return the command line of a program that encodes values of a metric, one a line."""
-    return shlex.join([*RAPPOR, "encode", name, "-", "--registry", registry, "--json"])
+    return shlex.join(
+        [str(locate_commands() / "rappor"), "encode", name, "-", "--registry", registry, "--json"]
+    )
 
 
 @pytest.mark.slow

@@ -278,7 +278,7 @@ def test_candidates_of_standard_input_are_those_of_a_file(
     (shell.folder / "asked.txt").write_bytes(candidates)
     words = ("decode", shell.path("same.counts"), "--json", "--all", "--candidates")
     listed = expect_success(shell(*words, "asked.txt"))
-    command = [locate_commands() / "rappor", *words, "-"]
+    command = [str(locate_commands() / "rappor"), *words, "-"]
     piped = subprocess.run(command, input=candidates, capture_output=True, check=True)
     assert json.loads(piped.stdout) == json.loads(listed)
     names = {row["candidate"] for row in json.loads(listed)["estimates"]}

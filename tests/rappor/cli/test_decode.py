@@ -252,7 +252,7 @@ def on_terminal(words: list[str], *, columns: int) -> str:
     """Return the output of a command on a terminal with this number of columns."""
     leader, follower = os.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    run = [locate_commands() / "rappor", *words]
+    run = [str(locate_commands() / "rappor"), *words]
     with subprocess.Popen(run, stdin=follower, stdout=follower, stderr=subprocess.DEVNULL):
         os.close(follower)
         output = b""

@@ -21,15 +21,23 @@ TIMEOUT_SECONDS = 300.0
 background. With a smaller value the test could fail on a busy machine."""
 
 
-@pytest.mark.slow
-def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("weeks", "options"),
+    [
+        pytest.param(2, ["--weeks", "2"], marks=pytest.mark.slow),
+        pytest.param(WEEKS, [], marks=pytest.mark.acceptance),
+    ],
+)
+def test_the_demo_fills_a_dashboard_and_leaves_nothing(
+    tmp_path: Path, weeks: int, options: list[str]
+) -> None:
     """The printed link shows a dashboard with results, and Ctrl-C leaves no process and no file.
 
     The demo is the first command that a stranger runs. Temporary files go to `TMPDIR`, which is
     empty after the demo.
     """
     with subprocess.Popen(
-        build_command("demo", "--no-browser"),
+        build_command("demo", "--no-browser", *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -44,7 +52,7 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(tmp_path: Path) -> None:
                     break
             # A heading, one line for each week, the line about decoding, and the link. On a
             # terminal the lines of the weeks would overwrite each other.
-            assert len(lines) == 3 + WEEKS
+            assert len(lines) == 3 + weeks
             assert link is not None
             with httpx.Client(
                 verify=NO_CERTIFICATES, follow_redirects=True, timeout=TIMEOUT_SECONDS

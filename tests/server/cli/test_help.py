@@ -14,9 +14,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from collectors import REGISTRY, build_command, call_command, run_command, run_script
+from collectors import REGISTRY, call_command, run_command, run_script
 from rappor_server.app.settings import Settings
 from rappor_server.cli.command_group import server
+from warm_commands import locate_commands
 
 from rappor.cli.commands import DocumentedCommand
 
@@ -165,9 +166,8 @@ def test_examples_of_serve_listen(example: str, folder: Path) -> None:
     """
     program, *words = example.split()
     assert program == "rappor-server"
-    process = subprocess.Popen(
-        build_command(*words, "--port", "0"), cwd=folder, stderr=subprocess.PIPE, text=True
-    )
+    command = [str(locate_commands() / program), *words, "--port", "0"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         assert any("collector started" in line for line in process.stderr)

@@ -55,7 +55,6 @@ def test_whole_weeks_are_published(tmp_path: Path) -> None:
     assert "light</bdi> fell from" in text
     assert "15,000 reports from 3 weeks" in text
     assert str(page) in result.stdout
-    assert call_command("publish", *arguments).stdout == result.stdout
     # Without --metric, `publish` takes the metrics with a minimum of reports. In this registry only
     # the metric `other` has a minimum, and no report of it has come.
     every_metric = call_command("publish", "--registry", str(registry), "--out", str(site))

@@ -7,6 +7,9 @@ as two cohorts. Cost is measured in instructions of SQLite, which are the same o
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +21,7 @@ from rappor_server.queries.counts import CountsTask, MetricsTask
 from rappor_server.queries.query import Range
 from rappor_server.storage import schema
 from rappor_server.storage.bulk import insert_rows
-from rappor_server.storage.database import write_transaction
+from rappor_server.storage.database import open_database, write_transaction
 from rappor_server.storage.release_windows import (
     BlockKey,
     BlockTotal,
@@ -31,8 +34,8 @@ from sqlalchemy import Engine, event
 
 from rappor import Metric, Params
 
-N_DAYS = 730
-"""More days than a year, so that few cohorts make as many blocks as a year of many cohorts."""
+N_DAYS = 400
+"""More days than a year."""
 N_REPORTS = 100
 """Each block contains this number of reports."""
 STEPS = 100
@@ -80,13 +83,28 @@ def count_steps(engine: Engine, task: Any) -> tuple[int, Any]:
     return n_steps, result
 
 
+SMALL_METRIC, LARGE_METRIC = make_metric("few", 2), make_metric("many", 32)
+"""Two metrics of which the second has 16 times as many blocks."""
+
+
+@pytest.fixture(scope="module")
+def engine(
+    tmp_path_factory: pytest.TempPathFactory, migrated_files: list[Path]
+) -> Iterator[Engine]:
+    """Open one database with the blocks of both metrics. No test changes it."""
+    folder = tmp_path_factory.mktemp("year")
+    for path in migrated_files:
+        shutil.copy(path, folder)
+    with open_database(f"sqlite:///{folder / 'counts.sqlite3'}") as opened:
+        for metric in (SMALL_METRIC, LARGE_METRIC):
+            fill(opened, metric)
+        yield opened
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> None:
     """A metric with 16 times as many blocks takes the same number of instructions."""
-    small_metric, large_metric = make_metric("few", 2), make_metric("many", 32)
-    for metric in (small_metric, large_metric):
-        fill(engine, metric)
+    small_metric, large_metric = SMALL_METRIC, LARGE_METRIC
     for make_task in (
         lambda metric: MetricsTask(metrics=[metric], today=day(N_DAYS)),
         lambda metric: HealthTask(metrics=[metric], today=day(N_DAYS)),
@@ -114,26 +132,24 @@ def test_the_cost_of_a_metric_does_not_grow_with_its_blocks(engine: Engine) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_short_range_of_a_long_history_reads_its_blocks_only(engine: Engine) -> None:
     """The cost of the counts of a week grows with the blocks of the week, not with all blocks.
 
     The counts of a week without reports show the cost that every request has.
     """
-    metric = make_metric("long", 8)
-    fill(engine, metric)
+    metric = LARGE_METRIC
     week = Range(first=str(day(7)), last=str(day(13)))
     task = CountsTask(metric=metric, range=week, params=None, media_type="application/json")
     task_of_all_days = dataclasses.replace(task, range=Range(first=None, last=None))
     steps, body = count_steps(engine, task)
     all_steps, all_body = count_steps(engine, task_of_all_days)
-    assert msgspec.json.decode(body)["reports"] == 7 * 8 * N_REPORTS
-    assert msgspec.json.decode(all_body)["reports"] == N_DAYS * 8 * N_REPORTS
+    assert msgspec.json.decode(body)["reports"] == 7 * 32 * N_REPORTS
+    assert msgspec.json.decode(all_body)["reports"] == N_DAYS * 32 * N_REPORTS
     task_without_reports = dataclasses.replace(
         task, range=Range(first=str(day(-7)), last=str(day(-1)))
     )
     fixed_steps, _ = count_steps(engine, task_without_reports)
-    # The week has 7 of 730 days, so 1 in 104 of the blocks. A twentieth of the cost is allowed.
+    # The week has 7 of 400 days, so 1 in 57 of the blocks. A twentieth of the cost is allowed.
     assert 20 * (steps - fixed_steps) < all_steps - fixed_steps
-    # Bytes of the sums of all days. With a part for each of the 730 days, they would be more.
+    # Bytes of the sums of all days. With a part for each of the 400 days, they would be more.
     assert len(all_body) < 30_000
