@@ -76,5 +76,6 @@ def _check_part(metric: Metric, part: str | None) -> str:
         expected = f"one of {', '.join(allowed)}"
         if not metric.parts:
             expected = "omitted: the metric has no parts"
-        raise MetricError(f"--part must be {expected}, got {part!r}")
+        got = "none" if part is None else repr(part)
+        raise MetricError(f"--part must be {expected}, got {got}")
     return name

@@ -75,28 +75,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["shwo", "x"], "invalid choice: 'shwo'"),
-        (["show", "x", "--jsno"], "unrecognized arguments: --jsno"),
-        (["reset", "--ye", "x"], "unrecognized arguments: --ye"),
-        ([], "required: COMMAND"),
-        (["preview", "m.toml", "page", "x", "--segment", "1"], "it must be NAME=VALUE, got '1'"),
-        (["send", "x"], "required: --registry, --metric, --collector"),
-        (["send", "x", "--timeout", "0"], "it must be a number of seconds above 0, got '0'"),
-        (["send", "x", "--timeout", "ten"], "it must be a number of seconds above 0, got 'ten'"),
-        (["send", "x", "--timeout", "1e12"], "it must be a number of seconds above 0, got '1e12'"),
-    ],
-    ids=" ".join,
-)
-def test_mistakes_have_a_message_and_code_2(
-    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A mistake on the command line ends with exit code 2, and the message names the wrong word."""
-    assert hint in run_to_exit(words, capsys, 2)
-
-
 def test_values_after_two_dashes_are_no_options(capsys: pytest.CaptureFixture[str]) -> None:
     """A value after -- may begin with a dash.
 

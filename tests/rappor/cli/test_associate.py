@@ -1,14 +1,13 @@
-"""`rappor associate`: output, files, and refusals of metrics and candidates."""
+"""`rappor associate`: output and files."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from registries import format_entry, format_registry
-from shell import Shell, expect_refusal, expect_success
+from shell import Shell, expect_success
 
 REGISTRY = (
     format_registry(
@@ -77,37 +76,3 @@ def test_strings_are_written_as_files(tuples: Shell) -> None:
     assert len(csv.splitlines()) == 1 + len(document["shares"])
     assert "visits: site and country" in page
     assert chart.startswith("<svg")
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("setup.counts", "fields must be two of editor, system, theme: name the two to compare"),
-        ("setup.counts --fields editor shell", "two different ones of editor, system, theme, got"),
-        ("setup.counts --fields editor editor", "two different ones of editor, system, theme, got"),
-        ("theme.counts", "the metric must be a tuple, got one without fields"),
-        ("visits.counts --candidates part.txt", "all 4 combinations .* got 3: b \\| fr is missing"),
-        ("visits.counts --candidates many.txt", "at most 2,048 for an association, got 2,050"),
-        ("visits.counts --candidates one.txt", "field country must have at least 2 values, got 1"),
-    ],
-)
-def test_fields_and_candidates_without_a_table_are_refused(
-    tuples: Shell, words: str, sentence: str
-) -> None:
-    """Unsuitable fields, metrics and candidates give one sentence and exit code 1."""
-    lists = {
-        "part.txt": [("a", "de"), ("a", "fr"), ("b", "de")],
-        "many.txt": [(f"s{i}", f"c{j}") for i in range(1025) for j in range(2)],
-        "one.txt": [("a", "de"), ("b", "de")],
-    }
-    for name, pairs in lists.items():
-        text = "".join(f"{site}\t{country}\n" for site, country in pairs)
-        (tuples.folder / name).write_text(text, encoding="utf-8")
-    result = tuples("associate", *words.split(), "--registry", "tuples.toml")
-    assert re.search(sentence, expect_refusal(result, code=1))
-
-
-def test_one_field_is_a_usage_error(tuples: Shell) -> None:
-    """--fields takes two names."""
-    result = tuples("associate", "setup.counts", "--registry", "tuples.toml", "--fields", "editor")
-    assert "--fields" in expect_refusal(result)

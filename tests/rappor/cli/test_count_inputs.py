@@ -80,31 +80,6 @@ def test_decode_of_reports_names_the_command_aggregate(shell: Shell) -> None:
         assert f"rappor aggregate {shell.path(name)}" in err
 
 
-BAD_COUNTS = {
-    "missing.counts": None,
-    "empty.counts": b"",
-    "junk.counts": bytes(range(256)) * 20,
-    "text.counts": b"cohort,reports,bit_0\n0,5,3\n",
-    "list.counts": b"[1, 2]\n",
-    "deep.counts": b"[" * 100_000,
-    "other.counts": b'{"id": 3}\n',
-}
-"""Contents of files that are not counts, by name. None is a missing file."""
-
-
-@pytest.mark.parametrize("name", BAD_COUNTS)
-def test_decode_refuses_files_that_are_not_counts(shell: Shell, name: str) -> None:
-    """A file that is not counts gives one sentence with its name, and exit code 2."""
-    content = BAD_COUNTS[name]
-    if content is not None:
-        (shell.folder / name).write_bytes(content)
-    err = expect_refusal(
-        shell.run_on_metric("decode", shell.path(name), "--candidates", "engines.txt")
-    )
-    assert name in err
-    assert "it has reports" not in err
-
-
 def test_decode_of_no_reports_is_refused(shell: Shell) -> None:
     """Counts without reports have no estimates, so the exit code is 1."""
     metric = Registry.load(shell.folder / "metrics.toml").metric("engine")

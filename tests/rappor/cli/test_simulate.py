@@ -86,15 +86,6 @@ def test_reports_are_written_to_a_folder(shell: Shell, exists: bool) -> None:
     assert sums[0].n_reports == 300_000
 
 
-def test_a_folder_with_files_is_refused(shell: Shell) -> None:
-    """A folder with files is refused as output, and its files stay."""
-    (shell.folder / "full").mkdir()
-    (shell.folder / "full" / "note").write_text("mine")
-    words = ("--population", "population.csv", "--reports", "10", "--out", shell.path("full"))
-    assert "there already" in expect_refusal(shell.run_on_metric("simulate", *words))
-    assert [file.name for file in (shell.folder / "full").iterdir()] == ["note"]
-
-
 def test_a_collector_gets_the_upload_key_of_a_file(shell: Shell) -> None:
     """With --to, the reports are sent with the upload key of --key-file, which needs --to."""
     (shell.folder / "key").write_text("open-sesame-open\n")

@@ -35,8 +35,6 @@ def test_a_metric_with_parts_needs_the_name_of_a_part(shell: Shell) -> None:
     entry = 'parts = [{name = "prefix:3", share = 0.5}, {name = "whole"}]\nencoding = "bloom"'
     (shell.folder / "metrics.toml").write_text(REGISTRY.replace('encoding = "bloom"', entry, 1))
     words = ("--registry", "metrics.toml", "--dialect", "spark")
-    assert "--part must be one of prefix:3, whole" in shell("sql", "engine", *words)[2]
-    assert "--part must be omitted" in shell("sql", "theme", *words, "--part", "whole")[2]
     code, printed, _ = shell("sql", "engine", *words, "--part", "prefix:3", "--json")
     metric = Registry.load(shell.folder / "metrics.toml")["engine"]
     assert code == 0

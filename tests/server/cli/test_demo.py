@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from collectors import build_command, call_command
+from collectors import build_command
 from plain_http import NO_CERTIFICATES
 from rappor_server.cli.demo_metrics import STREAMS, WEEKS, Stream
 
@@ -81,20 +81,6 @@ def test_the_demo_fills_a_dashboard_and_leaves_nothing(
         numbers = [f"{done} of {n_metrics} results" for done in range(n_metrics + 1)]
         assert process.stderr.read().splitlines() == numbers
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
-    """`--keep` refuses a folder that has files, and changes nothing in the folder.
-
-    `--keep` names the folder for the registry and the database of the demo. The files of
-    the demo could not be distinguished from the files of a person, and could replace one of them.
-    """
-    (tmp_path / "mine").touch()
-    result = call_command("demo", "--keep", str(tmp_path))
-    assert result.returncode == 2
-    assert "must be an empty folder" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.metric + stream.segment)

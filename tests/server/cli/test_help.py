@@ -84,8 +84,9 @@ def test_serve_shows_eight_options_at_first() -> None:
     A collector has dozens of settings, and a page with all of them hides the few that everybody
     needs. Each field of `Settings` has an option, except that the registry is an argument.
     """
-    short_page = call_command("serve", "--help", COLUMNS="80").stdout
     full_page = call_command("serve", "--help-all", COLUMNS="80").stdout
+    # The short page is as short in a process that has printed the full page.
+    short_page = call_command("serve", "--help", COLUMNS="80").stdout
     options_at_first, all_options = (
         set(re.findall(r"^  (--[\w-]+)", page, re.M)) for page in (short_page, full_page)
     )
@@ -184,8 +185,6 @@ def test_examples_of_serve_listen(example: str, folder: Path) -> None:
         ("token -h", 0, "Usage: rappor-server token"),
         ("--version", 0, "rappor-server 0."),
         ("completion fish", 0, "_RAPPOR_SERVER_COMPLETE=fish_complete"),
-        ("serv", 2, "did you mean 'serve'?"),
-        ("token crate", 2, "did you mean 'create'?"),
     ],
 )
 def test_options_and_hints_equal_those_of_rappor(words: str, code: int, message: str) -> None:
@@ -197,23 +196,6 @@ def test_options_and_hints_equal_those_of_rappor(words: str, code: int, message:
     result = call_command(*words.split())
     assert result.returncode == code
     assert message in result.stdout + result.stderr
-
-
-@pytest.mark.slow
-def test_hints_for_mistyped_metrics_and_options(tmp_path: Path) -> None:
-    """The message about a mistyped name contains the similar name, and no dissimilar one.
-
-    The registry has a metric `page`, which is not similar to "serch_engine". A hint that listed all
-    metrics would be no help in a registry of a hundred.
-    """
-    options = ["--registry", str(tmp_path / "metrics.toml")]
-    (tmp_path / "metrics.toml").write_text(SEARCHES)
-    metric = call_command("token", "create", *options, "--metric", "serch_engine")
-    assert metric.returncode == 2
-    assert "search_engine" in metric.stderr
-    assert "page" not in metric.stderr
-    option = call_command("token", "create", *options, "--metrc", "page")
-    assert "--metric" in option.stderr
 
 
 @pytest.mark.slow
