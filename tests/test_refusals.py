@@ -40,7 +40,7 @@ from rappor import Counts, Registry
 TABLES = ROOT / "tests" / "refusals"
 """Folder of the tables. A table has the name of its command."""
 NOISE = {"k": "8", "h": "1", "m": "2", "f": "0.5", "p": "0.25", "q": "0.75"}
-"""Keys of the noise of a metric of strings."""
+"""A metric of strings has these keys, which are its noise."""
 PARTS = '[{name = "prefix:3", share = 0.5}, {name = "whole"}]'
 """Value of the key `parts` of a metric whose devices report a prefix or the whole string."""
 

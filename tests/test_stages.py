@@ -59,7 +59,7 @@ def test_slow_stage_has_every_slow_test() -> None:
 
     A test gets the marker from an attribute `slow` or from a text "slow" in its file, in the
     fixtures of a folder above it, in a helper, or in a plugin. The skipped files and the files that
-    they depend on contain neither.
+    they depend on contain neither. They do not contain the decorator of `databases.py`, either.
     """
     assert len(LEFT_OUT) > 50
     folders = {folder for path in LEFT_OUT for folder in path.parents if TESTS in folder.parents}
@@ -72,15 +72,19 @@ def test_slow_stage_has_every_slow_test() -> None:
 
 
 def names_slow(path: Path) -> bool:
-    """Return whether a file has an attribute `slow`, or a text that is "slow".
+    """Return whether a file has an attribute `slow`, a text that is "slow", or `ON_BOTH_DATABASES`.
 
-    `stages.py` compares the value of the option `-m` with this text, and marks no test.
+    `stages.py` compares the value of the option `-m` with the text, and marks no test.
+    `databases.py` marks only the tests with its decorator.
     """
     text = path.read_text(encoding="utf-8")
-    if "slow" not in text or path.name == "stages.py":
+    if path.name in ("stages.py", "databases.py"):
+        return False
+    if not ("slow" in text or "ON_BOTH_DATABASES" in text):
         return False
     return any(
-        (isinstance(node, ast.Attribute) and node.attr == "slow")
+        (isinstance(node, ast.Name) and node.id == "ON_BOTH_DATABASES")
+        or (isinstance(node, ast.Attribute) and node.attr == "slow")
         or (isinstance(node, ast.Constant) and node.value == "slow")
         for node in ast.walk(ast.parse(text))
     )

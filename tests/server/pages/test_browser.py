@@ -15,7 +15,7 @@ from dashboards import DAYS, HOSTILE, NAMES, TOML
 
 HOME = "/pages/metrics/home_page"
 STATUS_MESSAGE = "Failed to load resource: the server responded with a status of "
-"""Beginning of the message that the browser logs about a page with an error status."""
+"""The browser logs a message with this beginning if a page has an error status."""
 pytestmark = pytest.mark.slow
 
 
