@@ -46,7 +46,7 @@ PARTS = '[{name = "prefix:3", share = 0.5}, {name = "whole"}]'
 
 
 def run_client(words: Sequence[str]) -> int:
-    """Run `rappor-client`, whose parser ends the process after a usage error."""
+    """Run `rappor-client`, whose argument parser terminates the process after a usage error."""
     try:
         return rappor_client.cli.main(words)
     except SystemExit as end:
@@ -70,7 +70,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_files(folder: Path) -> None:
-    """Write registries, counts, lists, and files that are not what their names say."""
+    """Write registries, populations, candidates, counts and a database.
+
+    Further files have contents that contradict their names: text encodings other than UTF-8,
+    separators other than commas, JSON documents in place of counts.
+    """
     write_inputs(folder)
     registry = Registry.loads(REGISTRY)
     engine, theme = registry["engine"].params, registry["theme"].params

@@ -17,8 +17,9 @@ ON_BOTH_DATABASES: Final = pytest.mark.parametrize(
 )
 """Decorator of a test that the second stage runs on PostgreSQL, too.
 
-It is for tests whose SQL, locks, transactions or types differ on PostgreSQL: concurrent or killed
-processes, errors within a transaction, texts that PostgreSQL refuses, the clock of the database.
+It is for tests whose statements, locks, transactions or types differ on PostgreSQL: concurrent or
+terminated processes, exceptions within a transaction, characters that PostgreSQL refuses, the clock
+of the database.
 Other tests have it so that the second stage sends every statement to PostgreSQL that the collector
 can send. The stage "acceptance" runs the remaining tests on PostgreSQL.
 """
