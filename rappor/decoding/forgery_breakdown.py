@@ -113,7 +113,7 @@ from rappor.estimator.selection import Selection
 from rappor.estimator.shrinkage import ShrunkenFit
 
 _HALVINGS: Final = 60
-"""Number of bisections. They find a number between 0 and 1 to its last bit."""
+"""Largest number of bisections. So many find a number between 0 and 1 to its last bit."""
 
 _DECIMALS: Final = 6
 """Number of decimals to which a number of reports is rounded before it is rounded up. Smaller
@@ -360,7 +360,7 @@ def count_forged_reports(effects: ForgeryEffects, detected: Booleans, n_reports:
         numbers[0, detected] = _round_up_reports(
             n_reports * effects.share / (effects.full_rise + effects.share)
         )
-        numbers[1, detected] = _round_up_reports(n_reports * _count_hiding_reports(effects))
+        numbers[1, detected] = _count_hiding_reports(effects, n_reports)
     return numbers
 
 
@@ -387,13 +387,20 @@ def _find_z_scores(tail: NullTail, p_values: Floats, z: Floats) -> Floats:
     return high
 
 
-def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
-    """Compute y / N, the number of forged reports per honest report that hides each row, (d,)."""
+def _count_hiding_reports(effects: ForgeryEffects, n_reports: int) -> Floats:
+    """Compute y, the number of forged reports that hides each row among N honest reports, (d,)."""
+
+    def count_added_reports(r: Floats) -> Floats:
+        """Compute y = N / r - N, rounded up, from the share r of honest reports."""
+        with np.errstate(divide="ignore"):  # no number of reports makes the share 0
+            return _round_up_reports(n_reports * (1 / r - 1))
+
     lowered = effects.full_fall - effects.share  # D
+    can_hide = lowered > _LEAST_LOWERING
     # beta(r) = beta - (1 - r) (beta + D) is 0 at r = 1 - beta / (beta + D), and negative at every
     # smaller r, so the row is hidden there.
     low = np.where(
-        lowered > _LEAST_LOWERING,
+        can_hide,
         np.maximum(1 - effects.share / np.maximum(effects.full_fall, _LEAST_LOWERING), 0.0),
         0.0,
     )
@@ -402,6 +409,10 @@ def _count_hiding_reports(effects: ForgeryEffects) -> Floats:
         r = (low + high) / 2
         is_hidden = effects.is_hidden(r)
         low, high = np.where(is_hidden, r, low), np.where(is_hidden, high, r)
+        # The number of reports never rises with r. If it is the same whole number at both ends, it
+        # is this number at each r between them, and further bisections would not change it.
+        is_found = count_added_reports(low) == count_added_reports(high)
+        if (is_found | ~can_hide).all():
+            break
     # If D is 0, no number of reports hides the row.
-    with np.errstate(divide="ignore"):
-        return np.where(lowered > _LEAST_LOWERING, 1 / low - 1, np.inf)
+    return np.where(can_hide, count_added_reports(low), np.inf)
