@@ -8,6 +8,7 @@ have a closed form too, with correlated estimates.
 
 from __future__ import annotations
 
+import bisect
 import math
 from fractions import Fraction
 
@@ -292,13 +293,41 @@ def test_the_variance_of_grr_is_that_of_its_formula(encoding: str, share: Fracti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [200, pytest.param(300, marks=pytest.mark.acceptance)])
-def test_intervals_of_one_bucket_cover_shares_sums_and_differences(n: int) -> None:
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.05, 0.0])
+def test_intervals_of_one_bucket_are_exact(share: float) -> None:
+    """95 % intervals under the profile `once` are above and below the true share with .025 each.
+
+    The number of reports that name a bucket is binomial, and the interval of its share depends on
+    this number alone. The test finds the numbers whose interval contains the share. Smaller numbers
+    have a probability of at most .025, and so have larger numbers, so the coverage is at least .95.
+    The intervals are the shortest ones with this coverage (Clopper-Pearson): one number more on a
+    side would exceed .025. Intervals for an error probability that is 7 % too large, or too small,
+    fail for a share of .5. The covariance of two buckets has a test of its own above.
+    """
+    n = 400
+    params = make_bucket_counts([0.5, 0.2, 0.05, 0.0], n).params
+
+    def compute_interval(n_named: int) -> tuple[float, float]:
+        """Return the interval of the first category, if `n_named` reports name its bucket."""
+        counts = Counts(params, [[n_named, n - n_named, 0, 0, 0]], [n])
+        estimates = decode(counts)
+        return float(estimates.ci_low[0]), float(estimates.ci_high[0])
+
+    # Both ends rise with the number: numbers from `first` on, and before `end`, cover the share.
+    first = bisect.bisect_left(range(n), True, key=lambda i: compute_interval(i)[1] >= share)
+    end = bisect.bisect_left(range(n), True, key=lambda i: compute_interval(i)[0] > share)
+    named = stats.binom(n, params.p_star + (params.q_star - params.p_star) * share)
+    assert named.cdf(first - 1) <= 0.025 < named.cdf(first)
+    assert named.sf(end - 1) <= 0.025 < named.sf(end - 2)
+
+
+@pytest.mark.acceptance
+def test_intervals_of_one_bucket_cover_shares_sums_and_differences() -> None:
     """95 % intervals under the profile `once` contain true shares, sums and differences.
 
-    A coverage of 94.5 % in n collections falls below the bound with probability 1e-9. Sums and
-    differences would fail with the variances alone, without the covariance.
+    A coverage of 94.5 % in 300 collections falls below the bound with probability 1e-9.
     """
+    n = 300
     shares = [0.5, 0.2, 0.05, 0.0]
     weights = np.array([[1, 1, 0, 0], [1, -1, 0, 0], [1, 1, 1, 1]])
     n_covered = np.zeros(len(shares) + len(weights))
@@ -308,7 +337,7 @@ def test_intervals_of_one_bucket_cover_shares_sums_and_differences(n: int) -> No
         sums, covariance = estimates.covariance.compute_contrasts(np.arange(4), weights)
         errors = np.abs(sums - weights @ shares) / np.sqrt(covariance.diagonal())
         n_covered[4:] += errors < 1.96
-    # The bound is 165 of 200. Standard errors that are 40 % too small would cover 152.
+    # The bound is 255 of 300. Standard errors that are 40 % too small would cover 228.
     assert (n_covered >= stats.binom.ppf(1e-9, n, 0.945)).all()
 
 
