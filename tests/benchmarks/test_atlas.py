@@ -166,10 +166,11 @@ def test_a_reduced_atlas_runs(reports: int | str) -> None:
     ]
     measurements = [atlas.measure(cell, n_runs=1) for cell in cells]
     assert [measurement.raised for measurement in measurements] == [""] * len(cells)
-    runs = [atlas.run_once(cells[3], seed) for seed in range(20)]
+    runs = [atlas.run_once(cells[3], seed) for seed in range(15)]
     n_covered, n = np.array([run.covered[0] for run in runs]).sum(axis=0)
     # Intervals of categories are nearly independent, so the covered ones are binomial. The nominal
-    # coverage is 95 %, and 94 % is allowed.
+    # coverage is 95 %, and 94 % is allowed. The 255 intervals find a coverage of 80 % with
+    # probability .91.
     assert n_covered >= stats.binom.ppf(FALSE_ALARM, n, 0.94)
 
 

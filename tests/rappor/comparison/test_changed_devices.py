@@ -191,7 +191,7 @@ def test_the_error_of_a_change_of_a_boolean_equals_the_spread_of_panels(
     ("name", "n_panels"),
     [
         ("strings, device correlation 1", 8),
-        ("strings, device correlation unknown", 8),
+        ("strings, device correlation unknown", 4),
         *(pytest.param(name, 200, marks=pytest.mark.acceptance) for name in changes.CELLS),
     ],
 )
@@ -201,8 +201,9 @@ def test_intervals_of_changes_cover_if_devices_stay(name: str, n_panels: int) ->
     The sum of the squared errors, divided by their variances, has a chi-squared distribution. The
     variances may be 30 % too large, but only 10 % too small. In an earlier version the variance of
     changed devices was missing. At a device correlation of 1 the sum was then 4 times its
-    expectation, and 65 % of the intervals contained the change. At most 5 % of the significant
-    changes are false.
+    expectation, and 65 % of the intervals contained the change. 8 panels have 48 changes, and find
+    such variances with probability .89. 4 panels have 24 changes, and find variances 6 times too
+    small with probability .86. At most 5 % of the significant changes are false.
     """
     runs = changes.measure_many(name, n_panels)
     squares = np.concatenate([run.squares for run in runs])

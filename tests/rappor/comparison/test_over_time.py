@@ -96,13 +96,16 @@ def test_each_period_has_the_estimates_of_its_own_decode(comparison: Comparison)
 
     The strings of a trend are selected by their detection, so their intervals are widened. A pooled
     decode of all days at half of the error rate (.025) detects n of the 60 candidates, and the
-    intervals have the confidence 1 - .05 n / 60.
+    intervals have the confidence 1 - .05 n / 60. The checked days are the first and the last one,
+    and those before and after the day without counts.
     """
     counts = [counts for _, counts in DAYS]
     n = int(decode(counts, NAMES + ABSENT, error_control=ErrorControl(alpha=0.025)).detected.sum())
     assert 3 <= n <= len(comparison.shown_rows) < 60
     adjusted = ErrorControl(confidence=1 - 0.05 * n / 60)
     for number, day_counts in DAYS:
+        if number not in (0, 3, 5, 8):
+            continue
         estimates = decode(day_counts, NAMES + ABSENT, error_control=adjusted)
         order = [estimates.candidates.index(name) for name in comparison.candidates]
         for name in ("share", "std_error", "ci_low", "ci_high"):
@@ -181,27 +184,23 @@ def test_steps_are_differences_of_consecutive_days_with_reports(comparison: Comp
 def test_a_slow_fall_is_detected_by_the_slope() -> None:
     """The slope detects a fall from .2 to .1 over eight periods, and has the right error.
 
-    The slopes of 120 absent strings (40 in each of 3 runs), divided by their standard errors, have
-    the variance 1. Strings with common bits are correlated, so 9 standard errors of a variance are
-    allowed.
+    The slopes of 120 absent strings, divided by their standard errors, have the variance 1. Strings
+    with common bits are correlated, so 9 standard errors of a variance are allowed.
     """
-    z = []
-    for seed in range(3):
-        weeks = []
-        for week, share in enumerate(np.linspace(0.2, 0.1, 8)):
-            shares = [*(SHARES * 0.7), share, 0.3 - share]
-            population = Population([*NAMES, "falling", "unasked"], shares)
-            counts = simulate_counts(
-                population, PARAMS, n_reports=2e4, seed=100 * seed + week, metric="page"
-            )
-            weeks.append((week, counts))
-        comparison = trend(build_released_days(weeks, n_days=8), [*NAMES, *ABSENT, "falling"])
-        (slope,) = comparison.primary
-        row = comparison.candidates.index("falling")
-        assert abs(slope.estimate[row] + 0.1) < 6 * slope.std_error[row]
-        assert slope.direction[row] == "fall"
-        absent = [comparison.candidates.index(name) for name in ABSENT]
-        z += (slope.estimate / slope.std_error)[absent].tolist()
+    absent = [f"x{i}" for i in range(120)]
+    weeks = []
+    for week, share in enumerate(np.linspace(0.2, 0.1, 8)):
+        shares = [*(SHARES * 0.7), share, 0.3 - share]
+        population = Population([*NAMES, "falling", "unasked"], shares)
+        counts = simulate_counts(population, PARAMS, n_reports=2e4, seed=week, metric="page")
+        weeks.append((week, counts))
+    comparison = trend(build_released_days(weeks, n_days=8), [*NAMES, *absent, "falling"])
+    (slope,) = comparison.primary
+    row = comparison.candidates.index("falling")
+    assert abs(slope.estimate[row] + 0.1) < 6 * slope.std_error[row]
+    assert slope.direction[row] == "fall"
+    rows = [comparison.candidates.index(name) for name in absent]
+    z = (slope.estimate / slope.std_error)[rows]
     assert abs(np.var(z) - 1) < 9 * np.sqrt(2 / len(z))
 
 
