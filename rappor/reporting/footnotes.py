@@ -18,11 +18,17 @@ from rappor.decoding.estimates import Estimates
 from rappor.protocol.encodings import get_encoding
 from rappor.protocol.loss import epsilon_1
 from rappor.reporting.numbers import (
+    count_digits,
     format_nats,
     format_p_value,
     format_percent,
     format_short_percent,
+    format_small_percent,
 )
+
+_LEAST_ERROR_WITH_ONE_DECIMAL: Final = 0.001
+"""Smallest standard error of the unallocated share that is written with one decimal of a per cent.
+A smaller error has two significant digits. With a smaller limit, it could read as 0.0 %."""
 
 _SIGNIFICANCE_LEVEL: Final = 0.01
 """P-value below which a footnote calls the overall test significant. The number is a convention,
@@ -234,15 +240,19 @@ def format_unallocated(estimates: Estimates) -> Iterator[str]:
     if not math.isfinite(estimates.unallocated):
         # A device may have several values of a set, so shares do not add up to 1.
         return
-    error = format_percent(estimates.unallocated_std_error)
+    std_error = estimates.unallocated_std_error
+    # Case: many devices. An error below 0.1 % would be written as 0.0 % with one decimal.
+    digits = 1 if std_error >= _LEAST_ERROR_WITH_ONE_DECIMAL else count_digits(std_error)
+    error = format_percent(std_error, digits)
     if not estimates.detected.any():
         yield "No candidate was detected: all reports are unallocated."
     elif estimates.unallocated < 0:
         yield (f"The detected candidates account for all of the reports (standard error {error}).")
     else:
+        share = format_percent(estimates.unallocated, digits)
         yield (
-            f"{format_percent(estimates.unallocated)} of the reports are unallocated (standard "
-            f"error {error}): {_explain_unallocated(estimates)}."
+            f"{share} of the reports are unallocated (standard error {error}): "
+            f"{_explain_unallocated(estimates)}."
         )
 
 
@@ -300,8 +310,8 @@ def _format_limit(diagnostics: Mapping[str, Any]) -> str:
     remedies = [way.format(_round_up(number)) for way, number in ways.items() if number is not None]
     needed = ", or ".join(remedies) or "more reports and more cohorts"
     return (
-        f"A share of {format_percent(share, 2)} is detected with 80 % probability. To detect "
-        f"{format_percent(share / 2, 2)}, you need {needed}."
+        f"A share of {format_small_percent(share)} is detected with 80 % probability. To detect "
+        f"{format_small_percent(share / 2)}, you need {needed}."
     )
 
 

@@ -47,6 +47,14 @@ def count_digits(error: float | None) -> int:
     return min(max(1 - math.floor(math.log10(100 * error)), 0), 9)
 
 
+def format_small_percent(share: float) -> str:
+    """Format a share in per cent with two decimals, or more to show two significant digits.
+
+    The limits of many devices are small: with two decimals, 0.004 % would be written as 0.00 %.
+    """
+    return format_percent(share, max(count_digits(share), 2))
+
+
 def format_share(share: float | None, error: float | None) -> str:
     """Format an estimated share as precisely as its standard error allows; empty if unknown."""
     return "" if share is None or math.isnan(share) else format_percent(share, count_digits(error))

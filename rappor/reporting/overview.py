@@ -32,6 +32,7 @@ from rappor.reporting.numbers import (
     format_percent,
     format_share,
     format_short_percent,
+    format_small_percent,
 )
 from rappor.reporting.page import candidates_table
 from rappor.reporting.plots import draw_shares
@@ -142,7 +143,9 @@ def describe_basis(overview: Overview) -> str:
         f"{overview.devices:,.0f} devices with one report each"
     ]
     if share and share < 1:
-        parts.append(f"shares from {format_percent(share)} are usually found")
+        # Case: many devices. A limit below 0.1 % would be written as 0.0 % with one decimal.
+        limit = format_percent(share) if share >= 0.001 else format_small_percent(share)
+        parts.append(f"shares from {limit} are usually found")
     if (items := estimates.mean_listed_items) is not None:
         parts.append(f"a device has {items.estimate:z.2f} of the listed items on average")
     parts += [*_list_other_shares(estimates), f"epsilon of one report: {epsilon:.3g}"]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rappor import Params
+from rappor import Params, Population, decode, simulate_counts
 from rappor.reporting.footnotes import (
     format_overall_test,
     format_unallocated,
     list_findings,
+    list_footnotes,
     list_missing_periods,
 )
 from rappor.reporting.numbers import format_p_value
@@ -53,6 +55,42 @@ def test_the_limit_of_detection_says_what_would_halve_it() -> None:
     assert format_detection_limit(1.0).startswith("A share of 100.00 % is detected")
     for share in (None, 1.01):
         assert format_detection_limit(share).startswith("No share can be detected")
+
+
+def test_small_shares_of_a_billion_devices_have_two_significant_digits() -> None:
+    """Neither a limit nor a standard error of many devices reads as 0.0 %.
+
+    The half of a limit of 0.03 % reads as 0.015 %, not as 0.01 %, which would be a third.
+    """
+    for share, limit, half in ((0.0003, "0.030 %", "0.015 %"), (8e-5, "0.0080 %", "0.0040 %")):
+        sentence = format_detection_limit(share, with_reports=4 * 10**9)
+        assert sentence == (
+            f"A share of {limit} is detected with 80 % probability. To detect {half}, you need "
+            "about 4,000,000,000 reports in all, from different devices."
+        )
+
+
+def test_footer_of_a_billion_devices_has_no_number_that_reads_as_zero() -> None:
+    """The footer of decoded counts of 1e9 devices has digits for its limit and its error.
+
+    Two significant digits differ from the decoded value by at most a relative 5 %.
+    """
+    population = Population(["vim", "emacs", "helix"], [3, 2, 1])
+    counts = simulate_counts(population, Params.profile("low-noise"), n_reports=1e9, seed=1)
+    estimates = decode(counts, ["vim", "emacs"])
+    text = " ".join(list_footnotes(estimates))
+    error, limit, half = (
+        float(re.search(pattern, text)[1]) / 100  # type: ignore[index]
+        for pattern in (
+            r"\(standard error ([0-9.]+) %\)",
+            r"A share of ([0-9.]+) % is detected",
+            r"To detect ([0-9.]+) %",
+        )
+    )
+    share = estimates.diagnostics["detectable_share"]
+    assert error == pytest.approx(estimates.unallocated_std_error, rel=0.05)
+    assert limit == pytest.approx(share, rel=0.05)
+    assert half == pytest.approx(share / 2, rel=0.05)
 
 
 @pytest.mark.parametrize(("n_groups", "number"), [(1, "1 group"), (1200, "1,200 groups")])
