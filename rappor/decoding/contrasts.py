@@ -68,6 +68,7 @@ from scipy import special
 from rappor.base.errors import DecodeError
 from rappor.counts.arrays import Floats, Integers
 from rappor.decoding.prior import NO_NOISE, Posterior, fit_prior, round_scores
+from rappor.estimator.blas_threads import limit_to_one_thread
 from rappor.estimator.p_values import EDGES, PValues, count_p_values
 
 Covariance = Callable[[Integers], Floats]
@@ -345,7 +346,10 @@ class RowCovariance:
         # A row that is not detected has no posterior mean.
         if not np.isin(self.entry[rows], detected.entries).all():
             raise DecodeError("rows must all be detected, got one that is not")
-        return detected.contrast(self._weigh_entries(rows, weights[None], detected.entries)[0])
+        entry_weights = self._weigh_entries(rows, weights[None], detected.entries)[0]
+        # The decode has ended, and so has its limit. The fits of the sum are as small as its own.
+        with limit_to_one_thread():
+            return detected.contrast(entry_weights)
 
     def _weigh_entries(self, rows: Integers, weights: Floats, entries: Integers) -> Floats:
         """Compute the weights of entries from the weights of rows.

@@ -210,9 +210,10 @@ def decode(  # noqa: PLR0913 - all that a caller may know of the counts
     listed_strings = normalize_listed(listed, collections)
     requested = normalize_candidates(candidates, listed_strings, collections, most_in_memory)
     if requested is None:
-        return _decode_categories(
-            target, error_control, distribution=distribution, complete=complete
-        )
+        with limit_to_one_thread():
+            return _decode_categories(
+                target, error_control, distribution=distribution, complete=complete
+            )
     _check_origins(requested, collections)
     with limit_to_one_thread():
         if _is_streamed(requested, target, most_in_memory, distribution=distribution):

@@ -11,7 +11,7 @@
 # the simulated one.
 #
 # Run it as a program (`python rappor/examples/researcher_population.py`), or cell by cell in an
-# editor that knows `# %%`. It needs `pip install 'rappor[analysis]'` and takes ten seconds or more.
+# editor that knows `# %%`. It needs `pip install 'rappor[analysis]'` and takes some ten seconds.
 
 # %%
 """Compare designs of a report at one epsilon, and simulate up to a billion devices."""
