@@ -153,7 +153,8 @@ def _group_by_segment(
     if not names:
         raise DecodeError(
             "counts must be of segments, got none: pull them with --segments, from a metric with "
-            "segments in its registry entry"
+            "segments in its registry entry. `rappor compare --by` takes a property of the "
+            "devices; periods are compared without it"
         )
     if dimension is not None and dimension not in names:
         raise DecodeError(f"dimension must be one of {', '.join(sorted(names))}, got {dimension}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +24,14 @@ from rappor.cli.options import (
 )
 from rappor.cli.reading.comparison_output import write_outputs
 from rappor.cli.reading.count_inputs import CountInputs
+from rappor.cli.reading.epoch_note import add_epoch_note
 from rappor.estimator.error_control import ErrorControl
 from rappor.protocol.segments import Segment
 
 if TYPE_CHECKING:
     from rappor.candidates.candidates import Candidates
     from rappor.counts.counts import Counts
+    from rappor.registry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,24 @@ class _SampleInputs(CountInputs):
         # Each segment is checked separately, so a segment below the metric's minimum number of
         # reports is refused even if all segments together have enough reports.
         return counts, self.read_candidates(*samples.values())
+
+    def find_metric_of_samples(self, samples: Mapping[str, list[Counts]]) -> Metric | None:
+        """Return the entry of the metric; None without a registry, or for two metrics."""
+        counts = [collection for sample in samples.values() for collection in sample]
+        if len({collection.metric for collection in counts} - {""}) > 1:
+            return None
+        return self.find_metric(counts)
+
+    def list_days(self) -> list[datetime.date]:
+        """List the first and the last day of each sample; nothing if a file has no days."""
+        from rappor.counts.input_files import read_days, read_released
+
+        if len(self.paths) == 1:
+            released = read_released(self.paths[0])
+            periods = () if released is None else released.periods
+            return [day for period in periods for day in (period.first, period.last)]
+        ranges = [read_days(path) for path in self.paths]
+        return [day for days in ranges for day in days] if all(ranges) else []
 
     def _read_files(self) -> dict[str, list[Counts]]:
         """Read a sample from each file.
@@ -122,8 +144,8 @@ def compare(
     ),
     by: str | None = option_field(
         "PROPERTY",
-        "Compare groups of devices instead of files. A group has the same value of this public "
-        "property, such as version, or with 'all' the same values of all properties.",
+        "Compare groups of devices instead of files or periods. A group has the same value of this "
+        "public property, such as version, or with 'all' the same values of all properties.",
     ),
     show_all: bool = flag_field(
         "List all candidates, also candidates that are not detected and did not change.",
@@ -141,6 +163,9 @@ def compare(
     are not candidates. Each difference has an interval. --level limits how many strings without a
     change are shown as changed. A newcomer is detected in a sample but not in the baseline, and a
     leaver in the baseline but not in the sample.
+
+    A device repeats the value of its first report for a whole epoch. So two periods of one epoch do
+    not show devices that changed their value: choose periods of different epochs.
 
     With --by, COUNTS are files of `rappor pull --segments` or `rappor simulate --segment`, for a
     metric with public properties. Each segment is decoded separately and compared with all others
@@ -171,6 +196,9 @@ def compare(
                 baseline=baseline,
                 complete=all(inputs.is_complete(sample) for sample in samples.values()),
                 **shared_args,
+            )
+            comparison = add_epoch_note(
+                comparison, inputs.find_metric_of_samples(samples), inputs.list_days()
             )
     # The names of other samples are files or days.
     days = "" if by is None else inputs.describe_days()

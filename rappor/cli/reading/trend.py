@@ -6,6 +6,7 @@ from rappor.cli.commands import command
 from rappor.cli.console import ProgressDisplay
 from rappor.cli.options import Output, detection_options, flag_field, option_group
 from rappor.cli.reading.comparison_output import write_outputs
+from rappor.cli.reading.epoch_note import add_epoch_note, list_days_of_periods
 from rappor.cli.reading.trend_inputs import TrendInputs
 from rappor.estimator.error_control import ErrorControl
 
@@ -39,6 +40,9 @@ def trend(
     steps from one period to the next. Marks show periods without reports, and periods with other
     parameters of the metric than before. The command lists strings that changed, and strings that
     one period or all periods together detect.
+
+    A device repeats the value of its first report for a whole epoch. So days and weeks of one epoch
+    do not show devices that changed their value: choose periods of different epochs.
     """
     # Imported here, because scipy takes most of a second, and `--help` must be fast.
     from rappor.comparison.trend import trend as compute_trend
@@ -54,4 +58,9 @@ def trend(
             error_control=detection,
             progress=progress,
         )
+    comparison = add_epoch_note(
+        comparison,
+        inputs.find_metric(released.collections),
+        list_days_of_periods(comparison),
+    )
     write_outputs(comparison, output, include_all=False)

@@ -31,8 +31,9 @@ class TrendInputs(CountInputs):
     # returns a dataclass field, which is no default itself.
     first: datetime.datetime | None = option_field(  # noqa: RUF009
         "DAY",
-        "First day (UTC) of the first file, for files without days. Each further file belongs to "
-        "the next day, or to the next period of --by.",
+        "First day (UTC) of the first file, for files without days. Each further file is one day "
+        "more, or one period of --by more: 14 files with --by week are 14 weeks, also if each "
+        "contains a day.",
         flags="--from",
     )
     smooth: int = option_field(

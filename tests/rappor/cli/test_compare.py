@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from decodings import build_released_counts
-from shell import Shell, expect_refusal, expect_success
+from shell import REGISTRY, Shell, expect_refusal, expect_success
 
 from rappor import Counts, Population, Registry, compare_samples, simulate_counts
 
@@ -55,7 +55,7 @@ def test_changes_are_listed(samples: Shell) -> None:
     assert rows == {"qwant": "leaver", "duckduckgo": "rise"}
     assert 'The difference is not exactly "after" minus "before"' in out
     assert "2 of 3 differences are significant" in out
-    assert "significant: from may to june (p = " in " ".join(out.split())
+    assert "significant at the level 1 %: from may to june (p = " in " ".join(out.split())
     assert "It is not known how many devices are in both samples" in " ".join(out.split())
     # `print` of the comparison in Python shows the same text.
     months = {name: Counts.load(samples.path(f"{name}.counts")) for name in ("may", "june")}
@@ -71,8 +71,40 @@ def test_periods_of_one_file_are_samples(samples: Shell) -> None:
     """
     words = ("--candidates", "engines.txt", "--all", "--json")
     document = json.loads(expect_success(samples("compare", "days.json", *words)))
+    # Without a registry the epoch is unknown.
+    assert "epoch" not in document["assumptions"]
     assert [sample["name"] for sample in document["samples"]] == ["2026-11-02", "2026-11-03"]
     assert len(document["rows"]) == 3 * document["candidates"] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_days_later", "is_noted"), [(1, True), (60, False)])
+def test_samples_of_one_epoch_have_a_note(
+    samples: Shell, n_days_later: int, is_noted: bool
+) -> None:
+    """The output says that days of one epoch do not show changed values.
+
+    The metric has the epoch "quarter". 2026-11-03 is in the same quarter as `DAY`, and 2027-01-01
+    is not. The two days are one file or two files. Files without days have no note.
+    """
+    quarters = samples.folder / "quarters.toml"
+    quarters.write_text(REGISTRY.replace('epoch = "life"', 'epoch = "quarter"', 1))
+    assert Registry.load(quarters)["engine"].epoch == "quarter"
+    later = DAY + datetime.timedelta(n_days_later)
+    may, june = (Counts.load(samples.path(f"{name}.counts")) for name in ("may", "june"))
+    days = {DAY: may, later: june}
+    build_released_counts(days, "engine").save(samples.folder / "both.json")
+    for day, counts in days.items():
+        build_released_counts({day: counts}, "engine").save(samples.folder / f"{day}.json")
+    words = ("--registry", "quarters.toml", "--candidates", "engines.txt", "--json")
+    note = "All days are in one epoch (2026-Q4), in which a device repeats the value of its first"
+    for paths, expected in (
+        (("both.json",), is_noted),
+        ((f"{DAY}.json", f"{later}.json"), is_noted),
+        (("may.counts", "june.counts"), False),
+    ):
+        document = json.loads(expect_success(samples("compare", *paths, *words)))
+        assert (note in document["assumptions"]) is expected, paths
 
 
 def test_the_registry_names_candidates_and_the_minimum(samples: Shell) -> None:

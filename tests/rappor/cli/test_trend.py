@@ -89,6 +89,25 @@ def test_the_trend_of_each_string_is_printed(days: Shell) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("days_after", "is_noted"), [((0, 1, 3, 4), True), ((57, 58, 59, 60), False)]
+)
+def test_days_of_one_epoch_have_a_note(
+    days: Shell, days_after: tuple[int, ...], is_noted: bool
+) -> None:
+    """The output says that days of one epoch do not show devices that changed their value.
+
+    The metric has the epoch "quarter". The day 60 days after `DAY` is 2027-01-01.
+    """
+    simulate_released_days(*days_after).save(days.folder / "days.json")
+    document = json.loads(
+        expect_success(days("trend", "days.json", "--registry", "metrics.toml", "--json"))
+    )
+    note = "All days are in one epoch (2026-Q4), in which a device repeats the value of its first"
+    assert (note in document["assumptions"]) is is_noted
+
+
+@pytest.mark.slow
 def test_json_csv_page_and_chart_have_the_same_trend(days: Shell) -> None:
     """JSON, CSV, page and chart contain every period of every string, also without reports.
 
