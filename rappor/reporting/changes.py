@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from rappor.comparison.comparison import Comparison, Sample
 from rappor.reporting.markup import Markup, join, mark_breaks, shorten, tag
-from rappor.reporting.numbers import format_share
+from rappor.reporting.numbers import format_days, format_share
 from rappor.reporting.plots import sort_changes
 
 _MAX_NAMED_CHANGES: Final = 3
@@ -73,7 +73,20 @@ def describe_changes(comparison: Comparison) -> Markup:
     # `primary` contains the contrasts that answer the question of the comparison. With one of them,
     # every change belongs to it, and the sentence need not name it.
     has_several_contrasts = len(comparison.primary) > 1
-    return join(name_changes(rows, comparison, include_names=has_several_contrasts), ".")
+    named = name_changes(rows, comparison, include_names=has_several_contrasts)
+    return join(named, f"{name_compared_days(comparison)}.")
+
+
+def name_compared_days(comparison: Comparison) -> str:
+    """Return the days of the shares before and after a change, with a leading space.
+
+    Example: " (mean shares of 2026-10-05 to 2026-10-18 and of 2026-11-16 to 2026-11-29)". The text
+    is empty for samples that are no periods.
+    """
+    if comparison.by in ("sample", "segment"):
+        return ""
+    first, last = (format_days(periods[0].first, periods[-1].last) for periods in comparison.thirds)
+    return f" (mean shares of {first} and of {last})"
 
 
 def name_changes(

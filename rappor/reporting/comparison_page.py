@@ -120,7 +120,7 @@ def comparison_sections(
     if comparison.primary:
         changes = changes_table(
             comparison,
-            "Changes, then the others by their p-value",
+            "Significant changes, the largest first, then the others, the smallest p-value first",
             sort_changes(comparison),
             include_names=len(comparison.primary) > 1,
         )

@@ -31,9 +31,9 @@ _LEAST_ERROR_WITH_ONE_DECIMAL: Final = 0.001
 A smaller error has two significant digits. With a smaller limit, it could read as 0.0 %."""
 
 _SIGNIFICANCE_LEVEL: Final = 0.01
-"""P-value below which a footnote calls the overall test significant. The number is a convention,
-stricter than the usual 5 %. With a larger number, more contrasts without a change would be called
-significant."""
+"""P-value below which a footnote calls the overall test significant, and which the footnote names.
+The number is a convention, stricter than the usual 5 %. With a larger number, more contrasts
+without a change would be called significant."""
 
 _MAX_NAMED_PERIODS: Final = 5
 """Largest number of periods that a footnote names. Further periods are counted, so that the
@@ -102,8 +102,16 @@ def explain_comparison(comparison: Comparison) -> Iterator[str]:
         yield (
             f"{int(comparison.detected_overall.sum()):,} of {n_candidates:,} listed values were "
             f"found in {format_count(comparison.reports, 'report')} from "
-            f"{format_count(len(comparison.samples), by)}: all {by}s together or at least one {by} "
-            "detects them."
+            f"{format_count(len(comparison.samples), by)}, at {format_error_rate(comparison)}. "
+            f"Each value has two kinds of tests: one of all {by}s together and one of each {by}. "
+            "Their p-values are corrected for the number of tests, so a decode of the same reports "
+            "may detect other values."
+        )
+    if by == "segment" and len(comparison.samples) > 2:
+        yield (
+            "The rest is all other segments together. One segment that is unlike the others "
+            "changes the rest, so the others may differ from the rest although they are like each "
+            "other."
         )
     if comparison.smoothed is not None:
         yield (
@@ -171,9 +179,21 @@ def format_overall_test(contrasts: Sequence[SampleContrast]) -> str:
     )
     has_bits = contrasts[0].rows_p_value is not None
     tested = "all bits and candidates" if has_bits else "all candidates"
-    results = [f"significant: {significant}"] if significant else []
-    results += [f"not significant: {insignificant}"] if insignificant else []
-    return f"Overall test ({tested}), {'; '.join(results)}."
+    level = f"at the level {format_short_percent(_SIGNIFICANCE_LEVEL)}"
+    results = [f"significant {level}: {significant}"] if significant else []
+    results += [f"not significant {level}: {insignificant}"] if insignificant else []
+    sentence = f"Overall test ({tested}), {'; '.join(results)}."
+    # Case: the first line of a page says that a difference is significant, and this line that the
+    # overall test is not. The two tests have different levels and different hypotheses.
+    if any(
+        contrast.n_changed and contrast.unchanged_p_value >= _SIGNIFICANCE_LEVEL
+        for contrast in contrasts
+    ):
+        sentence += (
+            " The overall test has a level of its own, so it may miss a change that the test of a "
+            "candidate finds."
+        )
+    return sentence
 
 
 def format_error_rate(estimates: Estimates | Comparison) -> str:

@@ -18,7 +18,7 @@ from rappor.comparison.overview import Overview, OverviewRow
 from rappor.decoding.estimates import Estimates
 from rappor.decoding.estimates_report import report
 from rappor.protocol.loss import epsilon_1
-from rappor.reporting.changes import format_string, name_changes
+from rappor.reporting.changes import format_string, name_changes, name_compared_days
 from rappor.reporting.charts import COLORS, ChartGrid
 from rappor.reporting.document import Content, collapsible, header, section
 from rappor.reporting.dots import format_position
@@ -114,7 +114,8 @@ def describe_leader(overview: Overview) -> Markup:
     if not changes:
         return join(*parts, f"; no share changed significantly over {n} {comparison.by}s.")
     named = name_changes(changes, comparison)
-    return join(*parts, f". Over {n} {comparison.by}s ", named, ".")
+    days = name_compared_days(comparison)
+    return join(*parts, f". Over {n} {comparison.by}s ", named, f"{days}.")
 
 
 def name_leader(rows: Sequence[OverviewRow], comparison: Comparison, *, period: str = "") -> Markup:
@@ -139,8 +140,8 @@ def describe_basis(overview: Overview) -> str:
     share = estimates.diagnostics.get("detectable_share")
     epsilon = max(epsilon_1(collection.params) for collection in estimates.collections)
     parts = [
-        f"{estimates.reports:,} reports in {overview.latest}, as informative as "
-        f"{overview.devices:,.0f} devices with one report each"
+        f"{estimates.reports:,} reports in {overview.latest}, with the standard errors of "
+        f"{overview.devices:,.0f} devices that report once (this is not the number of devices)"
     ]
     if share and share < 1:
         # Case: many devices. A limit below 0.1 % would be written as 0.0 % with one decimal.
@@ -297,8 +298,10 @@ def _format_legend(overview: Overview) -> str:
                 for periods in overview.comparison.thirds
             )
             parts.append(
-                f"Beside them the mean share of {last_days} minus the mean share of {first_days}, "
-                f"if the trend line through all {overview.comparison.by}s is significant."
+                "Points beside them are percentage points: the mean share of "
+                f"{last_days} minus the mean share of {first_days}, if the trend line through all "
+                f"{overview.comparison.by}s is significant. `rappor trend` prints the change along "
+                "the line instead."
             )
     return " ".join(parts)
 

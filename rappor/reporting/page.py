@@ -267,7 +267,7 @@ def _params_table(part: CollectionReport) -> Table[Any]:
             ("reports", f"{summary.n_reports:,}"),
             ("collections added up", f"{summary.repetition.collections:,}"),
             ("epsilon of one report", _format_loss(one_report)),
-            (f"epsilon of {n_repeated} of one value, as many as one device sent",
+            (f"epsilon of as many reports of one value as one device sent ({n_repeated})",
              f"{format_nats(sent_reports.epsilon)} nats"),
             ("epsilon of all reports of one value", _format_loss(any_number)),
         ),

@@ -157,20 +157,40 @@ def test_sets_have_a_mean_number_of_items() -> None:
 
 
 def test_overall_test_is_significant_below_a_p_value_of_one_per_cent() -> None:
-    """The sentence names the contrasts whose overall p-value is below 0.01, and then the others.
+    """The sentence names the level and the contrasts below it, and then the other contrasts.
 
     A p-value of exactly 0.01 is not significant. A p-value below 1e-99 is written as "less than
     1e-99", because a smaller number has no further meaning.
     """
     contrasts: Any = [
-        SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None)
+        SimpleNamespace(name=f"to {name}", unchanged_p_value=p, rows_p_value=None, n_changed=0)
         for name, p in (("May", 0.02), ("June", 0.0099), ("July", 0.01))
     ]
     sentence = format_overall_test(contrasts)
-    assert "significant: to June (p = 0.0099);" in sentence
-    assert "not significant: to May (p = 0.02), to July (p = 0.01)." in sentence
+    assert sentence == (
+        "Overall test (all candidates), significant at the level 1 %: to June (p = 0.0099); "
+        "not significant at the level 1 %: to May (p = 0.02), to July (p = 0.01)."
+    )
     assert (format_p_value(1e-98), format_p_value(1e-100)) == ("1e-98", "less than 1e-99")
     assert (format_p_value(None), format_p_value(math.nan)) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("p_value", "n_changed", "is_explained"), [(0.02, 1, True), (0.02, 0, False), (0.001, 1, False)]
+)
+def test_a_change_without_a_significant_overall_test_is_explained(
+    p_value: float, n_changed: int, is_explained: bool
+) -> None:
+    """A second sentence resolves the seeming contradiction of both tests, and only that one.
+
+    The p-value of the overall test is 2 %, so it is not significant at the level 1 %. One candidate
+    has changed at the false discovery rate of the command.
+    """
+    contrast: Any = SimpleNamespace(
+        name="to May", unchanged_p_value=p_value, rows_p_value=None, n_changed=n_changed
+    )
+    sentence = format_overall_test([contrast])
+    assert ("The overall test has a level of its own" in sentence) is is_explained
 
 
 def make_period(name: str, reports: int, *, missing: int = 0, withheld: int = 0) -> Any:
