@@ -53,7 +53,9 @@ def write_registry(metric: Metric) -> str:
     Reading the text returns exactly the same parameters.
     """
     name, epoch = metric.name, metric.epoch
-    epochs = ", ".join(f'"{choice}"' for choice in ("quarter", "month", "year") if choice != epoch)
+    # Case: one report an epoch. The registry refuses such a metric for life.
+    choices = ("quarter", "month", "year", *(() if metric.interval == "epoch" else ("life",)))
+    epochs = ", ".join(f'"{choice}"' for choice in choices if choice != epoch)
     return "\n".join(
         [
             *_format_budget(metric),

@@ -330,7 +330,7 @@ def privacy_report(
     >>> round(report.epsilon_1, 4), round(report.epsilon_inf, 4)
     (2.0, 4.0)
     """
-    # `privacy_report_of` has no metric, so it computes for any number of reports. The fields below
+    # `privacy_report_of` has no metric, so it does not know epoch and interval. The fields below
     # are computed again, because they depend on the metric or on the number of reports that its
     # epoch and interval allow.
     report = privacy_report_of(metric.params, batch=batch)
@@ -370,14 +370,18 @@ def privacy_report_of(params: Params, *, batch: ShuffledBatch | None = None) -> 
     >>> report.metric is None, round(report.epsilon_inf, 4)
     (True, 2.0)
     """
+    # Without instantaneous noise, as under "once", a registry asks for interval = "epoch". A device
+    # then sends one report in an epoch, and the epoch ends. So there is no row for life, and no
+    # second report to link.
+    interval, most = (None, None) if params.has_instantaneous_noise else ("epoch", 1)
     return PrivacyReport(
         params=params,
         epsilon_1=epsilon_n(params, 1),
         epsilon_inf=epsilon_inf(params),
-        losses=list_losses(params),
-        staying=list_unchanged_losses(params),
+        losses=list_losses(params, most),
+        staying=list_unchanged_losses(params, interval),
         shuffling=None if batch is None else _compute_shuffling(params, batch),
-        linkability=linkability(params),
+        linkability=linkability(params, most_reports=most),
     )
 
 

@@ -337,7 +337,7 @@ def privacy_plot(report: PrivacyReport) -> Chart:
         y=Axis(field="after", title="least and most belief after", domain=(0, 1), percent=True),
         series="reports",
         part="end",
-        title="What reports of one value can do",
+        title="Belief in a value before and after reports of one epoch",
     )
 
 

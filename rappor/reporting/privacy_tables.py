@@ -17,6 +17,7 @@ from rappor.privacy.parameter_changes import EntryChange
 from rappor.privacy.registry_datasheet import format_loss
 from rappor.privacy.report_linkage import Linkability
 from rappor.privacy.unchanged_values import UnchangedValueLoss
+from rappor.protocol.encodings import get_encoding
 from rappor.protocol.params import Params
 from rappor.reporting.numbers import (
     format_even_odds,
@@ -28,13 +29,38 @@ from rappor.reporting.numbers import (
 )
 from rappor.reporting.tables import Column, Table, table_of_cells
 
-_NOTE_ON_UNCHANGED_VALUES: Final = (
-    "Losses add up over epochs that somebody links, by address, account or a person's one device. "
-    'Choose the epoch by the value: one that changes often, a quarter; one that stays, "life", or '
-    'one report a year (interval = "epoch", epoch = "year"). Losses add up over the devices of one '
-    "person, too."
+_NOTE_ON_LINKED_EPOCHS: Final = (
+    "Losses add up over epochs that somebody links, by address, account or a person's one device, "
+    "and over the devices of one person."
 )
-"""Advice about the length of an epoch. It is printed below the table of unchanged values."""
+"""The note below the table of unchanged values begins with this sentence."""
+
+_EPOCH_OF_VALUES: Final = (
+    'Choose the epoch by the value: one that changes often, a quarter; one that stays, "life", or '
+    'one report a year (interval = "epoch", epoch = "year").'
+)
+"""Advice about the length of an epoch. It is printed for several reports in an epoch."""
+
+_EPOCH_OF_ONE_REPORT: Final = (
+    'Choose the epoch by the value: one that changes often, a quarter; one that stays, "year". '
+    '"life" is impossible: one report an epoch (interval = "epoch") needs an epoch that ends.'
+)
+"""Advice about the length of an epoch of a metric with one report in each epoch. A registry refuses
+"life" for such a metric."""
+
+_NOTE_ON_NAMED_STRINGS: Final = (
+    "'named' is for strings of which no two share a bit, the worst case, and for an observer who "
+    "knows the permanent response of each epoch. Random strings share bits and are named less "
+    "often."
+)
+"""Assumptions of the column 'named' for several reports of a string. The front page states smaller
+numbers, of 30 reports of random strings."""
+
+_NOTE_ON_NAMED_STRINGS_OF_ONE_REPORT: Final = (
+    "'named' is for strings of which no two share a bit, the worst case. Random strings share bits "
+    "and are named less often."
+)
+"""Assumption of the column 'named'. It is printed for one report of a string in each epoch."""
 
 _NOTE_ON_UNCHANGED_SETS: Final = (
     "Nothing in the reports links epochs: cohort, bucket and day are drawn anew. Losses add up "
@@ -50,9 +76,23 @@ _Rows = tuple[UnchangedValueLoss, UnchangedValueLoss]
 """Losses of an unchanged value after one year and after two years, for one length of an epoch."""
 
 
-def choose_note_on_unchanged_values(rows: Sequence[UnchangedValueLoss]) -> str:
-    """Return the note below the table of unchanged values: for sets, or for other values."""
-    return _NOTE_ON_UNCHANGED_VALUES if rows[0].named_items is None else _NOTE_ON_UNCHANGED_SETS
+def choose_note_on_unchanged_values(rows: Sequence[UnchangedValueLoss], params: Params) -> str:
+    """Return the note below the table of unchanged values.
+
+    The note has the assumptions of the column 'named', and advice about the length of an epoch. The
+    advice names only lengths that a registry accepts, which are the lengths of the rows.
+    """
+    if rows[0].named_items is not None:
+        return _NOTE_ON_UNCHANGED_SETS
+    # The list has no row for life if a device sends one report in each epoch.
+    is_single = all(row.epoch != "life" for row in rows)
+    sentences = [_NOTE_ON_LINKED_EPOCHS, _EPOCH_OF_ONE_REPORT if is_single else _EPOCH_OF_VALUES]
+    # Categories have a bit or a bucket each, so only strings share bits.
+    if get_encoding(params).is_hashed:
+        sentences.append(
+            _NOTE_ON_NAMED_STRINGS_OF_ONE_REPORT if is_single else _NOTE_ON_NAMED_STRINGS
+        )
+    return " ".join(sentences)
 
 
 def format_params(params: Params) -> str:

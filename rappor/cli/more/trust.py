@@ -215,7 +215,7 @@ def _draw(survey: _Survey, progress: ProgressDisplay, *, seed: int | None) -> Ch
         ),
         (
             Axis(field="x", title=noise, domain=(0, 1), percent=True),
-            f"{n:,} devices, epsilon as a share of random answers",
+            f"{n:,} devices, by the share of random answers",
             # In a survey with the share x of random answers, a person says the truth with
             # probability 1 - x, and otherwise yes or no with probability 1/2.
             [_Point(x, CoinSurvey(1 - x, 0.5).epsilon, n) for x in _NOISES],

@@ -189,7 +189,8 @@ def _print_plan(
     if repeats:
         print_table(repeats_table(repeats))
     losses = list_unchanged_losses(plan.params, pace.interval)
-    print_table(unchanged_values_table(losses), choose_note_on_unchanged_values(losses))
+    note = choose_note_on_unchanged_values(losses, plan.params)
+    print_table(unchanged_values_table(losses), note)
     print_table(alternatives_table(plan.alternatives))
     click.echo(f"\nEntry for the registry:\n\n{entry}", nl=False)
 

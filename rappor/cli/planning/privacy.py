@@ -237,25 +237,28 @@ def _print_report(report: PrivacyReport, error: JointError | None, limit: _Detec
     )
     print_table(
         tables.unchanged_values_table(report.staying),
-        tables.choose_note_on_unchanged_values(report.staying),
+        tables.choose_note_on_unchanged_values(report.staying, report.params),
     )
     if report.promise is not None:
         print_section("What is promised", report.promise)
     if report.without_noise is not None:
         same = "The sections below count only devices with the same properties."
         print_section("What is sent without noise", report.without_noise, same)
+    # Case: a reader compares this share with the share of `rappor plan`, which is another number.
     # Strings share bits. Categories do not.
-    collisions = ""
-    if get_encoding(report.params).is_hashed:
-        collisions = (
-            " This counts the noise alone; `rappor plan` also counts collisions of strings."
-        )
+    is_hashed = get_encoding(report.params).is_hashed
+    collisions = " and counts collisions of strings, too" if is_hashed else ""
+    comparison = (
+        "The condition is that with 95 % probability no detected candidate is false. `rappor plan` "
+        "prints another share: it limits the false discovery rate to 5 % (Benjamini-Hochberg), a "
+        f"weaker condition,{collisions}. This command counts the noise alone."
+    )
     print_section(
         "Detection",
         f"A report from each of {format_count(limit.devices, 'device')} detects a share of "
         f"{format_percent(limit.detection_limit, 3)} with 80 % probability, among "
         f"{format_count(limit.candidates, 'candidate')} (Bonferroni 5 %). The standard error of a "
-        f"count is {limit.std_error:,.0f} reports.{collisions}",
+        f"count is {limit.std_error:,.0f} reports. {comparison}",
     )
     if report.shuffling is not None:
         batch = tables.shuffling_table(report.shuffling)

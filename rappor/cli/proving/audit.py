@@ -128,8 +128,9 @@ def audit(
     The audit treats the encoder as a black box. It prints lower bounds of the privacy loss at
     99.99 % confidence, and tests the probability of every bit, the permanent response, and the
     independence of metrics, values and bits. For the encoder of this package it also tests the
-    random numbers (coins). Each test fails a correct encoder once in 1e9 audits. The exit code is
-    1 if a test finds a fault.
+    random numbers (coins). An audit finds a fault in a correct encoder at most once in 2,000
+    audits: each lower bound at most once in 10,000, and each other test at most once in 1e9. The
+    exit code is 1 if a test finds a fault.
 
     A --command reads values from standard input, one value per line, each from a new device. It
     writes a line for each value: the k bits of the report as characters 0 and 1, bit 0 first, or a
@@ -239,11 +240,13 @@ def _read_values(path: str) -> list[str]:
 
 
 def _print_audit(audit: Audit) -> None:
-    """Print the checks, and the properties that the audit did not examine."""
-    from rappor.reporting.checks_table import checks_table
+    """Print the checks, the properties that the audit did not examine, and the verdict."""
+    from rappor.reporting.checks_table import checks_table, format_verdict
 
     print_parts(
         checks_table(audit.checks),
         "\nEpsilons are in nats. This audit did not look at:",
         *(f"- {sentence}" for sentence in audit.not_examined),
+        # The table is long, so the verdict is the last line, where a reader ends.
+        f"\n{format_verdict(audit.checks)}",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 
@@ -106,6 +107,26 @@ def test_a_command_is_compared_with_the_protocol(shell: Shell) -> None:
     assert [check["name"] for check in document["checks"]] == ["protocol: exact"]
     assert document["trials"] == 60
     assert any("Coins" in sentence for sentence in document["not_examined"])
+
+
+@pytest.mark.slow
+def test_the_last_line_is_the_verdict(registry: str, shell: Shell) -> None:
+    """The text of a passed audit ends with the number of checks, of a failed one with the faults.
+
+    A check that had nothing to compare does not count as passed.
+    """
+    words = ["--registry", registry, "page", "--trials", "2000", "--command"]
+    out = expect_success(shell("audit", *words, encode("page", registry)))
+    table, _ = out.split("This audit did not look at:")
+    n_passed, n_unseen = (len(re.findall(rf"  {word}  ", table)) for word in ("pass", "not seen"))
+    assert n_unseen > 0
+    assert "adjusted p-value" in table
+    last = out.splitlines()[-1]
+    assert last == f"No fault found in {n_passed} checks. {n_unseen} checks had nothing to compare."
+    code, out, _ = shell("audit", *words, encode("loud", registry))
+    assert code == 1
+    end = out[out.rindex("\n\n") :]
+    assert re.match(r"\s+\d+ faults: .*report: share of ones", end, re.DOTALL)
 
 
 @pytest.mark.slow

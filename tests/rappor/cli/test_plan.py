@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from registries import format_registry
 from shell import Shell, expect_success
 
-from rappor import Registry
+from rappor import MetricError, Registry
 from rappor.planning.entry import format_params_lines
 from rappor.planning.set_design import design_sets
 
@@ -80,6 +81,29 @@ def test_plan_and_privacy_state_the_same_losses_of_a_value_that_stays(
         for words in (planned, ("privacy", *metric))
     )
     assert plan["staying"] == privacy["staying"]
+
+
+@pytest.mark.parametrize(("profile", "interval"), [("balanced", "day"), ("once", "epoch")])
+def test_the_entry_names_the_epochs_that_the_registry_accepts(
+    shell: Shell, profile: str, interval: str
+) -> None:
+    """The comment of the line `epoch` has exactly the other epochs with which the entry loads.
+
+    Bad case: the comment once left out "life", which the text above it recommends.
+    """
+    out = expect_success(shell("plan", "--profile", profile, "--reports", "1e6"))
+    entry = out.split("Entry for the registry:")[1]
+    # Months cost more than the total of quarters. Only the rules of the epoch are tested here.
+    entry = re.sub("^total = .*$", "total = 1000", entry, flags=re.M)
+    line, epoch, others = re.findall(r'^(epoch = "(\w+)"  # or (.*): a device.*)$', entry, re.M)[0]
+    named = set(re.findall(r'"(\w+)"', others)) | {epoch}
+    accepted = set()
+    for choice in ("life", "year", "quarter", "month"):
+        text = entry.replace(line, f'epoch = "{choice}"')
+        with contextlib.suppress(MetricError):
+            accepted.add(Registry.loads(text)["my_metric"].epoch)
+    assert f'interval = "{interval}"' in entry
+    assert named == accepted
 
 
 def test_json_has_the_same_numbers(shell: Shell) -> None:

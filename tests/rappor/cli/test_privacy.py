@@ -123,7 +123,7 @@ def test_a_sentence_describes_a_change(
 
 def test_infinite_losses_are_null_or_a_word(run_privacy: Callable[..., CommandResult]) -> None:
     """An infinite loss is null in JSON and the word "infinite" in the text."""
-    words = ("-f", "0", "-p", "0", "-q", "1")
+    words = ("-f", "0", "-p", "0", "-q", "0.9")
     report = parse_report(run_privacy(*words, "--json"))
     assert report["epsilon_1"] is None
     assert report["epsilon_inf"] is None
@@ -175,6 +175,39 @@ def test_text_fits_the_metric(run_privacy: Callable[..., CommandResult], tmp_pat
     assert not re.search(r"named|collisions|in each set|permanent response reveals", text)
     text = " ".join(expect_success(run_privacy("weekly", "--registry", "o.toml")).split())
     assert re.findall(r"\((\d+) reports? in each set\)", text) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "advice"),
+    [
+        (("balanced",), True, 'one that stays, "life", or one report a year'),
+        (("once",), True, '"life" is impossible: one report an epoch'),
+        (("boolean",), False, 'one that stays, "life", or one report a year'),
+    ],
+)
+def test_the_note_on_epochs_fits_the_registry(
+    run_privacy: Callable[..., CommandResult],
+    tmp_path: Path,
+    words: tuple[str],
+    named: bool,
+    advice: str,
+) -> None:
+    """The advice names only epochs that a registry accepts, and the note has the assumptions.
+
+    The assumption about common bits is for strings only. Bad case: under "once" the note once
+    advised "life", which a registry refuses with one report an epoch.
+    """
+    if words == ("boolean",):
+        noise = {"encoding": '"boolean"', "f": "0.5", "p": "0.25", "q": "0.75"}
+        (tmp_path / "b.toml").write_text(format_registry("boolean", **noise))
+        result = run_privacy("boolean", "--registry", "b.toml")
+    else:
+        result = run_privacy("--profile", *words)
+    text = " ".join(expect_success(result).split())
+    assert advice in text
+    assert ("Random strings share bits" in text) is named
+    assert ("counts collisions of strings, too" in text) is named
+    assert "`rappor plan` prints another share" in text
 
 
 def test_the_account_ends_with_the_loss_of_a_calendar_year(

@@ -77,6 +77,19 @@ def test_parameters_alone_have_no_metric() -> None:
     assert report.linkability == linkability(BALANCED)
 
 
+def test_parameters_without_instantaneous_noise_have_one_report_an_epoch() -> None:
+    """The profile "once" has one report in each epoch, and no row for a life.
+
+    Bad case: the report of the parameters once had a row for life and several reports of an epoch.
+    A registry refuses both.
+    """
+    params = Params.profile("once")
+    report = privacy_report_of(params)
+    of_metric = privacy_report(make_metric(params=params, epoch="year", interval="epoch"))
+    assert report == dataclasses.replace(of_metric, metric=None, promise=None, params=params)
+    assert {row.epoch for row in report.staying} == {"year", "quarter", "month"}
+
+
 def test_the_promise_names_the_epoch() -> None:
     """The promise of a metric with months says "in each month"."""
     by_month = privacy_report(make_metric(epoch="month"))
