@@ -108,7 +108,12 @@ def comparison_sections(
     if is_single or include_ranking:
         yield from _build_ranking(comparison)
     figures = [_draw_changes(comparison)] if comparison.primary else []
-    limitations = (tag("p", text) for text in list_limitations(comparison))
+    warnings = {warning.sentence for warning in comparison.warnings}
+    # Warnings look as on every other page. Gaps of the data are plain sentences.
+    limitations = (
+        tag("p", text, class_="warning" if text in warnings else None)
+        for text in list_limitations(comparison)
+    )
     yield tag("section", *figures, *limitations, id="changes")
     n = count_drawings(comparison)
     if n:

@@ -32,6 +32,7 @@ from rappor import (
     trend,
 )
 from rappor.comparison.overview import OverviewRow, compute_overview
+from rappor.decoding.diagnostics import Caution
 from rappor.reporting.changes import name_changes
 from rappor.reporting.comparison_page import comparison_page, count_drawings
 from rappor.reporting.comparison_tables import changes_of_contrast, explain_changes
@@ -343,6 +344,10 @@ def test_the_sentences_are_those_of_the_terminal(record: Comparison) -> None:
     page = comparison_page(record)
     for sentence in list_comparison_footnotes(record):
         assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
+    # Warnings are marked as on other pages.
+    warned = dataclasses.replace(record, warnings=(Caution("code", "A warning."),))
+    assert '<p class="warning">A warning.</p>' in comparison_page(warned)
+    assert 'class="warning"' not in comparison_page(dataclasses.replace(record, warnings=()))
     # The column of the intervals has two kinds of intervals, and a sentence explains both.
     assert record.n_changed
     assert "at most 5 % of the adjusted intervals of significant changes miss the true" in page
