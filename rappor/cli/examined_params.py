@@ -78,8 +78,9 @@ class _ParamsOptions:
     registry_path: str | None = registry_option(required=False)
     profile: str | None = option_field(
         PROFILE_NAME,
-        "Named parameters. The privacy loss in nats of one report, and of all reports of a value, "
-        "is 1 and 2 (strict), 2 and 4 (balanced), 4 and 6 (low-noise), 4 and 4 (once).",
+        "Named parameters. The privacy loss in nats of one report, and of all reports of a value "
+        "in one epoch, is 1 and 2 (strict), 2 and 4 (balanced), 4 and 6 (low-noise), 4 and 4 "
+        "(once).",
     )
     bits: int = option_field("N", "Bits of a report.", type=int, default=128, flags="-k --bits")
     hashes: int = option_field(

@@ -116,7 +116,7 @@ def beliefs_table(losses: Sequence[Loss]) -> Table[Loss]:
 
     priors = [belief.prior for belief in losses[0].beliefs]
     return Table(
-        title="What an observer can believe after reports of one value",
+        title="What an observer can believe after reports of one value in one epoch",
         columns=(
             Column("reports", lambda loss: _format_reports(loss.reports), "text"),
             Column("epsilon (nats)", lambda loss: format_nats(loss.epsilon)),

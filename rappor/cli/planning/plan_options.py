@@ -191,7 +191,8 @@ class BudgetOptions:
         "factor of 2.7 at most.",
     )
     epsilon_inf: float | None = option_field(
-        "NATS", "Largest privacy loss of all reports of one value. At least --epsilon-1."
+        "NATS",
+        "Largest privacy loss of all reports of one value in one epoch. At least --epsilon-1.",
     )
     profile: str | None = option_field(
         PROFILE_NAME, "Predict for these named parameters instead of choosing parameters."

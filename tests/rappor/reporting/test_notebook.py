@@ -232,7 +232,7 @@ def test_beliefs_in_a_notebook_are_rounded_to_the_safe_side(privacy: PrivacyRepo
     After a report with 2 nats, a belief of 50 % lies between 11.92 % and 88.08 %. Rounded to the
     nearest tenth, the upper bound would claim more privacy than there is.
     """
-    caption = "What an observer can believe after reports of one value"
+    caption = "What an observer can believe after reports of one value in one epoch"
     rows = parse_tables(privacy._repr_html_())[caption]
     assert rows[1][:2] == ["1", "2.0000"]
     assert rows[1][4] == "11.9 to 88.1 %"
