@@ -252,4 +252,4 @@ def test_changes_in_a_notebook_are_the_record(comparison: Comparison) -> None:
     (cells,) = parse_tables(html).values()
     assert [(line[0], line[2]) for line in cells[1:3]] == numbers
     assert cells[1][1] == rows[0]["direction"]
-    assert "significant: from" in html
+    assert "), significant at the level 1 %: from" in html
