@@ -74,6 +74,7 @@ class Frequencies:
     non_candidates : (classes,) float64. Number of strings of each class that are no candidates. The
         decoder cannot explain their reports.
     absent : number of candidates that no device has.
+    source : clause that says where the shares come from, such as "Zipf's law with exponent 1".
 
     Examples
     --------
@@ -86,6 +87,7 @@ class Frequencies:
     candidates: Floats
     non_candidates: Floats
     absent: int
+    source: str = "given shares"
 
     @property
     def total(self) -> float:
@@ -178,7 +180,13 @@ class Frequencies:
             [np.arange(1.0, n_exact + 1) ** -exponent, _integrate_power(edges + 0.5, exponent)]
         )
         shares = masses / masses.sum() / sizes
-        return cls(shares=shares, candidates=sizes, non_candidates=np.zeros(len(sizes)), absent=0)
+        return cls(
+            shares=shares,
+            candidates=sizes,
+            non_candidates=np.zeros(len(sizes)),
+            absent=0,
+            source=f"Zipf's law with exponent {exponent:g}",
+        )
 
     @classmethod
     def of_shares(

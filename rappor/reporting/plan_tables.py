@@ -27,6 +27,7 @@ from rappor.reporting.tables import Column, Table, table_of_cells, table_of_pair
 if TYPE_CHECKING:
     from rappor.planning.association_power import AssociationPower
     from rappor.planning.discovery_plan import DiscoveryPlan
+    from rappor.planning.frequencies import Frequencies
 
 _CORRECTIONS: Final = {
     "bh": "Benjamini-Hochberg",
@@ -216,6 +217,7 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
         f"{format_short_percent(target.error_control.alpha)}"
         f"{', weights by rank' if target.error_control.ranked else ''})"
     )
+    yield "assumed shares", _describe_population(target.frequencies, noun)
     if target.error_control.ranked:
         yield (
             "assumed order",
@@ -258,6 +260,17 @@ def _list_power(plan: Plan) -> Iterator[tuple[str, str]]:
             f"{format_percent(plan.excess - 1)} above the best known mechanism at this epsilon, "
             f"for a rare {noun}{_describe_noise_excess(plan)}",
         )
+
+
+def _describe_population(frequencies: Frequencies, noun: str) -> str:
+    """Describe the assumed population: where its shares come from, and its largest share."""
+    n_present = round(float(frequencies.candidates.sum()))
+    largest = format_percent(float(frequencies.shares.max()))
+    return (
+        f"{frequencies.source}: devices have {n_present:,} of the "
+        f"{format_count(frequencies.n_candidates, 'candidate')}, and the most frequent {noun} has "
+        f"a share of {largest}"
+    )
 
 
 def _describe_noise_excess(plan: Plan) -> str:

@@ -38,6 +38,26 @@ def test_the_largest_part_of_the_error_has_a_remedy(shell: Shell) -> None:
     assert "The largest part of the error is privacy noise. To lower it, use more devices," in words
 
 
+def test_the_plan_says_which_population_it_assumes(shell: Shell, tmp_path: Path) -> None:
+    """The summary has the law of the shares, the candidates that devices have, and the largest.
+
+    By Zipf's law with exponent 1, the most frequent of 2 strings has 2/3 of the devices.
+    """
+    table = tmp_path / "shares.csv"
+    table.write_text("value,weight\nvim,3\nemacs,1\n")
+    sizes = ("plan", "--profile", "balanced", "--reports", "1e5", "--candidates")
+    by_law = " ".join(expect_success(shell(*sizes, "2")).split())
+    by_table = " ".join(expect_success(shell(*sizes, "5", "--table", str(table))).split())
+    assert (
+        "assumed shares Zipf's law with exponent 1: devices have 2 of the 2 candidates, and the "
+        "most frequent string has a share of 66.7 %"
+    ) in by_law
+    assert (
+        "assumed shares given shares: devices have 2 of the 5 candidates, and the most frequent "
+        "string has a share of 75.0 %"
+    ) in by_table
+
+
 @pytest.mark.slow
 def test_the_excess_of_the_noise_is_a_part_of_the_whole_excess(shell: Shell) -> None:
     """The summary has the excess of the error over the best known mechanism, in all and by noise.
