@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from rappor import Params, Population, decode, simulate_counts
-from rappor.planning.detection_limit import compute_standard_error
+from rappor.planning import compute_standard_error
 from rappor.privacy import epsilon_n
 from rappor.simulation import english_words
 from rappor.trust.models import trust_models

@@ -1,5 +1,6 @@
 from rappor.planning.association_power import AssociationPower as AssociationPower
 from rappor.planning.association_power import predict_association as predict_association
+from rappor.planning.detection_limit import compute_standard_error as compute_standard_error
 from rappor.planning.discovery_plan import DiscoveryPlan as DiscoveryPlan
 from rappor.planning.discovery_plan import plan_discovery as plan_discovery
 from rappor.planning.frequencies import Frequencies as Frequencies

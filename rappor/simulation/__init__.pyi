@@ -1,3 +1,4 @@
+from rappor.simulation.collection import simulate as simulate
 from rappor.simulation.collection import simulate_counts as simulate_counts
 from rappor.simulation.collection import simulate_reports as simulate_reports
 from rappor.simulation.part_collections import simulate_parts as simulate_parts
