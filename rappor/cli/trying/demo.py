@@ -355,12 +355,13 @@ def _print_demo(result: Demo) -> None:
 
 
 def _describe_false(result: Demo) -> str:
-    """Return sentences about the detected candidates that hardly any device has."""
+    """Return sentences about the detected candidates that count as false (`Demo.n_false`)."""
     n_detected, n_false = result.n_detected, result.n_false
     if not n_false:
         if n_detected == 1:
             return "The detected candidate is not false."
         return f"None of the {n_detected:,} detected is false."
+    # A false string may have a few devices: a file of --values contains every candidate.
     are, them = ("is", "it") if n_false == 1 else ("are", "them")
     # Case: 5 of 65 are more than 5 %. A reader could take the rate for a limit of every collection.
     control = result.estimates.error_control
@@ -373,8 +374,8 @@ def _describe_false(result: Demo) -> str:
             "discovery rate)."
         )
     return (
-        f"Of the {n_detected:,} detected, {n_false:,} {are} false: hardly any device has {them}. "
-        f"{average}"
+        f"Of the {n_detected:,} detected, {n_false:,} {are} false: fewer devices have {them} than "
+        f"the standard error of the estimate. {average}"
     )
 
 
