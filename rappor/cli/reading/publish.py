@@ -10,7 +10,6 @@ import click
 from rappor.cli.commands import command
 from rappor.cli.console import ProgressDisplay, print_json
 from rappor.cli.options import detection_options, json_option, option_field, option_group
-from rappor.cli.reading.epoch_note import add_epoch_note, list_days_of_periods
 from rappor.cli.reading.trend_inputs import TrendInputs
 from rappor.estimator.error_control import ErrorControl
 from rappor.registry.registry import Registry
@@ -62,8 +61,6 @@ def publish(
             error_control=detection,
             progress=progress,
         )
-    # The page names a `rappor trend` command that prints the same document, with the same note.
-    comparison = add_epoch_note(comparison, metric, list_days_of_periods(comparison))
     site_edition = write_edition(
         Path(out), comparison, released, candidates, metric, program=registry.program
     )
