@@ -48,7 +48,9 @@ def test_comparison_page(reader: Visitor) -> None:
     title = "home_page: what changed from 2026-11-02/2026-11-05 to 2026-11-09/2026-11-10"
     assert title in page.text
     (changes,) = [
-        rows for caption, rows in parse_tables(page.text).items() if "smallest p-value first" in caption
+        rows
+        for caption, rows in parse_tables(page.text).items()
+        if "smallest p-value first" in caption
     ]
     assert len(changes) - 1 == numbers["candidates"]
 
