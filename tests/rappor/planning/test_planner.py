@@ -348,7 +348,6 @@ def test_number_of_bits_and_cohorts_of_a_plan(
     assert (params.k, params.m) == shape
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("days", [1, 30])
 @pytest.mark.parametrize("devices", [80, 119, 300, 479, 700, 5_000])
 def test_a_plan_chooses_no_number_of_cohorts_of_which_it_warns(devices: int, days: int) -> None:
@@ -364,6 +363,7 @@ def test_a_plan_chooses_no_number_of_cohorts_of_which_it_warns(devices: int, day
     assert planned.params.m == min(planned.filling.recommended_m, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "correction"), [(0.2, "bonferroni"), (0.0007, "bh")])
 def test_reports_for_a_share_detect_it_and_fewer_do_not(share: float, correction: str) -> None:
     """The planned number of reports detects the share, and 2 % fewer reports do not."""
